@@ -111,6 +111,6 @@ _shared = SharedProviders()
 os.register_at_fork(after_in_child=_shared.__init__)
 
 
-def shared_providers() -> SharedProviders:
+def find_providers() -> SharedProviders:
     """Return the providers of this process."""
     return _shared

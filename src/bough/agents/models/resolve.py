@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from bough.agents.models.clients import shared_providers
+from bough.agents.models.clients import find_providers
 from bough.errors import BoughError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def resolve_model(
     if base_url is not None and provider in _OPENAI:
         make = partial(_local, provider, model, base_url, env, key, shared=shared)
         return ResolvedModel(make=make, name=name, reason=f"served at {base_url}")
-    return ResolvedModel(make=_hosted(name, provider, env, key, shared=shared), name=name, reason="named")
+    return ResolvedModel(make=_plan_hosted(name, provider, env, key, shared=shared), name=name, reason="named")
 
 
 def takes_base_url(model: object) -> bool:
@@ -137,7 +137,7 @@ def _default(base_url: str | None, env: Mapping[str, str], *, shared: bool) -> R
         if (key := provider.key(env)) is None:
             continue
         if _installed(provider.package):
-            make = _hosted(provider.default, name, env, None, shared=shared)
+            make = _plan_hosted(provider.default, name, env, None, shared=shared)
             return ResolvedModel(make=make, name=provider.default, reason=f"{key[0]} is set")
         missing.append(f"{key[0]} is set but bough[{name}] is not installed")
     return _offline("; ".join(missing) or "no model named and no key set")
@@ -165,12 +165,12 @@ def _local(
     env_key = _KEYED["openai"].key(env)
     key = given or (env_key[1] if env_key else _PLACEHOLDER_KEY)
     make = partial(OpenAIProvider, base_url=base_url, api_key=key)
-    provider = shared_providers().find("openai", base_url, key, make) if shared else make()
+    provider = find_providers().find("openai", base_url, key, make) if shared else make()
     made = (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
     return _without_own_retries(made)
 
 
-def _hosted(
+def _plan_hosted(
     name: str, kind: str, env: Mapping[str, str], given: str | None, *, shared: bool
 ) -> Callable[[], Model[Any]]:
     """Return what creates a provider's model.
@@ -205,7 +205,7 @@ def _make_hosted_model(name: str, kind: str, key: str | None, *, shared: bool) -
     def provide(provider: str) -> Provider[Any]:
         make = partial(_make_provider, provider, key)
         namespace = "openai" if provider in _OPENAI else provider
-        return shared_providers().find(namespace, None, key, make) if shared else make()
+        return find_providers().find(namespace, None, key, make) if shared else make()
 
     try:
         return _without_own_retries(infer_model(name, provide))

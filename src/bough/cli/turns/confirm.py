@@ -136,15 +136,15 @@ def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
 
 def _fold(text: str) -> Iterator[Line]:
     """Yield the lines of an argument; of blank ones in a row, and of the same one again and again, only the first."""
-    for repeated, run in groupby(text.splitlines(), key=lambda part: part if is_visible(part) else None):
+    for content, run in groupby(text.splitlines(), key=lambda part: part if is_visible(part) else ""):
         lines = list(run)
-        is_long = len(lines) > _SHOWN_REPEATS
-        for part in lines[: (0 if repeated is None else 1) if is_long else None]:
-            yield line("    ", part, hang=4)
-        if is_long and repeated is None:
-            yield line((f"    … {len(lines)} blank lines", "dim"))
-        elif is_long:
+        if len(lines) <= _SHOWN_REPEATS:
+            yield from (line("    ", part, hang=4) for part in lines)
+        elif content:
+            yield line("    ", content, hang=4)
             yield line((f"    … {len(lines) - 1} more lines like it", "dim"))
+        else:
+            yield line((f"    … {len(lines)} blank lines", "dim"))
 
 
 def _summary(call: JsonObject) -> Line:
