@@ -253,3 +253,56 @@ def test_a_secret_is_named_in_the_log_and_its_value_nowhere(cli: Any, bough_home
     assert value not in done.stdout + done.stderr
     assert all(value.encode() not in file.read_bytes() for file in bough_home.rglob("*") if file.is_file())
     assert "TOKEN" in json.dumps(cli.data("conv", "show")["events"])
+
+
+def calls(tool: str, **arguments: Any) -> Answer:
+    return Answer(calls=(ServerCall(tool=tool, arguments=arguments),))
+
+
+def test_a_tool_that_does_not_exist_is_an_error_to_the_model_and_nobody_is_asked(cli: Any) -> None:
+    with OpenAIServer([calls("delete_everything", sure=True), "there is no such tool"]) as server:
+        done = with_model(cli, server)("run", "tidy up", "--policy", "ask")
+    assert (done.returncode, done.stdout) == (0, "there is no such tool\n")
+    assert "Unknown tool name" in json.dumps(server.received[1].body)
+
+
+def test_python_code_is_asked_about_by_the_rule_of_commands(cli: Any) -> None:
+    with OpenAIServer([calls("python", code="print(40 + 2)"), "ran"]) as server:
+        assert with_model(cli, server)("run", "count").returncode == 0
+    with OpenAIServer([calls("python", code="import shutil; shutil.rmtree('notes')"), "ran"]) as server:
+        done = with_model(cli, server)("run", "tidy up")
+    assert done.returncode == 4
+    assert "shutil.rmtree" in done.stderr, "what waits is named with its code"
+
+
+@pytest.mark.parametrize("filler", ["\n", "\u2800 \n", "# all is well\n"])
+def test_a_command_behind_many_lines_is_in_sight_where_it_is_asked_about(cli: Any, filler: str) -> None:
+    command = f"{filler * 200}rm -rf notes\n{filler * 200}"
+    with OpenAIServer([calls("run_command", command=command), "as you wish"]) as server:
+        code, screen = with_model(cli, server).on_terminal("run", "tidy up", typed=[("why not: ", b"n\r")])
+    assert code == 0
+    shown = ESCAPES.sub("", screen).partition("allow it?")[0].splitlines()[-24:]
+    assert any("rm -rf notes" in part for part in shown), shown
+    assert any(part.startswith("run_command") for part in shown[-2:]), "what is asked about stands above the question"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (calls("python", code="1"), calls("python", code="2")),
+        (
+            calls("run_skill_script", skill_name="one", script_path="a.py"),
+            calls("run_skill_script", skill_name="two", script_path="a.py"),
+        ),
+        (
+            calls("run_skill_script", skill_name="one", script_path="a.py"),
+            calls("run_skill_script", skill_name="one", script_path="b.py"),
+        ),
+    ],
+)
+def test_always_covers_no_other_code_and_no_other_script(cli: Any, first: Answer, second: Answer) -> None:
+    with OpenAIServer([first, second, "done"]) as server:
+        keys = [("why not: ", b"a\r"), ("why not: ", b"n\r")]
+        code, screen = with_model(cli, server).on_terminal("run", "go", "--policy", "ask", typed=keys)
+    assert code == 0
+    assert screen.count("why not: ") == 2

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.errors import Conflict
 from bough.events import open_store
@@ -169,6 +170,29 @@ async def test_places_of_the_recorded_agent_are_left_out(
     again = await AsyncConversation.open(record.id, store=store, settings=settings)
     assert again.agent.base_url == agent["base_url"]
     await again.aclose()
+
+
+async def test_what_the_program_gives_is_used_where_the_record_says_the_same(
+    elsewhere: EventStore, store: EventStore, settings: Settings, tmp_path: Path
+) -> None:
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("be brief")
+    places: dict[str, Any] = {"system_prompt_path": prompt, "skill_roots": (tmp_path,), "base_url": "http://house/v1"}
+    spec = AgentSpec(model="openai:x", api_key="k", **places)
+    record = await carry(elsewhere, store, foreign(agent=spec.snapshot())[:1])
+    opened = await AsyncConversation.open(record.id, store=store, agent=spec, settings=settings)
+    assert {name: getattr(opened.agent, name) for name in places} == places
+    await opened.aclose()
+
+
+async def test_an_agent_with_a_prompt_file_is_opened_from_its_record(start: Any, tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("be brief")
+    made = await start(AgentSpec(model="offline", system_prompt_path=prompt))
+    again = await AsyncConversation.open(made.id, store=made.store, settings=made.settings)
+    assert again.agent.prompt() == "be brief"
+    await again.aclose()
+    await made.aclose()
 
 
 async def test_a_workspace_is_chosen_once(

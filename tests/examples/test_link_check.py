@@ -19,7 +19,7 @@ def test_the_broken_links_of_the_example_workspace_are_found(script: Any) -> Non
     done = script(CHECK, WORKSPACE)
     assert done.returncode == 0
     assert [line.removeprefix(f"{WORKSPACE}/") for line in problems(done.stdout)] == [
-        "notes/ideas.md:4: ../images/pine-run_directory.svg: no such file",
+        "notes/ideas.md:4: ../images/pine-shelf.svg: no such file",
         "notes/ideas.md:5: ../README.md#how-ratings-work: no such heading",
         "notes/meeting.md:13: ../prices-2026.csv: no such file",
     ]

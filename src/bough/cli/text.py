@@ -48,6 +48,7 @@ class Table:
 
 
 _PIECE = re.compile(r"\S+\s*|\s+")
+_EMPTY_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 _KEPT = "\n\t\u200c\u200d"
 
 Block: TypeAlias = Line | Table
@@ -113,6 +114,11 @@ def shorten(text: str, width: int) -> str:
         used += _cell(text[kept])
         kept += 1
     return text[:kept].rstrip() + "…"
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text has a character that a terminal shows as more than empty space."""
+    return any(category(char)[0] not in "ZC" and char not in _EMPTY_LETTERS for char in text)
 
 
 def one_line(text: str, width: int = 200) -> str:

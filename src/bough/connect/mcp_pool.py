@@ -17,6 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from bough.connect.mcp_config import MCPClientConfig
 from bough.connect.skill_mcp import PASSED_ON, is_closed
+from bough.connect.tool_names import ToolNames, rename_tool
 from bough.errors import BoughError, ConnectError
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ class AgentServers(AbstractToolset[Any]):
         self._configs = tuple(configs)
         self._pool = pool
         self._report = report
-        self._places: dict[str, int] = {}
+        self._names = ToolNames()
+        self._offered: dict[str, tuple[int, str, ToolsetTool[Any]]] = {}
         self._left_out: set[int] = set()
         self._broken: set[int] = set()
 
@@ -159,18 +161,22 @@ class AgentServers(AbstractToolset[Any]):
         found = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
         tools: dict[str, ToolsetTool[Any]] = {}
         for place, each in zip(places, found, strict=True):
-            new = {name: tool for name, tool in sorted(each.items()) if name not in tools}
-            tools |= new
-            self._places |= dict.fromkeys(new, place)
+            server = self._name_server(place)
+            names = self._names.name_tools(server, each)
+            for tool, name in names.items():
+                self._offered[name] = place, tool, each[tool]
+                tools[name] = rename_tool(each[tool], name)
+            if (fault := self._names.find_fault(server, names)) is not None:
+                await self._report(ctx.deps, fault)
         return tools
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Call a tool of the server it came from."""
-        place = self._places[name]
+        place, own_name, own_tool = self._offered[name]
         try:
-            return await tool.toolset.call_tool(name, tool_args, ctx, tool)
+            return await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool)
         except _TOLD as error:
             if not is_closed(error):
                 raise
@@ -179,6 +185,12 @@ class AgentServers(AbstractToolset[Any]):
         except Exception as error:
             await self._lose(place)
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
+
+    def _name_server(self, place: int) -> str:
+        """Return a server's name; of two with one name, the later one has its place in the configuration beside it."""
+        name = self._configs[place].name
+        is_taken = any(config.name == name for config in self._configs[:place])
+        return f"{name}_{place + 1}" if is_taken else name
 
     async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         config = self._configs[place]

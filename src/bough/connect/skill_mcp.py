@@ -22,7 +22,8 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
-from bough.errors import BoughError, ConnectError, PermissionDenied
+from bough.connect.tool_names import ToolNames, rename_tool
+from bough.errors import BoughError, ConnectError, LimitExceeded, PermissionDenied
 from bough.execution.base import Guards, Mount
 from bough.execution.serve import serve_command
 from bough.skills import Skill, SkillRegistry
@@ -109,7 +110,9 @@ class SkillServers(AbstractToolset[Any]):
         self._env = os.environ if env is None else env
         self._trees = trees
         self._started: dict[str, list[_Running]] = {}
-        self._owners: dict[str, _Running] = {}
+        self._names = ToolNames()
+        self._offered: dict[str, tuple[_Running, str, ToolsetTool[Any]]] = {}
+        self._cut: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -132,17 +135,17 @@ class SkillServers(AbstractToolset[Any]):
 
         A server that died is started again, and the call repeated where its tool says that this does no harm.
         """
-        running = self._owners[name]
+        running, own_name, own_tool = self._offered[name]
         try:
-            return shorten_result(await tool.toolset.call_tool(name, tool_args, ctx, tool))
+            return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
         except Exception as error:
             if not is_closed(error):
                 raise
             await self._start_again(running, ctx.deps)
-            again = (await self._tools_of(running, ctx)).get(name)
-            if again is None or not _may_repeat(tool):
+            if name not in await self._tools_of(running, ctx) or not _may_repeat(tool):
                 raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call: {error}") from error
-        return shorten_result(await again.toolset.call_tool(name, tool_args, ctx, again))
+        _, own_name, own_tool = self._offered[name]
+        return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
 
     async def aclose(self) -> None:
         """Stop every server. Closing twice is fine."""
@@ -159,10 +162,22 @@ class SkillServers(AbstractToolset[Any]):
             await self._start_again(running, ctx.deps, error)
             again = running.prefix_tools()
             found = {} if again is None else await again.get_tools(ctx)
+        server = f"{running.skill.name}/{running.server.name}"
         if len(found) > MAX_TOOLS:
+            await self._report_cut(server, len(found), ctx.deps)
             found = {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
-        self._owners |= dict.fromkeys(found, running)
-        return {name: _shorten_description(tool) for name, tool in found.items()}
+        names = self._names.name_tools(server, found)
+        if (fault := self._names.find_fault(server, names)) is not None:
+            await self._report(ctx.deps, fault)
+        self._offered |= {name: (running, own_name, found[own_name]) for own_name, name in names.items()}
+        return {name: _shorten_description(rename_tool(found[own], name)) for own, name in names.items()}
+
+    async def _report_cut(self, server: str, count: int, deps: Any) -> None:
+        if server in self._cut:
+            return
+        self._cut.add(server)
+        message = f"the MCP server {server!r} has {count} tools, of which the first {MAX_TOOLS} by name are offered"
+        await self._report(deps, LimitExceeded(message, hint="have it offer fewer tools, or split it into two servers"))
 
     async def _of(self, name: str, deps: Any) -> list[_Running]:
         if name not in self._started:

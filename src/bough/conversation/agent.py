@@ -14,14 +14,14 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint, BlueprintCache, registry_of
 from bough.agents.models.price import is_priced
-from bough.agents.models.resolve import resolve_model
+from bough.agents.models.resolve import ResolvedModel, resolve_model, takes_base_url
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State
 from bough.conversation.result import T
 from bough.conversation.rules import GivenRules
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, PermissionDenied
 from bough.execution.base import CodeExecutor, Isolation
 from bough.guard import Limits, policy_named
 from bough.settings import Settings
@@ -44,14 +44,15 @@ CODE_KEYS = (
 
 
 PLACES = ("base_url", "skill_roots", "system_prompt_path")
-"""What of an agent from elsewhere is left out: requests with a person's own key would go where the sender says."""
+"""What the record of an agent from elsewhere may not choose here: addresses of requests, and files that are read."""
 
 
-def without_places(spec: AgentSpec, recorded: JsonObject) -> AgentSpec:
-    """Return a spec without the places that a log from elsewhere recorded: it may be made of that record."""
-    said = spec.snapshot()
-    same = [name for name in PLACES if said.get(name) and said.get(name) == recorded.get(name)]
-    return spec.model_copy(update={name: AgentSpec.model_fields[name].get_default() for name in same})
+def read_record(state: State) -> JsonObject:
+    """Return the record of the agent; while it is from elsewhere, without the addresses and paths its sender chose."""
+    unused: set[str] = {*PLACES} if state.quarantined else set()
+    if state.agent.get("system_prompt_path"):
+        unused.add("system_prompt")  # the record has the default beside the file, and a spec takes only one of them
+    return {name: value for name, value in state.agent.items() if name not in unused}
 
 
 def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
     spec = spec_of(agent) or AgentSpec(discover_skills=True)
     if isinstance(spec.model, Model):
         return spec
-    name = resolve_spec_model(spec, settings)[1]
+    name = resolve_spec(spec, settings).name
     return spec.model_copy(update={"model": name, "base_url": spec.base_url or settings.base_url})
 
 
@@ -138,14 +139,23 @@ def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]
     """Return the agent's model and its name."""
     if isinstance(spec.model, Model):
         return spec.model, spec.model.model_name
+    resolved = resolve_spec(spec, settings)
+    return resolved.model, resolved.name
+
+
+def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
+    """Return the agent's model, which is given by name; it is created when it is asked for.
+
+    Raises: see `resolve_model`.
+    """
     require_type(spec.model, (str, NoneType), "a model", "give its name, such as openai:gpt-5, or a PydanticAI model")
-    resolved = resolve_model(
-        spec.model or settings.model,
+    return resolve_model(
+        cast("str | None", spec.model) or settings.model,
         base_url=spec.base_url or settings.base_url,
         env=os.environ,
         api_key=spec.api_key,
+        shared=True,
     )
-    return resolved.model, resolved.name
 
 
 def require_prices(model: Model, limits: Limits) -> None:
@@ -166,11 +176,15 @@ class AgentInForce:
     """The agent of a conversation now: as this object has it, with the model that its log says.
 
     Called at every step. What is set by another object or process is there from the next step on.
+
+    The recorded `base_url` of an imported conversation is not used before it is adopted. Then its model is not asked at
+    all: the provider of that name would be somebody else, and would be sent the conversation.
     """
 
     def __init__(self, state: State, blueprint: Blueprint) -> None:
         self._state = state
         self._recorded = state.agent
+        self._quarantined: bool = state.quarantined
         self.blueprint = blueprint
         self._models: dict[str, Model] = {}
         self.know(blueprint.spec)
@@ -185,15 +199,30 @@ class AgentInForce:
 
         Raises:
             InvalidInput: The log names a model object that this process does not have.
+            PermissionDenied: The agent came from elsewhere, and so did the address of its model.
         """
-        recorded = self._state.agent
-        if recorded is not self._recorded:
+        recorded, quarantined = self._state.agent, self._state.quarantined
+        if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.blueprint.spec
-            if recorded != spec.snapshot():
+            known = self._models.get(str(recorded.get("model")), spec.model)
+            # Two model objects may have one name, which is all that the record has of them.
+            if recorded != spec.snapshot() or known is not spec.model:
                 spec = spec.model_copy(update=self._changes(recorded))
                 self.blueprint = replace(self.blueprint, spec=spec)
-            self._recorded = recorded
+            self._recorded, self._quarantined = recorded, quarantined
+        self._require_address()
         return self.blueprint
+
+    def _require_address(self) -> None:
+        # The address of an agent that was given here is recorded when the conversation is opened, so they differ only
+        # where the agent was made of a foreign record.
+        address, spec = self._state.agent.get("base_url"), self.blueprint.spec
+        if self._state.quarantined and address and spec.base_url is None and takes_base_url(spec.model):
+            raise PermissionDenied(
+                f"this conversation was imported, and its model is at {address}, which nobody here has agreed to",
+                hint="adopt the conversation, open it with agent= and a base_url of your own, or set another model",
+                details={"base_url": address},
+            )
 
     def _changes(self, recorded: JsonObject) -> dict[str, Any]:
         """Return what the log says of the model; prompt, tools and skills are those of the object."""
@@ -218,8 +247,7 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
     Raises:
         InvalidInput: It had a model object, Python tools or skills of its own: a log holds their names only.
     """
-    places = PLACES if state.quarantined else ()
-    recorded = {key: value for key, value in state.agent.items() if value is not None and key not in places}
+    recorded = {key: value for key, value in read_record(state).items() if value is not None}
     if isinstance(model, Model) and recorded.get("model") == f"{MODEL_OBJECT}{model.model_name}":
         recorded["model"] = model
     elif str(recorded.get("model", "")).startswith(MODEL_OBJECT):

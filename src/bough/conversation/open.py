@@ -21,7 +21,6 @@ from bough.conversation.agent import (
     resolve_spec_model,
     settle_spec,
     spec_of,
-    without_places,
     workspace_folder,
 )
 from bough.conversation.fork.workspace import settle_workspace
@@ -209,10 +208,13 @@ async def reopen(
     workspace: str | Path | None = None,
     cache: BlueprintCache | None = None,
     found: FoundLog | None = None,
+    is_recorded: bool = False,
 ) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`.
 
     Args:
+        is_recorded: Whether `agent` was made of the log's record: an imported log is not changed to it, since the
+            record has addresses and paths that the agent was made without.
         cache: Makes its blueprint; None: it shares nothing with other conversations.
         found: Its log, if the caller has read it.
     """
@@ -227,8 +229,6 @@ async def reopen(
         await quarantine(journal, record, settings, workspace)
         state = journal.state
         given = spec_of(agent)
-        if given is not None and state.quarantined:
-            given = without_places(given, state.agent)
         asked = asked.within(given)
         Rules.of_state(state, asked)  # refuses where hooks or an analyzer are missing
         spec = given or read_recorded_spec(state)
@@ -239,7 +239,8 @@ async def reopen(
         folder, pool = workspace_folder(state.workspace), environment.pool
         changed = state.changed_rules
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
-        if given is not None and given.snapshot() != state.agent:
+        is_foreign = is_recorded and state.quarantined
+        if given is not None and not is_foreign and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
     return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)
 

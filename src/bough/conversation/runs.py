@@ -170,7 +170,7 @@ class ConversationRuns(ConversationControl[T]):
             raise InvalidInput("the question is empty", hint="ask in words")
         await self._settle_abandoned()
         await self._journal.catch_up()
-        model = self._resolve_model(self.agent)
+        model = self._resolve_model(self._agent().spec)
         messages = await self._journal.messages()
         answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
         await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
@@ -200,8 +200,9 @@ class ConversationRuns(ConversationControl[T]):
         models = RunModels(self.settings, self._in_force)
         given = self._rules.condenser
         condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
-        condenser = models.give_model(condenser, self.agent, models.model_of(self.agent))
         await self._journal.catch_up()
+        agent = self._agent().spec
+        condenser = models.give_model(condenser, agent, models.model_of(agent))
         async with hold_lease(self.store, self.id) as lease:
             return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
 

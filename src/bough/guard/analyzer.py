@@ -10,7 +10,7 @@ from bough.errors import InvalidInput
 from bough.guard.key_shapes import secret_findings
 from bough.guard.names import names
 from bough.guard.paths import path_findings
-from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, texts_of
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, texts_of
 from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
@@ -37,7 +37,7 @@ _KNOWN: Mapping[str, Risk] = {
     **dict.fromkeys(("think", "finish", "final_result", "task_tracker"), Risk.LOW),
     **dict.fromkeys(("write_file", "write", "edit_file", "edit", "create_file", "make_folder"), Risk.MEDIUM),
     **dict.fromkeys(("delete_file", "move_file", "file_editor", "str_replace_editor"), Risk.MEDIUM),
-    **dict.fromkeys(("run_skill_script", "web_search", "web_fetch", "fetch"), Risk.MEDIUM),
+    **dict.fromkeys(("python", "run_skill_script", "web_search", "web_fetch", "fetch"), Risk.MEDIUM),
 }
 _READING = names("read_file read list_files ls search_files glob grep view")
 _SHELLS = names("run_command run_shell shell bash terminal execute_bash exec_command execute_command run_terminal_cmd")
@@ -88,6 +88,8 @@ class RuleAnalyzer:
                 yield from _command(value, call)
             elif name in PATH_NAMES:
                 yield from _paths(value, call)
+            elif name in CODE_NAMES and call.tool == "python":
+                yield from _code(value)
 
     def _by_tool(self, call: ToolRequest) -> Iterator[RiskFinding]:
         tool = call.tool if call.tool in self._risks or call.tool in self._shells else _snake(call.tool)
@@ -112,6 +114,14 @@ def _command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     if not text and value not in ("", None):
         yield RiskFinding(Risk.UNKNOWN, "the command is neither a text nor a list of texts")
     yield from assess_shell(text, workspace=call.workspace)
+
+
+def _code(value: Json) -> Iterator[RiskFinding]:
+    """Judge code as `run_command` judges `python3 file.py`, and by the words that make `python3 -c` a high risk."""
+    from bough.guard.shell.runners import is_harmful_code
+
+    if any(is_harmful_code(text) for text in texts_of(value)):
+        yield RiskFinding(Risk.HIGH, "the code starts programs, deletes, decodes or connects")
 
 
 def _paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:

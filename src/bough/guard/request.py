@@ -31,6 +31,9 @@ class ToolRequest:
 COMMAND_NAMES = frozenset({"command", "cmd"})
 """Arguments that hold a command line, whatever the tool."""
 
+CODE_NAMES = names("code source_code script_code program cell cell_source snippet")
+"""Arguments that hold code of a program, whatever the tool."""
+
 PATH_NAMES = names(
     "path paths file files file_path filepath filename directory dir folder cwd working_dir working_directory "
     "target target_path destination dest source src output output_path root notebook_path"

@@ -18,7 +18,7 @@ from bough.agents.config.agents import AgentConfig
 from bough.agents.config.code import name_tool
 from bough.agents.config.named import NamedParts
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
-from bough.conversation.agent import CODE_KEYS, read_recorded_spec, settle_spec
+from bough.conversation.agent import CODE_KEYS, read_record, read_recorded_spec, settle_spec
 from bough.conversation.log.state import State
 from bough.conversation.open import find_log, reopen
 from bough.conversation.parts import Parts
@@ -114,8 +114,9 @@ async def open_conversation(
     record, journal = found
     recorded = journal.state.agent
     spec = await find_agent(task, recorded, agents, settings)
+    is_recorded = spec is None
     if spec is None:
-        spec = read_recorded_spec(journal.state, model)
+        spec = await find_recorded(read_record(journal.state), settings) or read_recorded_spec(journal.state, model)
     spec = with_model(spec, model)
     rules = Rules.build(settings, **cast("GivenRules", rules_of(spec)))
     if given is not None:
@@ -129,7 +130,7 @@ async def open_conversation(
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
     executor = None if spec.executor is not None else executor
-    return await reopen(cid, log, spec, executor, settings, rules, cache=cache, found=found)
+    return await reopen(cid, log, spec, executor, settings, rules, cache=cache, found=found, is_recorded=is_recorded)
 
 
 async def find_agent(
@@ -158,7 +159,7 @@ async def find_agent(
     if configured is not None:
         return settle_spec(configured, settings)
     if recorded:
-        return await find_recorded(recorded, settings)  # None says what its record only names
+        return None
     raise unknown_agent(name, known)
 
 

@@ -185,3 +185,29 @@ async def test_an_interrupt_before_the_run_has_begun_stops_it(start: Any, script
     await conversation.interrupt()
     assert (await run).output == ""
     assert spec.model.requests == 0
+
+
+async def test_a_model_object_of_the_same_name_takes_effect(start: Any) -> None:
+    first, second = ScriptedModel(["from the first"]), ScriptedModel(["from the second", "again"])
+    assert first.model_name == second.model_name
+    async with await start(AgentSpec(name="tester", model=first)) as conversation:
+        await conversation.send_message("one")
+        assert (await conversation.run()).output == "from the first"
+        await conversation.set_model(second)
+        await conversation.send_message("two")
+        assert (await conversation.run()).output == "from the second"
+        assert conversation.agent.model is second
+
+
+async def test_a_model_object_of_the_same_name_takes_effect_at_the_next_step(start: Any) -> None:
+    second = ScriptedModel(["from the second"])
+
+    async def change() -> str:
+        """Change the model."""
+        await conversation.set_model(second)
+        return "changed"
+
+    first = ScriptedModel([tool_call("change"), "from the first"])
+    async with await start(AgentSpec(name="tester", model=first, tools=(change,))) as conversation:
+        await conversation.send_message("change it")
+        assert (await conversation.run()).output == "from the second"

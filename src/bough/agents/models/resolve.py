@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from bough.agents.models.clients import find_providers
 from bough.errors import BoughError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -32,12 +34,18 @@ class ResolvedModel:
     """A model, the string that identifies it, and why it was chosen.
 
     Attributes:
+        make: Creates the model; its key and package are there.
         name: Resolving it again gives the same model.
     """
 
-    model: Model[Any]
+    make: Callable[[], Model[Any]]
     name: str
     reason: str
+
+    @cached_property
+    def model(self) -> Model[Any]:
+        """The model, created at the first use: whoever needs the name alone makes no client."""
+        return self.make()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +87,7 @@ def resolve_model(
     base_url: str | None = None,
     env: Mapping[str, str],
     api_key: str | Callable[[], str] | None = None,
+    shared: bool = False,
 ) -> ResolvedModel:
     """Return the model that `name` identifies. Sends nothing; importing a provider takes up to a second.
 
@@ -90,6 +99,8 @@ def resolve_model(
         base_url: Address of an OpenAI-format server, used for `openai:`, `openai-chat:` and `openai-responses:`.
         env: Where keys are read from. Providers not listed here read the process's own environment.
         api_key: The provider's key, or a function that returns it; None reads it from `env`.
+        shared: Use the HTTP client that other models of the same provider, address and key have on the running event
+            loop. Such a model is of no use on another loop.
 
     Raises:
         InvalidInput: The provider or the model is unknown, or the base URL is invalid.
@@ -98,7 +109,7 @@ def resolve_model(
     if base_url is not None:
         _check_url(base_url)
     if name is None:
-        return _default(base_url, env)
+        return _default(base_url, env, shared=shared)
     if name == OFFLINE:
         return _offline("named")
     provider, _, model = name.partition(":")
@@ -106,12 +117,17 @@ def resolve_model(
         raise _unknown_model(name)
     key = api_key() if callable(api_key) else api_key
     if base_url is not None and provider in _OPENAI:
-        local = _without_own_retries(_local(provider, model, base_url, env, key))
-        return ResolvedModel(model=local, name=name, reason=f"served at {base_url}")
-    return ResolvedModel(model=_make_hosted_model(name, provider, env, key), name=name, reason="named")
+        make = partial(_local, provider, model, base_url, env, key, shared=shared)
+        return ResolvedModel(make=make, name=name, reason=f"served at {base_url}")
+    return ResolvedModel(make=_plan_hosted(name, provider, env, key, shared=shared), name=name, reason="named")
 
 
-def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
+def takes_base_url(model: object) -> bool:
+    """Whether `base_url` decides where a model, given by name, is asked."""
+    return isinstance(model, str) and model.partition(":")[0] in _OPENAI
+
+
+def _default(base_url: str | None, env: Mapping[str, str], *, shared: bool) -> ResolvedModel:
     if base_url is not None:
         raise InvalidInput(
             f"a base URL ({base_url}) is set, but no model", hint="choose a model of that server: --model openai:NAME"
@@ -121,8 +137,8 @@ def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
         if (key := provider.key(env)) is None:
             continue
         if _installed(provider.package):
-            model = _make_hosted_model(provider.default, name, env)
-            return ResolvedModel(model=model, name=provider.default, reason=f"{key[0]} is set")
+            make = _plan_hosted(provider.default, name, env, None, shared=shared)
+            return ResolvedModel(make=make, name=provider.default, reason=f"{key[0]} is set")
         missing.append(f"{key[0]} is set but bough[{name}] is not installed")
     return _offline("; ".join(missing) or "no model named and no key set")
 
@@ -130,7 +146,7 @@ def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
 def _offline(reason: str) -> ResolvedModel:
     from bough.agents.models.offline import OfflineModel
 
-    return ResolvedModel(model=OfflineModel(), name=OFFLINE, reason=reason)
+    return ResolvedModel(make=OfflineModel, name=OFFLINE, reason=reason)
 
 
 def _without_own_retries(model: Model[Any]) -> Model[Any]:
@@ -140,18 +156,27 @@ def _without_own_retries(model: Model[Any]) -> Model[Any]:
     return model
 
 
-def _local(kind: str, model: str, base_url: str, env: Mapping[str, str], given: str | None) -> Model[Any]:
+def _local(
+    kind: str, model: str, base_url: str, env: Mapping[str, str], given: str | None, *, shared: bool
+) -> Model[Any]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    key = _KEYED["openai"].key(env)
-    provider = OpenAIProvider(base_url=base_url, api_key=given or (key[1] if key else _PLACEHOLDER_KEY))
-    return (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
+    env_key = _KEYED["openai"].key(env)
+    key = given or (env_key[1] if env_key else _PLACEHOLDER_KEY)
+    make = partial(OpenAIProvider, base_url=base_url, api_key=key)
+    provider = find_providers().find("openai", base_url, key, make) if shared else make()
+    made = (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
+    return _without_own_retries(made)
 
 
-def _make_hosted_model(name: str, kind: str, env: Mapping[str, str], given: str | None = None) -> Model[Any]:
-    from pydantic_ai.exceptions import UserError
-    from pydantic_ai.models import infer_model
+def _plan_hosted(
+    name: str, kind: str, env: Mapping[str, str], given: str | None, *, shared: bool
+) -> Callable[[], Model[Any]]:
+    """Return what creates a provider's model.
+
+    Raises: see `resolve_model`.
+    """
     from pydantic_ai.providers import infer_provider_class
 
     try:
@@ -160,28 +185,44 @@ def _make_hosted_model(name: str, kind: str, env: Mapping[str, str], given: str 
         raise _unknown_model(name) from error
     except ImportError as error:
         raise _missing_package(kind, error) from error
+    keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
+    key = given
+    if given is None and keyed is not None:
+        if (env_key := keyed.key(env)) is None:
+            raise _missing_key(kind, keyed.keys[0])
+        key = env_key[1]
+    make = partial(_make_hosted_model, name, kind, key, shared=shared)
+    if keyed is None:
+        model = make()  # only creating it tells what else it needs
+        return lambda: model
+    return make
+
+
+def _make_hosted_model(name: str, kind: str, key: str | None, *, shared: bool) -> Model[Any]:
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
+
+    def provide(provider: str) -> Provider[Any]:
+        make = partial(_make_provider, provider, key)
+        namespace = "openai" if provider in _OPENAI else provider
+        return find_providers().find(namespace, None, key, make) if shared else make()
+
     try:
-        return _without_own_retries(infer_model(name, lambda provider: _provider(provider, env, given)))
+        return _without_own_retries(infer_model(name, provide))
     except ImportError as error:
         raise _missing_package(kind, error) from error
     except UserError as error:
         raise _explain_refusal(name, kind, str(error)) from error
 
 
-def _provider(kind: str, env: Mapping[str, str], given: str | None) -> Provider[Any]:
-    """Return the provider with its key, given or from `env`; other providers are created by PydanticAI alone."""
+def _make_provider(kind: str, key: str | None) -> Provider[Any]:
+    """Return a provider; without a key it is created by PydanticAI alone."""
     from pydantic_ai.providers import infer_provider, infer_provider_class
 
-    keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
-    if given is not None:
-        make: Any = infer_provider_class(kind)
-        return make(api_key=given)
-    if keyed is None:
+    if key is None:
         return infer_provider(kind)
-    provider: Any = infer_provider_class(kind)
-    if (key := keyed.key(env)) is None:
-        raise _missing_key(kind, keyed.keys[0])
-    return provider(api_key=key[1])
+    make: Any = infer_provider_class(kind)
+    return make(api_key=key)
 
 
 def _missing_key(kind: str, variable: str) -> Unavailable:

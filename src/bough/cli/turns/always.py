@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePath
 
-from bough.guard.request import COMMAND_NAMES, PATH_NAMES, command_text, texts_of
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, command_text, texts_of
 from bough.types import JsonObject
 
 _RANKS = {"LOW": 0, "MEDIUM": 1, "UNKNOWN": 1, "HIGH": 2}
@@ -35,12 +35,17 @@ class Always:
 
 
 def shape_of(call: JsonObject) -> str | None:
-    """Return the tool with what its call is like: program and subcommand, or the folders of its files.
+    """Return the tool with what its call is like: program and subcommand, skill and script, or folders of files.
 
-    None for a command line that a shell does more with than run one program.
+    None for code, and for a command line that a shell does more with than run one program: no two calls are alike.
     """
     tool, arguments = str(call.get("tool")), call.get("arguments")
     values: JsonObject = arguments if isinstance(arguments, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    if any(name.lower() in CODE_NAMES for name in values):
+        return None
+    if tool == "run_skill_script":
+        named = [values.get(name) for name in ("skill_name", "script_path")]
+        return f"{tool}: {' '.join(map(str, named))}" if all(isinstance(name, str) for name in named) else None
     commands = [command_text(value) for name, value in values.items() if name.lower() in COMMAND_NAMES]
     if commands:
         shapes = [_command_shape(command) for command in commands]

@@ -7,11 +7,12 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
 from bough.cli.keys import lines_typed
 from bough.cli.render import Renderer
-from bough.cli.text import Line, Style, line, one_line, paragraph
+from bough.cli.text import Line, Style, is_visible, line, one_line
 from bough.cli.turns.always import Always
 from bough.errors import InvalidInput, PermissionDenied
 from bough.types import Json, JsonObject
@@ -25,6 +26,9 @@ _QUESTIONS = {
     "question": "answer: ",
     "external": "result: ",
 }
+_SHOWN_REPEATS = 3
+_LONG_CALL_LINES = 20
+_HEADLINE_CHARS = 100
 _TELLING = ("command", "cmd", "path", "file_path", "url", "query", "question", "skill_name", "name")
 """Arguments that say most of a call, in this order."""
 
@@ -48,6 +52,7 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
             renderer.note(shown)
         if kind not in _QUESTIONS:
             return False
+        renderer.note(_summary(call))
         answer = await _read_answer(renderer, _QUESTIONS[kind])
         if kind != "approval":
             if answer is None:
@@ -103,7 +108,15 @@ def headline(call: JsonObject) -> str:
     telling = [text for name in _TELLING if isinstance(text := values.get(name), str)]
     if not telling and values:
         telling = [json.dumps(values, ensure_ascii=False)]
-    return one_line(" ".join([str(call.get("tool")), *telling[:1]]), 100)
+    return _both_ends(one_line(" ".join([str(call.get("tool")), *telling[:1]]), sys.maxsize))
+
+
+def _both_ends(text: str) -> str:
+    """Return a text cut in its middle: what matters may come last."""
+    if len(text) <= _HEADLINE_CHARS:
+        return text
+    half = _HEADLINE_CHARS // 2
+    return f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
 
 
 def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
@@ -114,11 +127,33 @@ def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
     for name, value in cast("JsonObject", arguments).items() if isinstance(arguments, dict) else [("", arguments)]:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield line((f"  {name}", "dim"))
-        yield from paragraph(text, indent=4)
+        yield from _fold(text)
     if isinstance(request := call.get("request"), dict) and request:
         yield from _request_lines(cast("JsonObject", request))
     if call.get("reason"):
         yield line(("  because ", "dim"), str(call["reason"]), hang=4)
+
+
+def _fold(text: str) -> Iterator[Line]:
+    """Yield the lines of an argument; of blank ones in a row, and of the same one again and again, only the first."""
+    for content, run in groupby(text.splitlines(), key=lambda part: part if is_visible(part) else ""):
+        lines = list(run)
+        if len(lines) <= _SHOWN_REPEATS:
+            yield from (line("    ", part, hang=4) for part in lines)
+        elif content:
+            yield line("    ", content, hang=4)
+            yield line((f"    … {len(lines) - 1} more lines like it", "dim"))
+        else:
+            yield line((f"    … {len(lines)} blank lines", "dim"))
+
+
+def _summary(call: JsonObject) -> Line:
+    """Return a call on one line, shown last: its arguments may fill more than the screen."""
+    arguments: Json = call.get("arguments") or {}
+    values = cast("JsonObject", arguments).values() if isinstance(arguments, dict) else [arguments]
+    lines = sum(len(value.splitlines()) for value in values if isinstance(value, str))
+    size = f"  {lines} lines, all of them above" if lines > _LONG_CALL_LINES else ""
+    return line((headline(call), "strong"), (size, "warn"))
 
 
 def _request_lines(request: JsonObject) -> Iterator[Line]:

@@ -11,8 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from bough.agents.build import Blueprint
+from bough.agents.spec import AgentSpec
 from bough.cancellation import finish
-from bough.conversation.agent import agent_changes, blueprint_of, make_carried_changes
+from bough.conversation.agent import PLACES, agent_changes, blueprint_of, make_carried_changes
 from bough.conversation.fork.cut import CutPoint, find_cut
 from bough.conversation.fork.inherited_rules import inherit_changed_rules
 from bough.conversation.fork.model_key import keep_sealed
@@ -151,6 +152,7 @@ class Source:
             cut=cut,
             journal=journal,
             blueprint=blueprint,
+            agent=self._snapshot(request, blueprint.spec),
             rules=self._rules(request, journal.state),
             workspace="readonly" if readonly else request.workspace,
             changed_rules=self.parts.journal.state.changed_rules - journal.state.changed_rules,
@@ -166,6 +168,20 @@ class Source:
         return blueprint_of(
             spec, state.workspace, environment.settings, pool=environment.pool, changed_rules=state.changed_rules
         )
+
+    def _snapshot(self, request: ForkRequest, spec: AgentSpec) -> JsonObject:
+        """Return the record of the fork's agent.
+
+        What an imported record says of addresses and paths stays recorded and unused: without its address, the model
+        would be asked at the provider of that name.
+        """
+        snapshot, present = spec.snapshot(), self.parts.journal.state
+        if not present.quarantined or request.agent is not None:
+            return snapshot
+        replaced = {"base_url"} if "model" in request.overrides else set[str]()
+        replaced |= {"system_prompt_path"} if "system_prompt" in request.overrides else set()
+        unused = {name: present.agent[name] for name in PLACES if name not in replaced and present.agent.get(name)}
+        return snapshot | {name: place for name, place in unused.items() if not snapshot.get(name)}
 
     def _check_readonly(self, request: ForkRequest) -> None:
         if request.workspace == "readonly" and self.parts.environment.executor.isolation == Isolation.NONE:
@@ -235,9 +251,9 @@ class Source:
             known = ((each.agent, each.policies) for each in (state, present))
             policies["sealed"] = keep_sealed(plan.blueprint.spec, *known)
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
-        same = plan.blueprint.spec.snapshot() == state.agent  # then the prompt stays as it was, to the byte
+        same = plan.agent == state.agent  # then the prompt stays as it was, to the byte
         recorded = {"agent": state.agent, "instructions": state.instructions}
-        changes |= recorded if same else agent_changes(plan.blueprint)
+        changes |= recorded if same else {**agent_changes(plan.blueprint), "agent": plan.agent}
         changes |= {"workspace": str(workspace.path), "workspace_policy": workspace.policy}
         return changes | make_carried_changes(state, plan.cut.carried)
 
@@ -247,6 +263,7 @@ class _ForkPlan:
     """A fork about to be written.
 
     Attributes:
+        agent: The record of its agent.
         changed_rules: Digests of rule files that tools of its source wrote after the cut.
     """
 
@@ -256,6 +273,7 @@ class _ForkPlan:
     cut: CutPoint
     journal: Journal
     blueprint: Blueprint
+    agent: JsonObject
     rules: Rules
     workspace: WorkspacePolicy
     changed_rules: frozenset[str] = frozenset()
@@ -265,7 +283,7 @@ class _ForkPlan:
     def events(self, source: UUID, changes: JsonObject) -> list[Event]:
         """Return the fork's first own events."""
         forked = self.request.describe(source, self.cut, source_head=self.head, workspace=self.workspace)
-        is_new = self.blueprint.spec.snapshot() != self.journal.state.agent
+        is_new = self.agent != self.journal.state.agent
         always = standing_events(self.blueprint.standing) if is_new else []
         # The fork works in the same folder, so it finds what tools wrote after the cut.
         inherited = inherit_changed_rules(self.changed_rules)

@@ -62,6 +62,8 @@ class ForkRequest:
     def __post_init__(self) -> None:
         if self.id is not None:
             object.__setattr__(self, "id", parse_id(self.id))
+        for name in ("reset_metrics", "inherit_tags", "ephemeral"):
+            require_type(getattr(self, name), bool, name, "give True or False")
         if not isinstance(self.at, Turn):
             object.__setattr__(self, "at", parse_cut(self.at))
         if self.secrets not in ("reference", "none"):

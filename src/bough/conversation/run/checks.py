@@ -110,6 +110,8 @@ class Supervisor:
         for call in state.open_calls:
             if call.tool in self._recorder.output_tools:
                 continue  # it gives the answer, and does nothing else
+            if self._recorder.tools is not None and call.tool not in self._recorder.tools:
+                continue  # no tool has this name: the model is told so, and nothing runs that was not reviewed
             reviewed, asked = await self._decide(call)
             events += reviewed
             if asked is not None:

@@ -86,6 +86,7 @@ class Recorder(AbstractCapability[ToolContext]):
         deferred: Calls that were kept from starting and have no outcome: the run stops before its next request.
         waits: Calls whose result somebody else will give, with what is asked, until that is recorded.
         seen: How many events the next request shows, apart from results, which always reach the model.
+        tools: Names of the agent's tools at this step, forbidden ones included; None before they are known.
         output_tools: Names of the tools by which the model gives its answer; calling one has no effect outside.
     """
 
@@ -119,6 +120,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self.review_again: ReviewAgain | None = None
         self.waits: dict[str, JsonObject] = {}
         self.seen = 0
+        self.tools: frozenset[str] | None = None
         self.output_tools: frozenset[str] = frozenset()
         self._meter = UsageMeter()
         self._pieces = ResponsePieces()
@@ -185,6 +187,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
         What skills narrow stays offered and is refused when called: the list of tools is part of a cached prefix.
         """
+        self.tools = frozenset(definition.name for definition in tool_defs)
         allow_list = self._guard().allow_list
         return [run_here(tool) for tool in tool_defs if allow_list.may_permit(tool.name)]
 

@@ -264,8 +264,13 @@ def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` waits for code that is not known")
 
 
+def is_harmful_code(text: str) -> bool:
+    """Whether code in any language has words that start programs, delete, decode or connect."""
+    return _HARMFUL_CODE.search(text) is not None
+
+
 def _code(call: ShellCall, words: list[Word]) -> Iterator[RiskFinding]:
-    if any(_HARMFUL_CODE.search(word.text) or word.computed for word in words):
+    if any(is_harmful_code(word.text) or word.computed for word in words):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs code that starts programs, deletes, decodes or connects")
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs code that is not read here")
 

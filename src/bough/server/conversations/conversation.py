@@ -221,6 +221,7 @@ async def reopen_from(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
         cache=services.runs.broker.worker.blueprints,
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))),
+        is_recorded=True,
     )  # fmt: skip
     return AsyncConversation(parts)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from pydantic_ai.models import Model
+
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import require_prices, resolve_spec_model
+from bough.conversation.agent import require_prices, resolve_spec, resolve_spec_model
 from bough.conversation.fork.model_key import is_same_recipient
 from bough.errors import Conflict
 from bough.events.model import StateChanged
@@ -89,7 +91,8 @@ async def require_forkable(
     if api_key is not None:
         asked = asked.model_copy(update={"api_key": api_key})
     await access.services.agents.require_address(access.caller, asked.base_url, has_key=asked.api_key is not None)
-    resolve_spec_model(asked, access.services.settings)
+    if not isinstance(asked.model, Model):
+        resolve_spec(asked, access.services.settings)
 
 
 def _find_provider(model: str | None) -> str:

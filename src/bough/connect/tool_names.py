@@ -1,0 +1,72 @@
+"""Names of MCP servers' tools as model providers take them: `[a-zA-Z0-9_-]{1,64}`, each once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from pydantic_ai.toolsets import ToolsetTool
+
+from bough.errors import InvalidInput
+
+MAX_NAME = 64
+_SEPARATORS = re.compile(r"[ .:/]")
+_OTHERS = re.compile(r"[^a-zA-Z0-9_-]")
+_SHOWN_RENAMES = 5
+
+
+class ToolNames:
+    """The names under which the tools of several servers are offered to a model.
+
+    A name stays what it was at the first step, since calls are recorded by it.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+        self._reported: set[str] = set()
+
+    def name_tools(self, server: str, tools: Mapping[str, object]) -> dict[str, str]:
+        """Return the offered name of each tool; one that another server has gets this server's name too."""
+        return {tool: self._name_tool(server, tool) for tool in sorted(tools)}
+
+    def find_fault(self, server: str, names: Mapping[str, str]) -> InvalidInput | None:
+        """Return what to report of a server's names, once; None where all are unchanged."""
+        renamed = {tool: name for tool, name in names.items() if tool != name}
+        if not renamed or server in self._reported:
+            return None
+        self._reported.add(server)
+        shown = [f"{ascii(tool)[:80]} is {name}" for tool, name in list(renamed.items())[:_SHOWN_RENAMES]]
+        more = f", and {len(renamed) - len(shown)} more" if len(renamed) > len(shown) else ""
+        return InvalidInput(
+            f"tools of the MCP server {server!r} have other names here: {', '.join(shown)}{more}",
+            hint=f"a name has at most {MAX_NAME} letters, digits, _ and -, and belongs to one tool",
+            details={"server": server, "renamed": renamed},
+        )
+
+    def _name_tool(self, server: str, tool: str) -> str:
+        key = (server, tool)
+        if key not in self._names:
+            taken = set(self._names.values())
+            candidates = (make_safe(tool), make_safe(f"{server}_{tool}"), _add_digest(tool, f"{server}\0{tool}"))
+            self._names[key] = next(name for name in candidates if name not in taken)
+        return self._names[key]
+
+
+def rename_tool(tool: ToolsetTool[Any], name: str) -> ToolsetTool[Any]:
+    """Return a tool that is offered under another name; its toolset knows it by its own."""
+    return tool if tool.tool_def.name == name else replace(tool, tool_def=replace(tool.tool_def, name=name))
+
+
+def make_safe(name: str) -> str:
+    """Return a name that providers take; one that loses more than separators gets a digest of the whole name."""
+    plain = _SEPARATORS.sub("_", name)
+    safe = _OTHERS.sub("_", plain)
+    return safe if safe == plain and 0 < len(safe) <= MAX_NAME else _add_digest(safe, name)
+
+
+def _add_digest(name: str, whole: str) -> str:
+    digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{_OTHERS.sub('_', name)[: MAX_NAME - len(digest) - 1]}_{digest}"
