@@ -234,7 +234,7 @@ class Assertions(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        texts = ctx.case.checks if self.assertions is None else tuple(self.assertions)
+        texts = None if self.assertions is None else tuple(self.assertions)
         return await score_assertions(ctx, texts, self.threshold)
 
 

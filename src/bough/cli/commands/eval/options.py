@@ -162,6 +162,26 @@ def run_blocks(run: EvalRun) -> list[Block]:
     return blocks
 
 
+def side_lines(sides: JsonObject) -> list[Block]:
+    """Return what is compared, and the difference, as a table; nothing where no sides are compared."""
+    if not sides:
+        return []
+    rows = [_side_row(side, figures) for side, figures in sides.items() if side != "delta"]
+    delta = sides["delta"]
+    difference: tuple[Span, ...] = (
+        ("difference", "strong"),
+        (f"{delta['pass_rate']:+.3f}", "strong"),
+        (f"{delta['time_seconds']:+.2f}", ""),
+        (f"{delta['tokens']:+.0f}", ""),
+    )
+    return [Table(head=("", "pass rate", "seconds", "tokens"), rows=(*rows, difference), flexible=0)]
+
+
+def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:
+    cells = [f"{figures[name]['mean']:.3f} ± {figures[name]['stddev']:.3f}" for name in ("pass_rate", "time_seconds")]
+    return ((side, ""), *((cell, "") for cell in cells), (f"{figures['tokens']['mean']:.0f}", ""))
+
+
 def head_line(summary: JsonObject, *, threshold: float, passed: bool) -> Line:
     """Return the pass rate with its interval, the counts, cost and time."""
     cost = summary["cost_usd"]

@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from bough.cli import options
-from bough.cli.commands.eval.options import Run, Runs, head_line, runs_root
+from bough.cli.commands.eval.options import Run, Runs, head_line, runs_root, side_lines
 from bough.cli.describe import describe
 from bough.cli.render import Report
 from bough.cli.text import Block, Span, Style, Table, line, one_line
@@ -57,7 +57,7 @@ def show(
     json: options.Json = False,
 ) -> Report:
     """Show a run, or one case of it with the commands that show, fork and replay its conversation."""
-    from bough.evals.run.folder import find_run
+    from bough.evals.run.folder import find_run, sort_notes
 
     settings = options.settings_of(home, store)
     folder = find_run(runs_root(settings, runs), run)
@@ -66,7 +66,7 @@ def show(
         raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` makes it")
     if case is not None:
         return _show_case(folder, str(record.get("store") or folder.store_url), report, case)
-    rows = tuple(_case_row(each) for each in _failures_first(report["cases"]))
+    rows = tuple(_case_row(each) for each in sort_notes(report["cases"], record.get("sides") or [""]))
     passed = bool(report["passed"])
     return Report(
         command="eval show",
@@ -74,6 +74,7 @@ def show(
         blocks=[
             line(("run ", "dim"), (folder.run, "id"), f"  {record['set']['name']}  model {record['model']}"),
             Table(head=("case", "status", "seconds", "reason"), rows=rows, flexible=3, right=frozenset({2})),
+            *side_lines(report.get("sides") or {}),
             head_line(report["summary"], threshold=report["threshold"], passed=passed),
         ],
         next=(f"bough eval show {folder.run} CASE", f"bough eval report {folder.run}"),
@@ -134,11 +135,6 @@ def _row(run: JsonObject) -> tuple[Span, ...]:
         ("unfinished" if rate is None else f"{rate:.3f}", style),
         ("" if rate is None else f"{run['passed']} of {run['attempts']}", "dim"),
     )
-
-
-def _failures_first(cases: list[JsonObject]) -> list[JsonObject]:
-    order = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
-    return sorted(cases, key=lambda each: order[each["status"]])
 
 
 def _case_row(case: JsonObject) -> tuple[Span, ...]:
