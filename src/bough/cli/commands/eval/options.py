@@ -158,6 +158,7 @@ def run_blocks(run: EvalRun) -> list[Block]:
         rows = tuple(_metric_row(each.as_dict() | {"name": each.name}) for each in run.metrics)
         blocks.append(Table(head=("metric", "mean", "scored", "passed"), rows=rows, flexible=0, right=frozenset({1})))
     blocks.append(head_line(run.summary.as_dict(), threshold=run.threshold, passed=run.passed))
+    blocks.append(line(("run ", "dim"), (run.run, "id")))
     blocks.append(line(("report ", "dim"), str(run.folder / "report.html")))
     return blocks
 

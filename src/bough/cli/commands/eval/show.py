@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _SHOWN_EVENTS = 200
 _STYLES: dict[str, Style] = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "dim"}
 
-Case = Annotated[str | None, typer.Argument(metavar="[CASE[#N]]", help="A case, and which attempt at it.")]
+Case = Annotated[
+    str | None, typer.Argument(metavar="[CASE[@SIDE][#N]]", help="A case, and which side and attempt of it.")
+]
 
 
 def list_(
@@ -83,10 +85,7 @@ def show(
 
 def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
     run = folder.run
-    case, _, number = name.partition("#")
-    found = [
-        each for each in report["cases"] if each["case"] == case and (not number or str(each["attempt"]) == number)
-    ]
+    found = [each for each in report["cases"] if name in _names_of(each)]
     if not found:
         raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
     logs = asyncio.run(_read_logs(folder, [each["conversation"] for each in found if each["conversation"]]))
@@ -104,6 +103,10 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
         for verdict in each.get("verdicts", ()):
             told = f"  {verdict['rubric_id']}: {verdict['verdict']} ({verdict['votes']})  {verdict['rationale']}"
             blocks.append(line(told, hang=4))
+        for try_ in each.get("replaced", ()):
+            blocks.append(line(f"  attempt {try_['attempt']} ended in an error: {try_['reason']}", hang=4))
+        for text in (each.get("harbor") or {}).get("log_end", ()):
+            blocks.append(line(("  log  ", "dim"), text, hang=7))
         if each["conversation"]:
             commands = [
                 f"bough --store {store_url} {verb} {each['conversation']}" for verb in ("conv show", "fork", "replay")
@@ -114,6 +117,12 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
             blocks += [shown for event in events[-_SHOWN_EVENTS:] for shown in describe(event, full=False)]
             blocks += [line(("  " + command, "id")) for command in commands]
     return Report(command="eval show", data={"run": run, "cases": found}, blocks=blocks, next=tuple(commands[:1]))
+
+
+def _names_of(case: JsonObject) -> set[str]:
+    """Return what an attempt may be called: its case, with its side, with its number, or with both."""
+    sides = {"", f"@{case['side']}"} if case["side"] else {""}
+    return {f"{case['case']}{side}{number}" for side in sides for number in ("", f"#{case['attempt']}")}
 
 
 async def _read_logs(folder: RunFolder, conversations: list[str]) -> dict[str, list[JsonObject]]:
