@@ -114,5 +114,5 @@ def _read_dataset(described: JsonObject, mask: Callable[[str], str]) -> Warehous
             )
             for each in tables
         },
-        left_out={name: mask(reason) for name, reason in described["left_out"].items()},
+        left_out={name: mask(reason) for name, reason in (described.get("left_out") or {}).items()},
     )
