@@ -225,7 +225,7 @@ def _describe_task(event: JsonObject) -> Said:
 
 
 def _describe_note(event: JsonObject) -> Said:
-    data = event.get("data") or {}
+    data: JsonObject = event.get("data") or {}
     if event.get("name") == "eval.result":
         reason = f"  {one_line(str(data.get('reason') or ''))}".rstrip()
         return "note", [(f"eval result: {data.get('status')}{reason}", "dim")], ""

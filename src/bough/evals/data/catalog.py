@@ -102,6 +102,7 @@ class WarehouseCatalog:
 
 def _read_dataset(described: JsonObject, mask: Callable[[str], str]) -> WarehouseDataset:
     tables: Sequence[JsonObject] = described["tables"]
+    left_out: Mapping[str, str] = described.get("left_out") or {}
     return WarehouseDataset(
         described["description"],
         {
@@ -114,5 +115,5 @@ def _read_dataset(described: JsonObject, mask: Callable[[str], str]) -> Warehous
             )
             for each in tables
         },
-        left_out={name: mask(reason) for name, reason in (described.get("left_out") or {}).items()},
+        left_out={name: mask(reason) for name, reason in left_out.items()},
     )

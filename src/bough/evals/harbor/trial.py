@@ -139,11 +139,14 @@ class Trials:
     def _describe_log(self, log: Path, *, with_end: bool) -> JsonObject:
         """Return where the verifier's log is and, where it explains a lost reward, its last lines."""
         try:
-            text = log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
+            content = log.read_bytes()
         except FileNotFoundError:
             return {}
+        if len(content) > _LOG_BYTES:  # at a line's begin: half of a secret would not be recognised
+            content = content[-_LOG_BYTES:].partition(b"\n")[2]
+        text = content.decode("utf-8", "replace")
         if self._setting.secrets is not None:  # the test script knows them, a report must not
-            text = self._setting.secrets.masker().mask(text)
+            text = self._setting.secrets.masker().text(text)
         output, _, errors = text.rpartition(LOG_SEPARATOR)
         lines = [line for part in (output, errors) for line in part.splitlines() if line.strip()][-_LOG_LINES:]
         end = [line[:_LOG_LINE_CHARS] for line in lines] if with_end else []

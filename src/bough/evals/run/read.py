@@ -14,7 +14,7 @@ from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import last_note, result_of_note
 from bough.evals.run.plan import attempt_conversation
 from bough.evals.run.result import EvalRun
-from bough.evals.run.summary import AttemptResult, summarize, summarize_sides
+from bough.evals.run.summary import AttemptResult, RateBy, summarize, summarize_sides
 from bough.evals.trace import Trace
 from bough.events import open_store
 from bough.events.model import TaskLinked
@@ -177,7 +177,9 @@ class RunReader:
         """Return the run that these results make; where sides are compared, the first one decides."""
         sides: list[str] = self.record.get("sides") or [""]
         decisive = [each for each in results if each.side == sides[0]]
-        rate_by = "assertions" if len(sides) > 1 else "queries" if self.record.get("kind") == "triggers" else "attempts"
+        rate_by: RateBy = "queries" if self.record.get("kind") == "triggers" else "attempts"
+        if len(sides) > 1:
+            rate_by = "assertions"
         return EvalRun(
             run=self.folder.run,
             folder=self.folder.path,

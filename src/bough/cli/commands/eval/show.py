@@ -105,7 +105,8 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
             blocks.append(line(told, hang=4))
         for try_ in each.get("replaced", ()):
             blocks.append(line(f"  attempt {try_['attempt']} ended in an error: {try_['reason']}", hang=4))
-        for text in (each.get("harbor") or {}).get("log_end", ()):
+        trial: JsonObject = each.get("harbor") or {}
+        for text in trial.get("log_end", ()):
             blocks.append(line(("  log  ", "dim"), text, hang=7))
         if each["conversation"]:
             commands = [
