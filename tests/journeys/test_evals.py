@@ -200,7 +200,7 @@ def test_the_page_about_harbor_tasks_works_as_written(person: Person) -> None:
 @pytest.mark.needs("bubblewrap")
 def test_a_reward_of_0_shows_the_end_of_the_verifiers_log(person: Person) -> None:
     files = Page("docs/how-to/run-harbor-tasks.md").files
-    test = "#!/bin/bash\necho checking with $KEY\necho 'expected HELLO, there is no file' >&2\necho 0 > /logs/verifier/reward.txt\n"
+    test = "echo checking with $KEY\necho 'expected HELLO, there is no file' >&2\necho 0 > /logs/verifier/reward.txt\n"
     toml = files["tasks/shout/task.toml"] + '[verifier.env]\nKEY = "${TOKEN}"\n'
     person.write(files | {"tasks/shout/tests/test.sh": test, "tasks/shout/task.toml": toml})
     person.environment["TOKEN"] = "very-secret-value"
