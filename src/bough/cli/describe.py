@@ -218,6 +218,25 @@ def _plain(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def _describe_task(event: JsonObject) -> Said:
+    text = " ".join(filter(None, (event.get("error"), event.get("reason"))))
+    attempt = f", attempt {event['attempt']}" if event.get("attempt", 0) > 1 else ""
+    return "task", [(f"{event['state']}{attempt}", "dim")], text
+
+
+def _describe_note(event: JsonObject) -> Said:
+    data: JsonObject = event.get("data") or {}
+    if event.get("name") == "eval.result":
+        reason = f"  {one_line(str(data.get('reason') or ''))}".rstrip()
+        return "note", [(f"eval result: {data.get('status')}{reason}", "dim")], ""
+    return "note", [(f"{event.get('name') or event.get('event_type')}  {arguments(data)}", "dim")], ""
+
+
+def _describe_linked(event: JsonObject) -> Said:
+    agent, child = event.get("agent") or "?", str(event.get("conversation") or event["task_id"])
+    return "task", [(f"agent {agent} started in ", "dim"), (child.replace("-", "")[-8:], "id")], ""
+
+
 def _error(event: JsonObject) -> Said:
     return "error", [(event["message"], "bad")], event.get("hint", "")
 
@@ -242,6 +261,9 @@ _WORDS: Mapping[str, Callable[[JsonObject], Said]] = {
     "ScriptRan": _script,
     "StateChanged": _describe_changed,
     "ErrorRaised": _error,
+    "TaskChanged": _describe_task,
+    "TaskNoted": _describe_note,
+    "TaskLinked": _describe_linked,
     "MessageStored": _describe_stored,
 }
 

@@ -132,4 +132,10 @@ def __getattr__(name: str) -> Any:
         home = _HOMES[name]
     except KeyError:
         raise AttributeError(f"module 'bough.evals' has no attribute {name!r}") from None
-    return getattr(import_module(home), name)
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        from bough.errors import Unavailable
+
+        message = f"bough.evals.{name} needs the package {error.name}"
+        raise Unavailable(message, hint="pip install 'bough[evals]'") from error

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, TypeAlias, cast
@@ -39,6 +40,11 @@ def parse_check(text: str) -> AssertionCheck:
     if found is None:
         return AssertionCheck(text, "judge", text)
     return AssertionCheck(text, cast("CheckForm", found[2]), found[3].strip(), negated=bool(found[1]))
+
+
+def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the assertions that code can decide."""
+    return tuple(text for text in texts if parse_check(text).form != "judge")
 
 
 def misspelt_form(text: str) -> str | None:

@@ -256,24 +256,23 @@ async def _find_unfinished(
     reader: RunReader, plan: Sequence[PlannedAttempt], options: EvalOptions
 ) -> tuple[list[PlannedAttempt], float]:
     """Return the attempts without a result, and the dollars that those with one cost."""
+    by_key = {(each.case.id, each.number, each.side): each for each in plan}
     todo: list[PlannedAttempt] = []
+    taken: dict[tuple[str, str], set[int]] = {}
     spent = 0.0
-    for planned in plan:
-        note = await reader.note(planned.case.id, planned.number, planned.side)
-        if note is None:
+    for slot in await reader.slots():
+        planned = by_key.get((slot.case, slot.number, slot.side))
+        if planned is None:
+            continue
+        if slot.note is None:
             todo.append(planned)
             continue
-        spent += _cost_of(note)
-        if options.retry_errors and note["status"] == "error":
-            todo.append(await _next_try(reader, planned, options.repeat))
+        spent += sum(map(_cost_of, (*slot.replaced, slot.note)))
+        if options.retry_errors and slot.is_error:
+            numbers = taken.setdefault((slot.case, slot.side), set())
+            numbers.add(number := await reader.next_number(slot, numbers))
+            todo.append(replace(planned, number=number))
     return todo, spent
-
-
-async def _next_try(reader: RunReader, planned: PlannedAttempt, repeat: int) -> PlannedAttempt:
-    number = repeat + 1
-    while await reader.note(planned.case.id, number, planned.side) is not None:
-        number += 1
-    return replace(planned, number=number)
 
 
 def _cost_of(note: JsonObject) -> float:

@@ -27,8 +27,12 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(k: int, n: int) -> Interval:
-    """Return the Wilson score interval of k passes in n attempts; n = 0: everything is possible."""
+def wilson(k: float, n: int) -> Interval:
+    """Return the Wilson score interval of k passes in n attempts; n = 0: everything is possible.
+
+    Args:
+        k: May be a fraction: the sum of shares.
+    """
     if not 0 <= k <= n:
         raise InvalidInput(f"{k} of {n} is not a share", hint="k is from 0 to n")
     if n == 0:

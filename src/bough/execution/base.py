@@ -166,8 +166,9 @@ class CodeExecutionInput:
         timeout_seconds: None means the executor's default; 0 is legal and means at once.
         output_globs: Which new or changed files come back (patterns relative to `/work`); None means all.
         execution_id: Whose run it is; the next one of the same may find a sandbox that is warm.
-        stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`, where one can be; its
-            result says when earlier variables are gone. None: as the executor does by itself.
+        stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`; its result says when
+            earlier variables are gone. An executor that keeps none refuses True with `NotSupported`, before anything
+            runs. None: as the executor does by itself.
         guards: What of `workspace` stays as it is; an executor without isolation guards nothing.
     """
 

@@ -18,7 +18,7 @@ from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.request import Plan, plan
+from bough.execution.request import Plan, plan, refuse_state
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung, serving_command
 from bough.execution.sandbox.preloaded import PreloadedSupervisor
@@ -82,6 +82,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
         Raises:
             InvalidInput: Something in the request is refused; nothing was run.
+            NotSupported: It asks for an interpreter that stays, which needs bubblewrap; nothing was run.
             SandboxUnavailable: No rung of at least `min_isolation` works here; nothing was run.
             ExecutorError: The program could not be started.
         """
@@ -105,6 +106,8 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
                     hint="use it either with `await` or without, or make another executor",
                 )
             return await self._sessions.run(checked)
+        if self._sessions is None:
+            refuse_state(checked.request)
         if self._warm is None or execution_id is None or not at_home:
             return await self._run_cold(checked, rung)
         result = await self._warm.run(checked)

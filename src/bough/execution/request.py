@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from typing import Final
 
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, NotSupported
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.domain_rule import PORT, DomainRule
 from bough.execution.file_name import split_name
@@ -117,6 +117,20 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
         shown=shown,
     )
+
+
+def refuse_state(request: CodeExecutionInput) -> None:
+    """Refuse a request that asks for an interpreter that stays; for executors that start one for each run.
+
+    Raises:
+        NotSupported: It asks for one.
+    """
+    if request.stateful and request.execution_id is not None and request.code is not None:
+        raise NotSupported(
+            "this executor keeps no interpreter between runs, so variables of earlier runs would be gone",
+            hint="leave `stateful` out and have the code set up what it needs, or use LocalSandboxCodeExecutor "
+            "where bubblewrap is installed",
+        )
 
 
 def _check_mount_points(request: CodeExecutionInput) -> None:

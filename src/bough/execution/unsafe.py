@@ -21,7 +21,7 @@ from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
+from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
 from bough.execution.sandbox.rung import INSIDE
 
@@ -54,6 +54,7 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
             self._warned = True
             _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
         checked = plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
+        refuse_state(checked.request)
         if checked.timeout_seconds == 0:
             return make_timed_out(checked, isolation=self.isolation)
         return await finish(

@@ -43,5 +43,11 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(module), name)
+            try:
+                return getattr(import_module(module), name)
+            except ModuleNotFoundError as error:
+                from bough.errors import Unavailable
+
+                message = f"bough.testing.{name} needs the package {error.name}"
+                raise Unavailable(message, hint=f"pip install {error.name}") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,6 +30,31 @@ async def test_the_schema_is_told_in_bigquerys_words(tools: DataTools) -> None:
     assert all(each["description"] for each in table["schema"]["fields"]) and table["description"]
 
 
+async def test_a_stale_view_is_left_out_with_a_note_and_the_rest_of_the_file_is_usable(tmp_path: Path) -> None:
+    file = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(
+            "create schema s; create table s.orders as select 1 as n; create table s.old as select 2 as n"
+        )
+        connection.execute("create view s.stale as select n from s.old; create view s.good as select n from s.orders")
+        connection.execute("drop table s.old")
+    tools = DataTools.duckdb({"shop": file})
+    try:
+        assert await tools.execute_sql("shop", "select n from s.orders") == {"status": "SUCCESS", "rows": [{"n": 1}]}
+        assert await tools.execute_sql("shop", "select n from s.good") == {"status": "SUCCESS", "rows": [{"n": 1}]}
+        assert await tools.list_table_ids("shop", "s") == ["good", "orders"]
+        info: Any = await tools.get_dataset_info("shop", "s")
+        assert list(info["left_out"]) == ["stale"] and str(tmp_path) not in str(info)
+        for answer in (
+            await tools.execute_sql("shop", "select n from s.stale"),
+            await tools.get_table_info("shop", "s", "stale"),
+        ):
+            found: Any = answer
+            assert found["error_code"] == "TABLE_NOT_FOUND" and "cannot be used" in found["error_details"]
+    finally:
+        await tools.aclose()
+
+
 async def test_a_wrong_name_is_an_answer_with_a_code(tools: DataTools) -> None:
     async def code(answer: Any) -> str:
         assert answer["status"] == "ERROR" and answer["error_details"]

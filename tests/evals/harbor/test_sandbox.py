@@ -139,13 +139,23 @@ async def test_what_needs_an_image_is_left_out_and_named(settings: Settings, wri
     assert "needs an image" in refused.value.hint
 
 
-async def test_without_tests_the_trace_scores_and_the_report_says_so(settings: Settings, write_task: WriteTask) -> None:
-    found = await run(write_task("answer"), agent("echo 42 > answer"), settings, skip_tests=True)
-    assert found.tasks[0].reward is None
-    assert found.tasks[0].reason.startswith("skill_discovery_score"), "no skill came into use"
+async def test_without_tests_the_trace_scores_tasks_with_skills_and_the_report_says_so(
+    settings: Settings, write_task: WriteTask
+) -> None:
+    write_task("answer")
+    tasks = write_task(
+        "skilled",
+        environment__skills__solver__SKILL_DOT_md="---\nname: solver\ndescription: Solves.\n---\nThink.",
+    )
+    model = ScriptedModel([tool_call("load_skill", skill_name="solver"), "done"])
+    found = await run(tasks, AgentSpec(name="a", model=model), settings, skip_tests=True)
+    assert [(each.task, each.reward, each.status) for each in found.tasks] == [("skilled", None, "passed")]
+    assert found.left_out == (("answer", "it has no skills, so without its tests nothing scores it"),)
     assert found.as_dict()["verified"] is False
     assert found.folder is not None
     assert "tests were left out" in (found.folder / "report.html").read_text()
+    with pytest.raises(InvalidInput, match="no task to run"):
+        await run(tasks, agent("echo 42 > answer"), settings, skip_tests=True, filter="answer")
 
 
 async def test_skills_of_the_task_are_read_leniently_and_run_where_the_task_is(

@@ -87,6 +87,20 @@ def test_fields_have_the_values_of_the_schema(write_task: WriteTask) -> None:
     assert (task.image, task.wants_network, task.env, task.instruction) == ("x:1", True, {"A": "1"}, "Do it.")
 
 
+@pytest.mark.parametrize(
+    ("toml", "wants_network"),
+    [
+        ("[environment]", True),
+        ("[environment]\nallow_internet = false", False),
+        ('[environment]\nnetwork_mode = "no-network"', False),
+        ('[environment]\nnetwork_mode = "public"', True),
+    ],
+)
+def test_a_task_has_a_network_unless_it_says_otherwise(write_task: WriteTask, toml: str, wants_network: bool) -> None:
+    (task,) = list_tasks(write_task("t", task_DOT_toml=toml)).tasks
+    assert task.wants_network is wants_network
+
+
 def test_one_name_twice_keeps_the_first(write_task: WriteTask, tmp_path: Path) -> None:
     write_task("a/same")
     listing = list_tasks(write_task("b/same"))

@@ -199,11 +199,19 @@ def test_two_arguments_may_be_found_in_two_calls_but_not_in_a_call_of_another_to
     assert metrics.tool_args_score(trace, [ToolUse("t", {"path": "p"})]).value == 0.0
 
 
-def test_more_keys_by_setting(make: Any) -> None:
-    trace = make.trace(make.called("t", city="Bonn"))
-    use = [ToolUse("t", {"city": "Rome"})]
-    assert metrics.tool_args_score(trace, use).value == 1.0
-    assert metrics.tool_args_score(trace, use, {*metrics.KEYS, "city"}).value == 0.0
+def test_every_expected_argument_is_compared_but_free_text(make: Any) -> None:
+    trace = make.trace(make.called("t", city="Bonn", query="select 1", note="a\nb", size=2))
+    wrong = [ToolUse("t", {"city": "Rome"}), ToolUse("t", {"size": 3}), ToolUse("t", {"missing": None})]
+    assert [metrics.tool_args_score(trace, [use]).value for use in wrong] == [0.0, 0.0, 0.0]
+    free = [ToolUse("t", {"city": "Bonn", "query": "select 2", "note": "a\nc"})]
+    score = metrics.tool_args_score(trace, free)
+    assert (score.value, score.reason) == (
+        1.0,
+        "all 1 expected arguments were passed; not compared: t(query), t(note)",
+    )
+    assert metrics.tool_args_score(trace, free, also={"query"}).value == 0.5
+    assert metrics.tool_args_score(trace, free, {"query"}).value == 0.0
+    assert metrics.tool_args_score(trace, free, {"city"}).value == 1.0
 
 
 def test_order_drops_what_is_not_expected_and_looks_at_256_at_most(make: Any) -> None:

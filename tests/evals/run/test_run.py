@@ -16,6 +16,7 @@ from bough.evals.judge import Judge
 from bough.evals.run.folder import RunFolder, find_run, list_runs, plain_name
 from bough.evals.run.note import last_note
 from bough.evals.run.read import read_run
+from bough.evals.statistics import wilson
 from bough.events import open_store
 from bough.settings import Settings
 from bough.testing import OpenAIServer, ScriptedModel, tool_call
@@ -160,9 +161,26 @@ async def test_a_run_that_is_resumed_runs_no_finished_case_again(settings: Setti
     assert [(each.case, each.attempt, each.status) for each in again.cases] == [
         ("c1", 1, "passed"),
         ("c2", 1, "passed"),
-        ("c3", 1, "error"),
         ("c3", 2, "passed"),
-    ]
+    ], "a later try replaces the error"
+    assert (again.pass_rate, again.summary.errors) == (1.0, 0)
+    (replaced,) = again.cases[2].data["replaced"]
+    assert (replaced["attempt"], replaced["status"]) == (1, "error")
+
+
+async def test_tries_at_several_errors_of_one_case_are_told_apart(settings: Settings) -> None:
+    cases = set_of("a")
+    agent = AgentSpec(name="a", model=ScriptedModel(["one"]), skills=())
+    run = await evaluate(cases, agent, settings=settings, jobs=1, repeat=3)
+    assert [each.status for each in run.cases] == ["passed", "error", "error"]
+    for answers, expected in (
+        (["two"], [(1, "passed"), (4, "passed"), (5, "error")]),
+        (["three"], [(1, "passed"), (4, "passed"), (6, "passed")]),
+    ):
+        agent = AgentSpec(name="a", model=ScriptedModel(answers), skills=())
+        again = await evaluate(cases, agent, settings=settings, jobs=1, repeat=3, resume=run.run, retry_errors=True)
+        assert [(each.attempt, each.status) for each in again.cases] == expected
+    assert again.interval == wilson(3, 3), "three of three leave more than one rate possible"
 
 
 async def test_a_run_goes_on_only_with_what_it_was_begun_with(settings: Settings) -> None:

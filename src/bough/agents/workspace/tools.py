@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from bough.agents.context import ToolContext
 from bough.agents.workspace.files import WorkspaceFiles
-from bough.errors import Unavailable
+from bough.errors import NotSupported, Unavailable
 from bough.execution.base import CodeExecutionInput
 from bough.execution.process.guarded import GUARDED_NAME
 from bough.types import JsonObject
@@ -67,7 +67,10 @@ async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> J
     gone. Where the sandbox here keeps no interpreter, each call begins anew: set up all that it needs.
     """
     shown = await asyncio.to_thread(show_last_value, code)
-    return await _execute(ctx, timeout_seconds, code=shown, language="python", stateful=True)
+    try:
+        return await _execute(ctx, timeout_seconds, code=shown, language="python", stateful=True)
+    except NotSupported:  # nothing was run: the executor keeps no interpreter
+        return await _execute(ctx, timeout_seconds, code=shown, language="python")
 
 
 async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> JsonObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bough.evals.data.fault import QueryError, nearest
@@ -32,11 +32,16 @@ class WarehouseTable:
 
 @dataclass(frozen=True)
 class WarehouseDataset:
-    """A dataset and its tables by name."""
+    """A dataset and its tables by name.
+
+    Attributes:
+        left_out: Tables that cannot be used, with the reason: views of what was changed or removed since.
+    """
 
     description: str
     tables: Mapping[str, WarehouseTable]
     location: str = "local"
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,14 @@ class WarehouseCatalog:
     temporary: frozenset[str] = field(default_factory=frozenset[str])
 
     @classmethod
-    def of(cls, described: JsonObject) -> WarehouseCatalog:
-        """Return the catalogue that a warehouse process described."""
+    def of(cls, described: JsonObject, mask: Callable[[str], str] = str) -> WarehouseCatalog:
+        """Return the catalogue that a warehouse process described.
+
+        Args:
+            mask: Makes a message of the process one that may be shown.
+        """
         projects = {
-            project: {name: _read_dataset(dataset) for name, dataset in datasets.items()}
+            project: {name: _read_dataset(dataset, mask) for name, dataset in datasets.items()}
             for project, datasets in described["projects"].items()
         }
         return cls(projects, frozenset(described["temporary"]))
@@ -82,14 +91,18 @@ class WarehouseCatalog:
         Raises:
             QueryError: It, its dataset or its project is not there.
         """
-        tables = self.dataset(project, dataset).tables
+        found = self.dataset(project, dataset)
+        tables = found.tables
+        if table in found.left_out:
+            raise QueryError("TABLE_NOT_FOUND", f"{project}.{dataset}.{table} cannot be used: {found.left_out[table]}")
         if table not in tables:
             raise QueryError("TABLE_NOT_FOUND", f"no table {table!r} in {project}.{dataset}{nearest(table, tables)}")
         return tables[table]
 
 
-def _read_dataset(described: JsonObject) -> WarehouseDataset:
+def _read_dataset(described: JsonObject, mask: Callable[[str], str]) -> WarehouseDataset:
     tables: Sequence[JsonObject] = described["tables"]
+    left_out: Mapping[str, str] = described.get("left_out") or {}
     return WarehouseDataset(
         described["description"],
         {
@@ -102,4 +115,5 @@ def _read_dataset(described: JsonObject) -> WarehouseDataset:
             )
             for each in tables
         },
+        left_out={name: mask(reason) for name, reason in left_out.items()},
     )

@@ -125,13 +125,19 @@ def _describe(connection: Any, backend: Any) -> JsonObject:
     for project in sorted(set(backend.list_catalogs()) - {"memory", "system", "temp"}):
         datasets = projects.setdefault(project, {})
         for dataset in sorted(set(backend.list_databases(catalog=project)) - {"information_schema", "pg_catalog"}):
-            tables = [
-                _describe_table(backend, (project, dataset, table), texts, notes)
-                for table in sorted(backend.list_tables(database=(project, dataset)))
-                if (name := (project, dataset, table)) in texts or name in views  # not the session's temporary ones
-            ]
-            if tables or dataset != "main":
-                datasets[dataset] = {"description": schemas.get((project, dataset), ""), "tables": tables}
+            tables: list[JsonObject] = []
+            left_out: dict[str, str] = {}
+            for table in sorted(backend.list_tables(database=(project, dataset))):
+                name = (project, dataset, table)
+                if name not in texts and name not in views:
+                    continue  # one of the session's temporary ones
+                try:
+                    tables.append(_describe_table(backend, name, texts, notes))
+                except Exception as error:  # noqa: BLE001 - a view of what has changed must not hide the others
+                    left_out[table] = str(error)
+            if tables or left_out or dataset != "main":
+                text = schemas.get((project, dataset), "")
+                datasets[dataset] = {"description": text, "tables": tables, "left_out": left_out}
     temporary = connection.execute(
         "select lower(table_name) from duckdb_tables() where temporary "
         "union select lower(view_name) from duckdb_views() where temporary and not internal"

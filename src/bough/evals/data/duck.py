@@ -79,7 +79,7 @@ class DuckProcess:
     def _check(self, answer: JsonObject) -> JsonObject:
         if "error" in answer:
             code = cast("QueryErrorCode", answer["error"])
-            raise QueryError(code, self._mask(answer["details"]), session_lost=self._process is None)
+            raise QueryError(code, self.mask(answer["details"]), session_lost=self._process is None)
         return answer
 
     def _read(self, seconds: float, *, interrupt: bool) -> JsonObject:
@@ -131,9 +131,9 @@ class DuckProcess:
             raise QueryError("UNAVAILABLE", "the query process did not start") from error
         if "error" in answer:
             self.close()
-            raise QueryError("UNAVAILABLE", self._mask(answer["details"]))
+            raise QueryError("UNAVAILABLE", self.mask(answer["details"]))
 
-    def _mask(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """Return the first line of a message without paths of this machine."""
         for name, file in self.projects.items():
             text = text.replace(str(file.absolute()), name)

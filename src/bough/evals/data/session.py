@@ -49,7 +49,7 @@ class DataSession:
             QueryError: The warehouse cannot be opened.
         """
         if self._catalog is None:
-            self._catalog = WarehouseCatalog.of(self._process.ask({"op": "catalog"}))
+            self._catalog = WarehouseCatalog.of(self._process.ask({"op": "catalog"}), self._process.mask)
         return self._catalog
 
     def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:

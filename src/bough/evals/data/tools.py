@@ -163,7 +163,7 @@ class DataTools:
         )
 
     async def get_dataset_info(self, project_id: str, dataset_id: str) -> Json:
-        """Describe a dataset."""
+        """Describe a dataset; `left_out` names tables that cannot be used, with the reason."""
 
         def describe() -> Json:
             found = self._warehouse.catalog().dataset(project_id, dataset_id)
@@ -173,6 +173,7 @@ class DataTools:
                 "description": found.description,
                 "location": found.location,
                 "tables": len(found.tables),
+                **({"left_out": dict(found.left_out)} if found.left_out else {}),
             }
 
         return await self._answer(describe, project_id, dataset_id)

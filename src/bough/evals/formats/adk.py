@@ -1,6 +1,7 @@
 """Eval sets of the Agent Development Kit: `eval_set_id`, `eval_cases` with conversations, tool uses and rubrics.
 
-Source: seed 003; the eval set model of ADK 2.13, whose keys come in snake_case and in camelCase.
+Keys come in snake_case and in camelCase, as in ADK 2.13. ADK's older files are lists: of turns (`.test.json`), or of
+`{name, data, initial_session}` (`.evalset.json`), where a turn is `{query, expected_tool_use, reference}`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from bough.evals.case import CaseInput, CaseSetup, Rubric, ToolUse, TurnInput
 from bough.evals.document import MAX_CASES, Entry, SetFile
 from bough.evals.eval_set import EvalSet
 from bough.evals.set_case import SetCase
-from bough.types import JsonObject
+from bough.types import Json, JsonObject
 
 _CASE_FIELDS = frozenset({"eval_id", "conversation", "rubrics", "session_input", "conversation_scenario"})
 _TURN_FIELDS = frozenset({"user_content", "intermediate_data", "final_response", "rubrics"})
+_OLD_TURN_FIELDS = frozenset({"query", "expected_tool_use", "reference", "expected_intermediate_agent_responses"})
+_PART_NOTES = frozenset({"text", "thought", "thought_signature", "thoughtSignature", "video_metadata", "videoMetadata"})
 _CAMEL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
@@ -41,45 +44,123 @@ def read_adk_set(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
     if not entries:
         faults.add("empty", "has no cases", field="eval_cases")
     name = top.text("name") or top.text("eval_set_id", "evalSetId") or document.path.stem
+    return _make_set(document, name, cases, description=top.text("description") or "")
+
+
+def is_old_adk_list(data: Sequence[Json]) -> bool:
+    """Whether a list is one of ADK's older files, and not a list of trigger queries."""
+    entries = [cast("JsonObject", item) for item in data if isinstance(item, dict)]
+    return any(
+        isinstance(entry.get("data"), list)
+        or ("query" in entry and not _OLD_TURN_FIELDS.isdisjoint({*entry} - {"query"}))
+        for entry in entries
+    )
+
+
+def read_old_adk_list(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
+    """Return the set of a list of turns, which is one case, or of a list of `{name, data, initial_session}`."""
+    name = document.path.stem.removesuffix(".test").removesuffix(".evalset")
+    top = Entry({"data": document.data}, document.faults, "")
+    entries = top.entries("data")
+    if any("data" in entry.data for entry in entries):
+        seen: set[str] = set()
+        if len(entries) > MAX_CASES:
+            document.faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
+        read = [_read_old_case(entry, seen, setup) for entry in entries[:MAX_CASES]]
+    else:
+        read = [_make_old_case(Entry({"data": document.data}, document.faults, name), name, setup)]
+    return _make_set(document, name, [case for case in read if case is not None])
+
+
+def _make_set(document: SetFile, name: str, cases: Sequence[SetCase], *, description: str = "") -> EvalSet:
     return EvalSet(
         name=name,
         cases=tuple(cases),
-        faults=tuple(faults.found),
+        faults=tuple(document.faults.found),
         path=document.path,
         sha256=document.sha256,
         format="adk",
-        description=top.text("description") or "",
+        description=description,
     )
+
+
+def _read_old_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None:
+    before = len(entry.faults.found)
+    id = _read_id(entry, seen, "name")
+    case = _make_old_case(entry, id or entry.case, setup)
+    return None if entry.faults.has_error(before) else case
+
+
+def _make_old_case(entry: Entry, id: str, setup: CaseSetup) -> SetCase | None:
+    """Return the case of an entry whose `data` is a list of turns; None where one of them has an error."""
+    before = len(entry.faults.found)
+    turns = [_read_old_turn(turn) for turn in entry.entries("data")]
+    if not turns and not entry.faults.has_error(before):
+        entry.fault("no-prompt", "there is no turn", "data")
+    state, metadata = _read_session(entry.entry("initial_session"))
+    if entry.faults.has_error(before):
+        return None
+    known = tuple(turn for turn in turns if turn is not None)
+    return SetCase(id=id, input=CaseInput(turns=known, state=state, setup=setup), metadata=metadata)
+
+
+def _read_old_turn(entry: Entry) -> TurnInput | None:
+    _collect_extra(entry, _OLD_TURN_FIELDS)
+    user = entry.text("query", required=True)
+    if user is not None and not user.strip():
+        entry.fault("no-prompt", "`query` is empty", "query")
+    uses: list[ToolUse] = []
+    for use in entry.entries("expected_tool_use"):
+        name, args = use.text("tool_name", required=True), use.object("tool_input")
+        if name is not None and not name.strip():
+            use.fault("missing", "`tool_name` is empty", "tool_name")
+        elif name:
+            uses.append(ToolUse(name, args or {}))
+    reference = entry.text("reference")
+    if not user or not user.strip():
+        return None
+    return TurnInput(user=user, tool_uses=tuple(uses), reference=reference or None)
+
+
+def _read_id(entry: Entry, seen: set[str], *names: str) -> str | None:
+    """Return the id of a case, which later faults name; a fault where it is missing, empty or there twice."""
+    id = entry.text(*names, required=True)
+    if id is not None and not id.strip():
+        entry.fault("missing", f"`{names[0]}` is empty", names[0])
+    if id:
+        entry.case = id
+        if id in seen:
+            entry.fault("duplicate-id", f"the id {id!r} already exists; this case is left out", names[0])
+        seen.add(id)
+    return id
+
+
+def _read_session(session: Entry | None) -> tuple[JsonObject | None, JsonObject]:
+    """Return the state that a case starts with, and what is kept of the rest."""
+    if session is None:
+        return None, {}
+    rest = {key: value for key, value in session.data.items() if key != "state"}
+    return session.object("state") or None, {"session_input": rest} if rest else {}
 
 
 def _read_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None:
     faults, before = entry.faults, len(entry.faults.found)
-    id = entry.text("eval_id", "evalId", required=True)
-    if id is not None and not id.strip():
-        entry.fault("missing", "`eval_id` is empty", "eval_id")
-    if id:
-        entry.case = id
-        if id in seen:
-            entry.fault("duplicate-id", f"the id {id!r} already exists; this case is left out", "eval_id")
-        seen.add(id)
+    id = _read_id(entry, seen, "eval_id", "evalId")
     if entry.get("conversation_scenario", "conversationScenario") is not None:
         entry.fault("unsupported", "a conversation_scenario needs a simulated user", "conversation_scenario")
     turns = [_read_turn(each) for each in _with_case(entry, entry.entries("conversation"))]
     if not turns and not faults.has_error(before):
         entry.fault("no-prompt", "there is no conversation", "conversation")
     rubrics = _read_rubrics(entry, set())
-    session = entry.entry("session_input", "sessionInput")
-    state = None if session is None else session.object("state")
-    metadata = _collect_extra(entry, _CASE_FIELDS)
-    if session is not None and (rest := {k: v for k, v in session.data.items() if k != "state"}):
-        metadata["session_input"] = rest
+    state, session = _read_session(entry.entry("session_input", "sessionInput"))
+    metadata = _collect_extra(entry, _CASE_FIELDS) | session
     _check_ids(entry, rubrics, turns)
     if faults.has_error(before):
         return None
     known = tuple(turn for turn in turns if turn is not None)
     return SetCase(
         id=id or entry.case,
-        input=CaseInput(turns=known, rubrics=rubrics, state=state or None, setup=setup),
+        input=CaseInput(turns=known, rubrics=rubrics, state=state, setup=setup),
         metadata=metadata,
     )
 
@@ -102,21 +183,28 @@ def _read_turn(entry: Entry) -> TurnInput | None:
         content.fault("no-prompt", "the message has no text", "parts")
         return None
     response = entry.entry("final_response", "finalResponse")
-    reference = None if response is None else _read_parts(response)
+    reference = None if response is None else _read_parts(response, is_sent=False)
     data = entry.entry("intermediate_data", "intermediateData")
     uses = tuple(_read_uses(data)) if data is not None else ()
     return TurnInput(user=user, tool_uses=uses, reference=reference or None, rubrics=_read_rubrics(entry, set()))
 
 
-def _read_parts(content: Entry) -> str:
-    """Return the texts of a content's parts, joined by new lines; a part without text is a fault."""
+def _read_parts(content: Entry, *, is_sent: bool = True) -> str:
+    """Return the texts of a content's parts, joined by new lines.
+
+    ADK writes every field of a part, most of them null. A field of another kind is a fault in a message, which could
+    not be sent without it; in an answer it is a note.
+    """
     texts: list[str] = []
     for part in content.entries("parts"):
-        if part.get("text") is not None:
-            texts.append(part.text("text") or "")
-        elif part.data:
-            kind = next(iter(part.data))
-            part.fault("unsupported", f"a part of kind {kind!r} cannot be sent", kind)
+        text = part.text("text")
+        kind = next((key for key, value in part.data.items() if value is not None and key not in _PART_NOTES), None)
+        if text is not None:
+            if is_sent or part.get("thought") is not True:
+                texts.append(text)
+        elif kind is not None:
+            message = f"a part of kind {kind!r} cannot be {'sent' if is_sent else 'compared'}"
+            part.fault("unsupported", message, kind, "error" if is_sent else "note")
     return "\n".join(texts)
 
 

@@ -43,14 +43,19 @@ def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
     if _has(data, "evals") and place.name == "evals.json":
         return _read_folder(place.absolute().parent.parent)
     if isinstance(data, list) and (not data or place.suffix == ".json"):
-        from bough.evals.formats.skill import read_query_file
-
-        return read_query_file(document)
+        return _read_list(document, cast("list[Json]", data), setup)
     if _has(data, "cases"):
         from bough.evals.formats.pydantic import read_pydantic_set
 
         return read_pydantic_set(document)
     raise InvalidInput(f"{place} has neither `eval_cases` nor `cases`", hint=f"give {_HINT}")
+
+
+def _read_list(document: SetFile, data: list[Json], setup: CaseSetup) -> EvalSet:
+    from bough.evals.formats.adk import is_old_adk_list, read_old_adk_list
+    from bough.evals.formats.skill import read_query_file
+
+    return read_old_adk_list(document, setup=setup) if is_old_adk_list(data) else read_query_file(document)
 
 
 def _read_folder(folder: Path) -> EvalSet:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bough.errors import InvalidInput
-from bough.evals.harbor.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, Reward, parse_reward
+from bough.evals.harbor.reward import LOG_SEPARATOR, MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, Reward, parse_reward
 from bough.evals.harbor.task import HarborTask
 from bough.execution import CodeExecutor, ExecutionLimits, TaskContainerExecutor
 from bough.execution.container.command import CommandOutcome
@@ -112,7 +112,7 @@ class ContainerPlace:
             timeout_seconds=self._task.verifier_timeout_seconds,
         )
         await container.end_processes()  # daemons that the tests left could write on
-        self._log.write_bytes(done.stdout + b"\n--- stderr\n" + done.stderr)
+        self._log.write_bytes(done.stdout + LOG_SEPARATOR.encode() + done.stderr)
         try:
             found = [await container.read_file(path, MAX_REWARD_BYTES) for path in (REWARD_JSON, REWARD_TEXT)]
         except InvalidInput as error:

@@ -44,6 +44,8 @@ OWN_TASKS: Final = Path(__file__).parent / "tasks"
 TRACE_METRICS: Final = {"skill_discovery_score": 1.0, "no_tool_errors": 1.0}
 """What scores an attempt whose tests are left out."""
 
+_NO_TRACE: Final = "it has no skills, so without its tests nothing scores it"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScore:
@@ -52,6 +54,8 @@ class TaskScore:
     Attributes:
         reward: 0 to 1; None where the tests were left out, or the attempt did not come to them.
         status: `passed` (solved), `failed`, `error` or `skipped`.
+        log: Where the log of the test script is; None where it did not run.
+        log_end: Its last lines, where the reward is not whole.
     """
 
     task: str
@@ -60,6 +64,8 @@ class TaskScore:
     reason: str
     seconds: float
     conversation: str | None
+    log: str | None = None
+    log_end: tuple[str, ...] = ()
 
     def as_dict(self) -> JsonObject:
         """Return it as JSON."""
@@ -70,6 +76,8 @@ class TaskScore:
             "reason": self.reason,
             "seconds": round(self.seconds, 3),
             "conversation": self.conversation,
+            "log": self.log,
+            "log_end": list(self.log_end),
         }
 
 
@@ -137,7 +145,7 @@ class HarborRun:
 
 
 async def run_harbor(
-    folder: Path,
+    folder: str | Path,
     agent: AgentSpec | ReferenceAgent,
     *,
     filter: str = "*",
@@ -162,7 +170,7 @@ async def run_harbor(
         agent: A spec; `oracle` runs each task's own solution, `nop` does nothing.
         sandbox: Use the local sandbox, for the tasks that need no image of their own.
         build_only: Stop after the builds.
-        skip_tests: Score by the trace alone.
+        skip_tests: Score by the trace alone; tasks without skills are left out, as nothing in a trace decides them.
         prune_interval: Remove what builds left over after so many.
         timeout: Seconds for the agent, instead of each task's own.
         allow_network: Give a network to the tasks and builds that ask for one.
@@ -174,8 +182,12 @@ async def run_harbor(
         InvalidInput: There is no task in it, or none fits in the sandbox.
         SandboxUnavailable: No container engine answers.
     """
+    folder = Path(folder)
     listing = await anyio.to_thread.run_sync(list_tasks, folder, filter)
     left_out = [(each.case, each.message) for each in listing.faults if each.severity == "error"]
+    if skip_tests:
+        left_out += [(task.name, _NO_TRACE) for task in listing.tasks if not task.skill_roots]
+        listing = replace(listing, tasks=tuple(task for task in listing.tasks if task.skill_roots))
     plans: dict[str, SandboxPlan] = {}
     if sandbox:
         plans, refused = _plan_all(listing.tasks)
@@ -349,6 +361,7 @@ def _list_repairs(task: HarborTask) -> Iterator[str]:
 
 def _score_of(result: AttemptResult) -> TaskScore:
     reward = result.scores.get("reward")
+    harbor: JsonObject = result.data.get("harbor") or {}
     return TaskScore(
         task=result.case,
         reward=None if reward is None or reward.value is None else float(reward.value),
@@ -356,6 +369,8 @@ def _score_of(result: AttemptResult) -> TaskScore:
         reason=result.reason or ("" if reward is None else reward.reason),
         seconds=result.seconds,
         conversation=result.conversation,
+        log=harbor.get("log"),
+        log_end=tuple(harbor.get("log_end") or ()),
     )
 
 

@@ -12,6 +12,8 @@ from bough.types import Json, JsonObject
 
 MAX_REWARD_BYTES: Final = 64 << 10
 REWARD_JSON: Final = "/logs/verifier/reward.json"
+LOG_SEPARATOR: Final = "\n--- stderr\n"
+"""Between what a test script wrote to stdout and to stderr, in its log."""
 REWARD_TEXT: Final = "/logs/verifier/reward.txt"
 
 

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 
 from bough.evals.harbor.dockerfile import SandboxPlan
-from bough.evals.harbor.reward import MAX_REWARD_BYTES, Reward, parse_reward
+from bough.evals.harbor.reward import LOG_SEPARATOR, MAX_REWARD_BYTES, Reward, parse_reward
 from bough.evals.harbor.task import HarborTask
 from bough.execution import CodeExecutionInput, CodeExecutionResult, CodeExecutor, ExecutionLimits, Isolation, Mount
 from bough.execution.base import NO_GUARDS
@@ -117,7 +117,7 @@ class SandboxPlace:
             timeout_seconds=self._task.verifier_timeout_seconds,
             mounts=(Mount(source=str(self._task.folder / "tests"), target="/tests"),),
         )
-        self._log.write_bytes(done.stdout + b"\n--- stderr\n" + done.stderr)
+        self._log.write_bytes(done.stdout + LOG_SEPARATOR.encode() + done.stderr)
         try:
             found = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
         except OSError as error:

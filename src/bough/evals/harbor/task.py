@@ -280,7 +280,10 @@ class _TomlReader:
         table = self._table("environment")
         mode = table.get("network_mode")
         if mode is None:
-            return bool(table.get("allow_internet", False))
+            allowed = table.get("allow_internet", True)  # as Harbor has it: public unless the task says otherwise
+            if not isinstance(allowed, bool):
+                self._fault("type", f"allow_internet is {allowed!r}, not true or false", "environment.allow_internet")
+            return allowed is True
         if mode not in ("no-network", "public", "allowlist"):
             self._fault("type", f"network_mode is {mode!r}", "environment.network_mode")
         if mode == "allowlist":

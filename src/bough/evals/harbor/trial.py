@@ -20,7 +20,7 @@ from bough.evals.harbor.container_place import ContainerPlace
 from bough.evals.harbor.dockerfile import SandboxPlan, fill_variables
 from bough.evals.harbor.image import BuiltImage
 from bough.evals.harbor.place import TrialPlace
-from bough.evals.harbor.reward import Reward
+from bough.evals.harbor.reward import LOG_SEPARATOR, Reward
 from bough.evals.harbor.sandbox_place import SandboxPlace
 from bough.evals.harbor.task import HarborTask
 from bough.evals.run.attempt import AttemptEnd
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from bough.guard import Secrets
 
 COMMAND_SECONDS = 300.0
+_LOG_BYTES = 64 << 10
+_LOG_LINES = 12
+_LOG_LINE_CHARS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +124,7 @@ class Trials:
         told: JsonObject = {
             "verified": False,
             "isolation": self._isolation.get(planned.name, ""),
-            "offline": network and not self._setting.allow_network,
+            "offline": network and (self._setting.sandbox is not None or not self._setting.allow_network),
             "repairs": list(self._setting.repairs.get(planned.case.id, ())),
         }
         if not (side / "reward.json").exists():
@@ -129,8 +132,25 @@ class Trials:
         reward = Reward.of(json.loads((side / "reward.json").read_text("utf-8")))
         reward = replace(reward, agent_timed_out=end.limit == "wall_seconds")
         reason = (reward.reason or f"{reward.value:g}") + (" (agent timed out)" if reward.agent_timed_out else "")
+        told |= self._describe_log(side / "verifier.log", with_end=reward.value < 1)
         score = Score("reward", reward.value, reward.value >= 1.0, reason.strip(), 1.0, "verifier", reward.is_error)
         return (score,), {"harbor": {**told, **reward.as_dict()}}
+
+    def _describe_log(self, log: Path, *, with_end: bool) -> JsonObject:
+        """Return where the verifier's log is and, where it explains a lost reward, its last lines."""
+        try:
+            content = log.read_bytes()
+        except FileNotFoundError:
+            return {}
+        if len(content) > _LOG_BYTES:  # at a line's begin: half of a secret would not be recognised
+            content = content[-_LOG_BYTES:].partition(b"\n")[2]
+        text = content.decode("utf-8", "replace")
+        if self._setting.secrets is not None:  # the test script knows them, a report must not
+            text = self._setting.secrets.masker().text(text)
+        output, _, errors = text.rpartition(LOG_SEPARATOR)
+        lines = [line for part in (output, errors) for line in part.splitlines() if line.strip()][-_LOG_LINES:]
+        end = [line[:_LOG_LINE_CHARS] for line in lines] if with_end else []
+        return {"log": str(log), "log_end": end}
 
     async def _verify(self, task: HarborTask, place: TrialPlace, side: Path) -> None:
         if self._setting.skip_tests:

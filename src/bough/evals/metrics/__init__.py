@@ -4,7 +4,7 @@ from bough.evals.metrics.answer import output_correctness_score
 from bough.evals.metrics.bounds import cost_usd, duration_seconds, steps
 from bough.evals.metrics.discovery import schema_discovery_score, skill_discovery_score, trigger_score
 from bough.evals.metrics.tools import (
-    KEYS,
+    FREE_TEXT,
     no_tool_errors,
     order,
     tool_args_score,
@@ -13,7 +13,7 @@ from bough.evals.metrics.tools import (
 )
 
 __all__ = [
-    "KEYS",
+    "FREE_TEXT",
     "cost_usd",
     "duration_seconds",
     "no_tool_errors",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bough.errors import BoughError
 from bough.evals.aliases import canonical_tool
-from bough.evals.assertion import AssertionCheck, parse_check
+from bough.evals.assertion import AssertionCheck, mechanical_checks, parse_check
 from bough.evals.case import Rubric
 from bough.evals.metrics.answer import fold_text
 from bough.evals.score import AssertionResult, Score, at_least
@@ -29,14 +29,23 @@ _MAX_OUTPUT_BYTES = 32 << 20
 _CHECK_SECONDS = 60.0
 
 
-async def score_assertions(ctx: TraceContext, texts: Sequence[str], threshold: float | None) -> Score:
-    """Return the share of assertions that hold; each one's result is kept in the context."""
+async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, threshold: float | None) -> Score:
+    """Return the share of assertions that hold; each one's result is kept in the context.
+
+    Args:
+        texts: None takes the case's, and leaves out statements in a run without a judge.
+    """
+    left_out = 0
+    if texts is None:
+        decidable = ctx.case.checks if ctx.host.judge is not None else mechanical_checks(ctx.case.checks)
+        texts, left_out = decidable, len(ctx.case.checks) - len(decidable)
     results = await decide_assertions(ctx, texts)
     ctx.assertions = results
     if not results:
-        return Score("assertions", None, None, "no assertions", threshold)
+        return Score("assertions", None, None, f"{left_out} not judged" if left_out else "no assertions", threshold)
     failed = [each for each in results if not each.passed]
     reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} hold"
+    reason += f"; {left_out} not judged" if left_out else ""
     score = at_least("assertions", 1 - len(failed) / len(results), threshold, reason)
     if any(each.error for each in results):
         return Score(score.name, score.value, score.passed, reason, threshold, score.by, error=True)

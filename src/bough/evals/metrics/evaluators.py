@@ -77,7 +77,11 @@ class ToolInvocation(TraceEvaluator):
 
 @dataclass(repr=False)
 class ToolArgs(TraceEvaluator):
-    """`tool_args_score`: the share of expected key arguments that were passed; `keys` are added to the usual ones."""
+    """`tool_args_score`: the share of expected arguments that were passed, free text left out.
+
+    Attributes:
+        keys: Arguments that are compared too, though they hold free text.
+    """
 
     metric: ClassVar[str] = "tool_args_score"
     expected: ExpectedCalls = None
@@ -86,8 +90,8 @@ class ToolArgs(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        keys = metrics.KEYS | set(self.keys)
-        return metrics.tool_args_score(ctx.trace, _read_expected(self.expected, ctx), keys, threshold=self.threshold)
+        expected = _read_expected(self.expected, ctx)
+        return metrics.tool_args_score(ctx.trace, expected, also=self.keys, threshold=self.threshold)
 
 
 @dataclass(repr=False)
@@ -230,7 +234,7 @@ class Assertions(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        texts = ctx.case.checks if self.assertions is None else tuple(self.assertions)
+        texts = None if self.assertions is None else tuple(self.assertions)
         return await score_assertions(ctx, texts, self.threshold)
 
 

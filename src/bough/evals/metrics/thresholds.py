@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bough.evals.aliases import canonical_tool
+from bough.evals.assertion import mechanical_checks
 from bough.evals.case import CaseInput
 from bough.evals.metrics.discovery import QUERY_TOOLS, SCHEMA_TOOLS
 from bough.evals.score import THRESHOLDS
@@ -33,7 +34,7 @@ def thresholds_for(
         found["schema_discovery_score"] = THRESHOLDS["schema_discovery_score"]
     if case.setup == "skill":
         found["skill_discovery_score"] = None
-    if case.checks:
+    if case.checks if judged else mechanical_checks(case.checks):
         found["assertions"] = THRESHOLDS["assertions"]
     if case.should_trigger is not None:
         found["trigger_score"] = THRESHOLDS["trigger_score"]
@@ -47,7 +48,5 @@ def thresholds_for(
 
 def needs_judge(case: CaseInput, metrics: Mapping[str, float | None] | None = None) -> int:
     """Return how many statements of a case only a judge can decide."""
-    from bough.evals.assertion import parse_check
-
     rubrics = len(case.all_rubrics) if "instruction_adherence_score" in thresholds_for(case, metrics) else 0
-    return rubrics + sum(parse_check(text).form == "judge" for text in case.checks)
+    return rubrics + len(case.checks) - len(mechanical_checks(case.checks))

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from posixpath import normpath
 
 from bough.evals.aliases import canonical_arguments, canonical_tool
 from bough.evals.case import ToolUse
 from bough.evals.score import THRESHOLDS, Score, at_least
 from bough.evals.trace import Trace
-from bough.types import Json, JsonObject
+from bough.types import Json
 
-KEYS = frozenset({"name", "skill_name", "path", "script_path", "project_id", "dataset_id", "table_id"})
-"""Arguments whose values are compared; others may differ."""
+FREE_TEXT = frozenset({
+    "answer", "body", "code", "command", "comment", "content", "description", "goal", "history_data", "input",
+    "input_data", "instruction", "instructions", "message", "new_text", "old_text", "prompt", "query", "question",
+    "reason", "sql", "subject", "summary", "target_data", "task", "text", "thought", "title",
+})  # fmt: skip
+"""Names of arguments that hold free text: their values are not compared, since many texts are equally right."""
+
+_FREE_TEXT_WORDS = 8
+"""A text of more words is free text under any name, and so is one of several lines."""
 
 MAX_ORDERED = 256
 """How many expected calls `order` looks at."""
@@ -41,30 +48,49 @@ def tool_invocation_score(
 def tool_args_score(
     trace: Trace,
     expected: Sequence[ToolUse],
-    keys: Collection[str] = KEYS,
+    keys: Collection[str] | None = None,
     *,
+    also: Collection[str] = (),
     threshold: float | None = THRESHOLDS["tool_args_score"],
 ) -> Score:
-    """Score the share of distinct expected (tool, key, value) that occur in a call of that tool.
+    """Score the share of distinct expected (tool, argument, value) that occur in a call of that tool.
 
-    Two of them may be found in two calls. Values are equal as JSON, or as text for scalars; paths are normalised.
+    Two of them may occur in two calls. Values are equal as JSON, or as text for scalars; paths are normalised. Every
+    expected argument is compared except free text: the names in `FREE_TEXT`, texts of several lines and texts of more
+    than eight words. The reason names what was not compared.
 
     Args:
-        keys: The arguments that count, by bough's names or those of others.
+        keys: Compare these arguments only, free text or not.
+        also: Compare these arguments too, though they hold free text.
     """
-    wanted = {triple: None for use in expected for triple in _triples(use.name, use.args, keys)}
-    if not wanted:
-        return at_least("tool_args_score", 1.0, threshold, "no argument is expected")
-    tools = {tool for tool, _, _ in wanted}
-    made = {
-        triple
-        for tool in tools
+    compared: dict[_Triple, None] = {}
+    skipped: dict[str, None] = {}
+    for use in expected:
+        tool = canonical_tool(use.name)
+        for key, value in canonical_arguments(tool, use.args).items():
+            if key in also or (key in keys if keys is not None else not is_free_text(key, value)):
+                compared[tool, key, _comparable(key, value)] = None
+            else:
+                skipped[f"{tool}({key})"] = None
+    note = f"; not compared: {', '.join(skipped)}" if skipped else ""
+    if not compared:
+        return at_least("tool_args_score", 1.0, threshold, f"no argument to compare is expected{note}")
+    passed = {
+        (tool, key, _comparable(key, value))
+        for tool in {tool for tool, _, _ in compared}
         for call in trace.calls_by_tool.get(tool, ())
-        for triple in _triples(tool, call.arguments, keys)
+        for key, value in canonical_arguments(tool, call.arguments).items()
     }
-    missing = [f"{tool}({key}={value})" for tool, key, value in wanted if (tool, key, value) not in made]
-    reason = f"not passed: {', '.join(missing)}" if missing else f"all {len(wanted)} expected arguments were passed"
-    return at_least("tool_args_score", 1 - len(missing) / len(wanted), threshold, reason)
+    missing = [f"{tool}({key}={value})" for tool, key, value in compared if (tool, key, value) not in passed]
+    reason = f"not passed: {', '.join(missing)}" if missing else f"all {len(compared)} expected arguments were passed"
+    return at_least("tool_args_score", 1 - len(missing) / len(compared), threshold, reason + note)
+
+
+def is_free_text(key: str, value: Json) -> bool:
+    """Whether an expected argument is free text, which `tool_args_score` does not compare."""
+    if not isinstance(value, str):
+        return False
+    return key in FREE_TEXT or "\n" in value.strip() or len(value.split()) > _FREE_TEXT_WORDS
 
 
 def tool_usage_score(
@@ -119,13 +145,6 @@ def _common_subsequence(wanted: Sequence[str], made: Sequence[str]) -> int:
         matched = row & places[tool]
         row = ((row + matched) | (row - matched)) & full
     return len(wanted) - row.bit_count()
-
-
-def _triples(tool: str, arguments: JsonObject, keys: Collection[str]) -> Iterable[_Triple]:
-    name = canonical_tool(tool)
-    for key, value in canonical_arguments(name, arguments).items():
-        if key in keys:
-            yield name, key, _comparable(key, value)
 
 
 def _comparable(key: str, value: Json) -> str:

@@ -108,7 +108,9 @@ async def compare_runs(a: RunFolder, b: RunFolder) -> RunComparison:
     common = [id for id in digests[0] if digests[1].get(id) == digests[0][id]]
     if not common:
         raise InvalidInput(f"{a.run} and {b.run} have no case in common", hint="compare runs of the same set")
-    attempts = [_by_case(run.cases, common) for run in (first, second)]
+    attempts = [
+        _by_case(_decisive(run.cases, record), common) for run, record in zip((first, second), records, strict=True)
+    ]
     rates = [{id: mean([float(each.passed) for each in found]) for id, found in side.items()} for side in attempts]
     changed = [
         ChangedCase(case=id, a=rates[0][id], b=rates[1][id], reason=_reason(attempts[1][id]))
@@ -126,6 +128,12 @@ async def compare_runs(a: RunFolder, b: RunFolder) -> RunComparison:
         worse=tuple(each for each in changed if each.b < each.a),
         better=tuple(each for each in reversed(changed) if each.b > each.a),
     )
+
+
+def _decisive(results: Sequence[AttemptResult], record: JsonObject) -> Sequence[AttemptResult]:
+    """Return the attempts of the first side: the other one is what a skill is measured against."""
+    sides: list[str] = record.get("sides") or [""]
+    return [each for each in results if each.side == sides[0]]
 
 
 def _by_case(results: Sequence[AttemptResult], cases: Sequence[str]) -> dict[str, list[AttemptResult]]:

@@ -42,7 +42,7 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
     ]
     strips = [
         {"name": name, "mean": mean(values), "max": max(values, default=0.0), "plot": Markup(plot_strip(values))}  # noqa: S704
-        for name, values in _strips(report)
+        for name, values in _strips(report, (record.get("sides") or [""])[0])
     ]
     return environment.from_string(_read("report.html.j2")).render(
         record=record,
@@ -82,8 +82,8 @@ def _plot_metric(metric: JsonObject) -> str:
     return plot_share(metric["passed"] / metric["of"], interval.low, interval.high)
 
 
-def _strips(report: JsonObject) -> list[tuple[str, list[float]]]:
-    cases: list[JsonObject] = report["cases"]
+def _strips(report: JsonObject, decisive: str) -> list[tuple[str, list[float]]]:
+    cases: list[JsonObject] = [each for each in report["cases"] if each.get("side", "") == decisive]
     usages: list[JsonObject] = [each.get("usage") or {} for each in cases]
     costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
     strips = [("seconds", [float(each.get("seconds") or 0.0) for each in cases])]

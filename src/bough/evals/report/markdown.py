@@ -23,13 +23,15 @@ def render_markdown(record: JsonObject, report: JsonObject, notes: Sequence[Json
         f"| {rate} | {summary['passed']} | {summary['failed']} | {summary['errors']} | {summary['skipped']} | {cost} "
         f"| {summary['seconds']:.1f} | {_cell(record['model'])} |",
         "",
+        *_render_sides(report.get("sides") or {}),
         "| metric | mean | scored | passed |",
         "|---|---|---|---|",
     ]
     for name, metric in report["metrics"].items():
         passed = "" if metric["passed"] is None else f"{metric['passed']} of {metric['of']}"
         lines.append(f"| {_cell(name)} | {_cell(metric['mean'])} | {metric['n']} of {metric['of']} | {passed} |")
-    failures = [note for note in notes if note["status"] != "passed"]
+    decisive = (record.get("sides") or [""])[0]
+    failures = [note for note in notes if note["status"] != "passed" and note.get("side", "") == decisive]
     if failures:
         lines += ["", "## Not passed", "", "| case | status | reason |", "|---|---|---|"]
     lines += [
@@ -39,6 +41,20 @@ def render_markdown(record: JsonObject, report: JsonObject, notes: Sequence[Json
     if len(failures) > _MAX_FAILURES:
         lines += ["", f"{len(failures) - _MAX_FAILURES} more are in the run."]
     return "\n".join([*lines, ""])
+
+
+def _render_sides(sides: JsonObject) -> list[str]:
+    """Return the table of what is compared; nothing where nothing is."""
+    if not sides:
+        return []
+    lines = ["| side | pass rate | seconds | tokens |", "|---|---|---|---|"]
+    for side, figures in sides.items():
+        values = figures if side == "delta" else {name: figure["mean"] for name, figure in figures.items()}
+        sign = "+" if side == "delta" else ""
+        rate, seconds, tokens = values["pass_rate"], values["time_seconds"], values["tokens"]
+        name = "difference" if side == "delta" else side
+        lines.append(f"| {_cell(name)} | {rate:{sign}.3f} | {seconds:{sign}.2f} | {tokens:{sign}.0f} |")
+    return [*lines, ""]
 
 
 def _cell(value: Json) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from bough.evals.run.folder import sort_notes
 from bough.evals.run.read import RunReader
 from bough.evals.trace import Trace
 from bough.types import Json, JsonObject
@@ -15,7 +16,6 @@ from bough.types import Json, JsonObject
 MAX_CALLS = 200
 MAX_VALUE_CHARS = 400
 MAX_TEXT_CHARS = 4_000
-_ORDER = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
 _ACTING = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -58,8 +58,8 @@ class CaseView:
 
 
 async def view_cases(reader: RunReader, notes: Sequence[JsonObject]) -> list[CaseView]:
-    """Return the attempts, failures first, each log read once."""
-    ordered = sorted(notes, key=lambda note: _ORDER.get(str(note["status"]), 1))
+    """Return the attempts, failures first and the sides that do not decide last, each log read once."""
+    ordered = sort_notes(notes, reader.record.get("sides") or [""])
     return [await _view(reader, note) for note in ordered]
 
 

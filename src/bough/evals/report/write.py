@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 from bough.errors import InvalidInput
 from bough.evals.report.view import view_cases
 from bough.evals.run.folder import RunFolder
-from bough.evals.run.read import RunReader
+from bough.evals.run.read import RunReader, read_run
 from bough.evals.run.result import EvalRun
 from bough.evals.whole_file import write_whole
 from bough.events.store import EventStore
@@ -39,6 +39,16 @@ async def write_reports(
         write_whole(folder.path / name, await render_report(folder, run, notes, format, store))
 
 
+async def write_junit(folder: RunFolder) -> None:
+    """Write the JUnit report of a run anew.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    run, notes = await read_run(folder)
+    write_whole(folder.path / REPORT_FILES["junit"], await render_report(folder, run, notes, "junit"))
+
+
 async def render_report(
     folder: RunFolder, run: EvalRun, notes: Sequence[JsonObject], format: str, store: EventStore | None = None
 ) -> str:
@@ -55,7 +65,10 @@ async def render_report(
         case "junit":
             from bough.evals.report.junit import render_junit
 
-            return render_junit(record, report["summary"], notes)
+            suites = [(record, run, notes)]
+            if record["kind"] == "skill" and (queries := folder.find_queries()) is not None:
+                suites.append((queries.read_record(), *await read_run(queries)))
+            return render_junit(suites)
         case "md":
             from bough.evals.report.markdown import render_markdown
 

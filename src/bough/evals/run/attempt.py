@@ -319,8 +319,8 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
     if end.status != "finished" and case.should_trigger is None and not any(score.error for score in scores.values()):
         # A trigger query may stop as soon as it is decided.
         return "failed", f"the limit {end.limit} was reached" if end.limit else f"the run ended {end.status}"
-    if case.setup == "skill" and case.should_trigger is None and not case.checks:
-        return "skipped", "no assertions"
+    if case.setup == "skill" and case.should_trigger is None and "assertions" not in scores:
+        return "skipped", "no assertion was judged" if case.checks else "no assertions"
     return judge_scores(scores)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -20,6 +20,8 @@ from bough.types import JsonObject
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_NAME = 64
+_ORDER = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
+_STAMP = len("YYYYMMDD-HHMMSS")
 
 
 class RunFolder:
@@ -106,6 +108,11 @@ class RunFolder:
                 raise Conflict(f"the run {self.run} is in use", hint="wait until that process is done") from error
             yield
 
+    def find_queries(self) -> RunFolder | None:
+        """Return the run of the trigger queries that were asked behind this run of a skill's cases."""
+        others = (each for each in list_runs(self.path.parent) if each.run > self.run[:_STAMP])
+        return next((each for each in others if each.read_record().get("cases_run") == self.run), None)
+
     def _read(self, name: str) -> JsonObject:
         try:
             data: Any = json.loads((self.path / name).read_text("utf-8"))
@@ -147,8 +154,20 @@ def summarize_run(folder: RunFolder) -> JsonObject:
     }
 
 
+def sort_notes(notes: Sequence[JsonObject], sides: Sequence[str]) -> list[JsonObject]:
+    """Return notes by side in the order of `sides`, the first of which decides, failures first."""
+
+    def key(note: JsonObject) -> tuple[int, int]:
+        side = str(note.get("side", ""))
+        return sides.index(side) if side in sides else len(sides), _ORDER.get(str(note["status"]), 1)
+
+    return sorted(notes, key=key)
+
+
 def find_run(root: Path, name: str) -> RunFolder:
     """Return the run of an id, a unique part of one, a folder, or `-` for the last.
+
+    Trigger queries that were asked behind the cases of a skill belong to that run, so `-` is the run of the cases.
 
     Raises:
         NotFound: There is no such run.
@@ -158,7 +177,7 @@ def find_run(root: Path, name: str) -> RunFolder:
         return RunFolder(Path(name))
     runs = list_runs(root)
     if name == "-" and runs:
-        return runs[0]
+        return next((each for each in runs if each.read_record().get("cases_run") is None), runs[0])
     exact = [each for each in runs if each.run == name]
     found = exact or [each for each in runs if name in each.run]
     if not found:

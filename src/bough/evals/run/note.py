@@ -79,7 +79,7 @@ def result_of_note(data: JsonObject) -> AttemptResult:
     """Return the result that a note holds."""
     usage, judge = _usage(data.get("usage")), _usage(data.get("judge_usage"))
     scores: dict[str, JsonObject] = data.get("scores") or {}
-    known = {"outputs", "assertions", "verdicts", "isolation", "harbor"}
+    known = {"outputs", "assertions", "verdicts", "isolation", "harbor", "replaced"}
     return AttemptResult(
         case=str(data["case"]),
         attempt=int(data.get("attempt", 1)),

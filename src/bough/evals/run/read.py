@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Container
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.errors import NotFound
@@ -12,7 +14,7 @@ from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import last_note, result_of_note
 from bough.evals.run.plan import attempt_conversation
 from bough.evals.run.result import EvalRun
-from bough.evals.run.summary import AttemptResult, summarize
+from bough.evals.run.summary import AttemptResult, RateBy, summarize, summarize_sides
 from bough.evals.trace import Trace
 from bough.events import open_store
 from bough.events.model import TaskLinked
@@ -21,6 +23,41 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from bough.events.record import StoredEvent
     from bough.events.store import EventStore
+
+
+@dataclass(kw_only=True)
+class AttemptSlot:
+    """A planned attempt, with the notes of all tries at it.
+
+    Attributes:
+        number: Of the first try.
+        note: Of the last try that has one; None where none has.
+        replaced: Notes of the tries before it, which ended in errors.
+    """
+
+    case: str
+    number: int
+    side: str
+    note: JsonObject | None
+    replaced: list[JsonObject] = field(default_factory=list[Any])
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the last try ended in an error."""
+        return self.note is not None and self.note["status"] == "error"
+
+    def replace(self, note: JsonObject) -> None:
+        """Take the note of a later try."""
+        if self.note is not None:
+            self.replaced.append(self.note)
+        self.note = note
+
+    def describe(self) -> JsonObject | None:
+        """Return the note of the last try, with what it replaced."""
+        if self.note is None or not self.replaced:
+            return self.note
+        fields = ("attempt", "status", "reason", "conversation")
+        return self.note | {"replaced": [{name: note.get(name) for name in fields} for note in self.replaced]}
 
 
 class RunReader:
@@ -81,20 +118,46 @@ class RunReader:
         known: dict[str, str] = self.record.get("conversations") or {}
         return UUID(known[case]) if case in known else attempt_conversation(self.folder.run, case, number, side)
 
-    async def notes(self) -> list[JsonObject]:
-        """Return one note for each planned attempt, then those of further tries; a missing one is `skipped`."""
-        found: list[JsonObject] = []
-        for case, number, side in self.attempts:
-            note = await self.note(case, number, side)
-            found.append(note or self._make_skipped(case, number, side))
+    async def slots(self) -> list[AttemptSlot]:
+        """Return the planned attempts, each with the note of its last try.
+
+        A try of `--retry-errors` has a number above the run's `repeat` and replaces the attempt, or the try, that
+        ended in an error first.
+        """
+        slots = [
+            AttemptSlot(case=case, number=number, side=side, note=await self.note(case, number, side))
+            for case, number, side in self.attempts
+        ]
+        errors: dict[tuple[str, str], deque[AttemptSlot]] = {}
+        for slot in slots:
+            if slot.is_error:
+                errors.setdefault((slot.case, slot.side), deque()).append(slot)
         repeat = int(self.record.get("repeat", 1))
-        again = [(str(each["case"]), str(each["side"])) for each in found if each["status"] == "error"]
-        for case, side in dict.fromkeys(again):
-            number = repeat + 1
-            while (note := await self.note(case, number, side)) is not None:
-                found.append(note)
+        for (case, side), queue in errors.items():
+            number, missing = repeat, 0
+            # Tries run at the same time, so one that was interrupted may have no note beside others that have one.
+            while queue and missing < len(queue):
                 number += 1
-        return found
+                note = await self.note(case, number, side)
+                missing = missing + 1 if note is None else 0
+                if note is None:
+                    continue
+                slot = queue.popleft()
+                slot.replace(note)
+                if slot.is_error:
+                    queue.append(slot)
+        return slots
+
+    async def notes(self) -> list[JsonObject]:
+        """Return the note of the last try of each planned attempt; a missing one is `skipped`."""
+        return [slot.describe() or self._make_skipped(slot.case, slot.number, slot.side) for slot in await self.slots()]
+
+    async def next_number(self, slot: AttemptSlot, taken: Container[int]) -> int:
+        """Return the number of the next try of an attempt: the first one without a note that is not taken."""
+        number = int(self.record.get("repeat", 1)) + 1
+        while number in taken or await self.note(slot.case, number, slot.side) is not None:
+            number += 1
+        return number
 
     def _make_skipped(self, case: str, number: int, side: str) -> JsonObject:
         return {
@@ -111,12 +174,18 @@ class RunReader:
         }
 
     def run_of(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
-        """Return the run that these results make."""
+        """Return the run that these results make; where sides are compared, the first one decides."""
+        sides: list[str] = self.record.get("sides") or [""]
+        decisive = [each for each in results if each.side == sides[0]]
+        rate_by: RateBy = "queries" if self.record.get("kind") == "triggers" else "attempts"
+        if len(sides) > 1:
+            rate_by = "assertions"
         return EvalRun(
             run=self.folder.run,
             folder=self.folder.path,
             cases=tuple(results),
-            summary=summarize(results, not_judged=int(self.record.get("not_judged", 0))),
+            summary=summarize(decisive, not_judged=int(self.record.get("not_judged", 0)), rate_by=rate_by),
+            sides=summarize_sides(results, sides) if len(sides) > 1 else {},
             threshold=float(self.record.get("threshold", 1.0)),
             is_over_budget=is_over_budget,
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bough.evals.fault import Fault
 from bough.evals.run.summary import AttemptResult, MetricSummary, RunSummary
@@ -17,7 +18,9 @@ class EvalRun:
     """A run of an eval set.
 
     Attributes:
-        cases: One result for each attempt, in the order of the plan.
+        cases: One result for each attempt, in the order of the plan, of all sides.
+        summary: The numbers; where sides are compared, those of the first one, which decides.
+        sides: Mean and deviation of each side and their difference; empty where no sides are compared.
         threshold: The pass rate that is demanded.
         is_over_budget: Whether attempts were left out because the bound of cost was reached.
     """
@@ -27,6 +30,7 @@ class EvalRun:
     cases: tuple[AttemptResult, ...]
     summary: RunSummary
     threshold: float
+    sides: JsonObject = field(default_factory=dict[str, Any])
     faults: tuple[Fault, ...] = ()
     is_over_budget: bool = False
 
@@ -37,7 +41,7 @@ class EvalRun:
 
     @property
     def pass_rate(self) -> float:
-        """The share of attempts that passed, as a mean over cases."""
+        """The mean over cases of the share that passed, see `RunSummary`."""
         return self.summary.pass_rate
 
     @property
@@ -75,6 +79,7 @@ class EvalRun:
             "run": self.run,
             "folder": str(self.folder),
             "summary": self.summary.as_dict(),
+            **({"sides": self.sides} if self.sides else {}),
             "metrics": {metric.name: metric.as_dict() for metric in self.metrics},
             "cases": list(notes),
             "faults": [fault.as_dict() for fault in self.faults],

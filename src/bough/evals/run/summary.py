@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from statistics import median
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from bough.evals.score import Score
-from bough.evals.statistics import Interval, bootstrap_mean, mean, pass_at_k, pass_hat_k, wilson
+from bough.evals.statistics import Interval, bootstrap_mean, deviation, mean, pass_at_k, pass_hat_k, wilson
 from bough.types import JsonObject
+
+SIDE_FIGURES = ("pass_rate", "time_seconds", "tokens")
+"""What sides are compared by."""
+
+RateBy: TypeAlias = Literal["attempts", "assertions", "queries"]
+"""What the pass rate of a case is: the share of its attempts that passed, the mean share of assertions that hold, or,
+for a trigger query, 1 where the skill did right in more than half of the attempts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +52,16 @@ class AttemptResult:
     def passed(self) -> bool:
         """Whether every metric with a threshold passed."""
         return self.status == "passed"
+
+    @property
+    def assertion_rate(self) -> float | None:
+        """The share of its assertions that hold; 0 for an error, None where none was decided."""
+        if self.status == "error":
+            return 0.0
+        assertions: list[JsonObject] = self.data.get("assertions") or []
+        if not assertions:
+            return None
+        return sum(bool(each["passed"]) for each in assertions) / len(assertions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +101,7 @@ class RunSummary:
     """All numbers of a run.
 
     Attributes:
-        pass_rate: Share of attempts that passed, as a mean over cases; errors and skipped ones did not pass.
+        pass_rate: Mean over cases of their rates, see `RateBy`; errors and skipped attempts did not pass.
         repeat: Attempts a case, at most.
         pass_at: pass@k by k; `pass_hat`: pass^k by k; both for k up to the fewest attempts a case has.
         not_judged: Statements that were left out because there was no judge.
@@ -130,27 +148,29 @@ class RunSummary:
         }
 
 
-def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0) -> RunSummary:
-    """Return the numbers of a run. O(attempts)."""
+def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0, rate_by: RateBy = "attempts") -> RunSummary:
+    """Return the numbers of a run. O(attempts).
+
+    Args:
+        rate_by: What the pass rate of a case is.
+    """
     by_case: dict[tuple[str, str], list[AttemptResult]] = {}
     for each in results:
         by_case.setdefault((each.case, each.side), []).append(each)
     counts = [(len(group), sum(each.passed for each in group)) for group in by_case.values()]
-    rates = [passed / count for count, passed in counts]
+    rates = [rate for group in by_case.values() if (rate := _rate_case(group, rate_by)) is not None]
     repeat = max((count for count, _ in counts), default=0)
-    passed = sum(each.passed for each in results)
-    interval = wilson(passed, len(results)) if repeat <= 1 else bootstrap_mean(rates)
     ks = range(1, min((count for count, _ in counts), default=0) + 1) if repeat > 1 else range(0)
     costs = [cost for each in results for cost in (each.cost_usd, each.judge_cost_usd)]
     return RunSummary(
         attempts=len(results),
         cases=len(by_case),
-        passed=passed,
+        passed=sum(each.passed for each in results),
         failed=sum(each.status == "failed" for each in results),
         errors=sum(each.status == "error" for each in results),
         skipped=sum(each.status == "skipped" for each in results),
         pass_rate=mean(rates),
-        interval=interval,
+        interval=_interval(rates, 1 if rate_by == "queries" else repeat),
         repeat=repeat,
         pass_at={k: mean([pass_at_k(n, c, k) for n, c in counts]) for k in ks},
         pass_hat={k: mean([pass_hat_k(n, c, k) for n, c in counts]) for k in ks},
@@ -160,6 +180,54 @@ def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0) -> RunSu
         seconds=sum(each.seconds for each in results),
         metrics=tuple(_summarize_metrics(results)),
     )
+
+
+def summarize_sides(results: Sequence[AttemptResult], sides: Sequence[str]) -> JsonObject:
+    """Return mean and deviation of each side over its attempts, and `delta`: the first side minus the second."""
+    found: JsonObject = {}
+    for side in sides:
+        group = [each for each in results if each.side == side]
+        values = {
+            "pass_rate": [rate for each in group if (rate := each.assertion_rate) is not None],
+            "time_seconds": [each.seconds for each in group],
+            "tokens": [float(each.tokens) for each in group],
+        }
+        found[side] = {
+            name: {"mean": round(mean(numbers), 6), "stddev": round(deviation(numbers), 6)}
+            for name, numbers in values.items()
+        }
+    first, second = (found[side] for side in sides)
+    return found | {"delta": {name: round(first[name]["mean"] - second[name]["mean"], 6) for name in SIDE_FIGURES}}
+
+
+def rate_query(attempts: Sequence[AttemptResult]) -> float:
+    """Return the trigger score of a query over all its attempts; one without a score counts against it."""
+    scores = [None if each.status == "error" else each.scores.get("trigger_score") for each in attempts]
+    return mean([0.0 if score is None else float(score.value or 0.0) for score in scores])
+
+
+def _rate_case(attempts: Sequence[AttemptResult], rate_by: RateBy) -> float | None:
+    """Return the pass rate of a case; None where nothing of it was decided."""
+    match rate_by:
+        case "attempts":
+            return sum(each.passed for each in attempts) / len(attempts)
+        case "queries":
+            return float(rate_query(attempts) > 0.5)
+        case "assertions":
+            rates = [rate for each in attempts if (rate := each.assertion_rate) is not None]
+            return mean(rates) if rates else None
+
+
+def _interval(rates: Sequence[float], repeat: int) -> Interval:
+    """Return the 95 % interval of the mean over cases.
+
+    Attempts of a case are not independent, so the cases are resampled. Cases that all have one rate leave nothing to
+    resample: a bootstrap would claim certainty.
+    """
+    if repeat > 1 and len(set(rates)) > 1:
+        return bootstrap_mean(rates)
+    trials = len(rates) * max(repeat, 1)
+    return wilson(min(fsum(rates) * max(repeat, 1), trials), trials)
 
 
 def _summarize_metrics(results: Sequence[AttemptResult]) -> list[MetricSummary]:

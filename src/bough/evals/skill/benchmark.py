@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bough.evals.run.summary import AttemptResult
-from bough.evals.skill.sides import SIDES, WITH_SKILL, WITHOUT_SKILL
-from bough.evals.statistics import deviation, mean
+from bough.evals.run.summary import AttemptResult, summarize_sides
+from bough.evals.skill.sides import SIDES
 from bough.types import JsonObject
-
-_FIGURES = ("pass_rate", "time_seconds", "tokens")
-
-
-def attempt_pass_rate(result: AttemptResult) -> float | None:
-    """Return the share of assertions that hold; 0 for an error, None where there were none."""
-    if result.status == "error":
-        return 0.0
-    assertions: list[JsonObject] = result.data.get("assertions") or []
-    if not assertions:
-        return None
-    return sum(bool(each["passed"]) for each in assertions) / len(assertions)
 
 
 def make_benchmark(results: Sequence[AttemptResult], *, metadata: JsonObject, triggers: JsonObject) -> JsonObject:
     """Return the content of `benchmark.json`: mean and deviation of each side over its attempts, and the difference."""
-    runs = [_describe(each) for each in results]
-    sides = {side: _summarize([run for run in runs if run["side"] == side]) for side in SIDES}
-    delta = {
-        figure: round(sides[WITH_SKILL][figure]["mean"] - sides[WITHOUT_SKILL][figure]["mean"], 6)
-        for figure in _FIGURES
-    }
     return {
         "metadata": metadata,
-        "run_summary": {**sides, "delta": delta},
-        "runs": runs,
+        "run_summary": summarize_sides(results, SIDES),
+        "runs": [_describe(each) for each in results],
         "triggers": triggers,
         "notes": list(_notes(results)),
     }
@@ -44,19 +25,11 @@ def _describe(result: AttemptResult) -> JsonObject:
         "eval_id": result.case,
         "side": result.side,
         "run": result.attempt,
-        "pass_rate": attempt_pass_rate(result),
+        "pass_rate": result.assertion_rate,
         "time_seconds": round(result.seconds, 6),
         "tokens": result.tokens,
         "status": result.status,
     }
-
-
-def _summarize(runs: Sequence[JsonObject]) -> dict[str, JsonObject]:
-    found: dict[str, JsonObject] = {}
-    for figure in _FIGURES:
-        values = [float(run[figure]) for run in runs if run[figure] is not None]
-        found[figure] = {"mean": round(mean(values), 6), "stddev": round(deviation(values), 6)}
-    return found
 
 
 def _notes(results: Sequence[AttemptResult]) -> Iterator[str]:

@@ -14,11 +14,12 @@ from bough.evals.eval_set import EvalSet
 from bough.evals.fault import Fault
 from bough.evals.formats.skill import read_skill_set, read_trigger_set
 from bough.evals.loop import EvalOptions, evaluate
-from bough.evals.run.folder import RunFolder, find_run, list_runs
+from bough.evals.report.write import write_junit
+from bough.evals.run.folder import RunFolder, find_run
 from bough.evals.run.result import EvalRun
 from bough.evals.skill.benchmark import make_benchmark
 from bough.evals.skill.iteration import next_iteration, write_iteration, write_json
-from bough.evals.skill.sides import SIDES, WITH_SKILL, SkillSides
+from bough.evals.skill.sides import SIDES, SkillSides
 from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
@@ -51,7 +52,7 @@ class SkillEvalRun:
     @property
     def pass_rate(self) -> float | None:
         """The mean pass rate with the skill; None without cases."""
-        return None if self.cases is None else self.benchmark["run_summary"][WITH_SKILL]["pass_rate"]["mean"]
+        return None if self.cases is None else self.cases.pass_rate
 
     @property
     def passed(self) -> bool:
@@ -69,6 +70,7 @@ class SkillEvalRun:
             "folder": None if self.iteration is None else str(self.iteration),
             "benchmark": self.benchmark,
             "triggers": self.triggers,
+            "not_judged": 0 if self.cases is None else self.cases.summary.not_judged,
             "faults": [fault.as_dict() for fault in self.faults],
             "threshold": self.threshold,
             "passed": self.passed,
@@ -122,6 +124,8 @@ async def evaluate_skill(
     common["record"] = {**record, "cases_run": None if ran is None else ran.run}
     asked = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context, of_queries)
     triggers = {} if asked is None else summarize_triggers(queries, asked.cases)
+    if ran is not None and asked is not None:
+        await write_junit(RunFolder(ran.folder))  # the queries are a part of the verdict
     metadata: JsonObject = {
         "run": None if ran is None else ran.run,
         "skill": record["skill"],
@@ -159,8 +163,8 @@ def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
     record = found.read_record()
     if record.get("kind") == "triggers":
         return record.get("cases_run"), found.run
-    behind = (each for each in list_runs(root) if each.read_record().get("cases_run") == found.run)
-    return found.run, next((each.run for each in behind), None)
+    queries = found.find_queries()
+    return found.run, None if queries is None else queries.run
 
 
 async def _ask_queries(

@@ -16,7 +16,6 @@ from bough.errors import StoreError
 from bough.evals.run.folder import RunFolder, plain_name
 from bough.evals.run.read import RunReader
 from bough.evals.run.summary import AttemptResult
-from bough.evals.skill.benchmark import attempt_pass_rate
 from bough.evals.trace import Trace
 from bough.types import JsonObject
 
@@ -97,7 +96,7 @@ def grade(result: AttemptResult) -> JsonObject:
             "passed": passed,
             "failed": len(assertions) - passed,
             "total": len(assertions),
-            "pass_rate": attempt_pass_rate(result),
+            "pass_rate": result.assertion_rate,
         },
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bough.evals.eval_set import EvalSet
-from bough.evals.run.summary import AttemptResult
+from bough.evals.run.summary import AttemptResult, rate_query
 from bough.evals.set_case import SetCase
 from bough.types import JsonObject
 
@@ -35,7 +35,7 @@ def _summarize(cases: Sequence[SetCase], results: Sequence[AttemptResult], split
     passed = used_well = used = wanted = 0
     failures: list[JsonObject] = []
     for case in cases:
-        rate = _rate(case, results)
+        rate = rate_query([each for each in results if each.case == case.id])
         should = case.input.should_trigger is True
         # The score of a query that should not trigger is the share of runs in which it did not.
         in_use = rate > 0.5 if should else rate <= 0.5
@@ -53,14 +53,3 @@ def _summarize(cases: Sequence[SetCase], results: Sequence[AttemptResult], split
         "recall": round(used_well / wanted, 6) if wanted else None,
     }
     return summary | ({"failures": failures} if split == "train" else {})
-
-
-def _rate(case: SetCase, results: Sequence[AttemptResult]) -> float:
-    """Return the trigger score over all runs of a query; a run without a score counts against it."""
-    found = [each for each in results if each.case == case.id]
-    scores = [each.scores.get("trigger_score") for each in found]
-    values = [
-        float(score.value or 0.0) if score is not None and each.status != "error" else 0.0
-        for score, each in zip(scores, found, strict=True)
-    ]
-    return sum(values) / len(values) if values else 0.0

@@ -32,7 +32,7 @@ from bough.execution.process.result import make_timed_out, result_of
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
+from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
 from bough.execution.sandbox.bubblewrap import configuration
 from bough.execution.sandbox.rung import INSIDE
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
@@ -86,6 +86,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
 
         Raises:
             InvalidInput: Something in the request is refused; nothing was run.
+            NotSupported: It asks for an interpreter that stays; nothing was run.
             SandboxUnavailable: The engine, the image or libseccomp is missing; nothing was run.
             Unavailable: It is closed, or the engine failed before.
             ExecutorError: The program, or the container, could not be started.
@@ -95,6 +96,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         if not self.guards_workspaces:
             request = replace(request, guards=NO_GUARDS)
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        refuse_state(checked.request)
         if self._failure is not None:
             raise Unavailable(f"The container engine failed: {self._failure}", hint="Fix it, then call reinitialize().")
         if checked.rules:

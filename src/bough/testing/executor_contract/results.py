@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from bough.errors import Unavailable
+from bough.errors import NotSupported, Unavailable
 from bough.execution.base import (
     CodeExecutionInput,
     CodeExecutor,
@@ -127,6 +127,15 @@ class ResultsContract(Contract):
         assert executor.default_timeout_seconds > 0
         assert isinstance(executor.stateful, bool)
         assert await executor.healthy()
+
+    async def test_a_run_that_asks_for_state_has_it_or_is_refused(self, executor: CodeExecutor) -> None:
+        try:
+            await self.run(executor, "kept = 1", execution_id="abc-2", stateful=True)
+        except NotSupported as error:
+            assert error.hint
+            assert (await self.run(executor, "print(1)", execution_id="abc-2")).ok
+        else:
+            assert (await self.run(executor, "print(kept)", execution_id="abc-2", stateful=True)).stdout == b"1\n"
 
     async def test_the_execution_id_comes_back(self, executor: CodeExecutor) -> None:
         assert (await self.run(executor, "pass", execution_id="abc-1")).execution_id == "abc-1"

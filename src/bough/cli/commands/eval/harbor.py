@@ -28,6 +28,10 @@ Timeout = Annotated[
 ]
 
 
+_BUILD_LOG_LINES = 12
+"""How many of the last lines of a failed build are shown; the error is at the end."""
+
+
 def harbor(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A task's folder, or a folder of tasks.")],
     agent: Annotated[
@@ -149,12 +153,18 @@ def _blocks(run: HarborRun) -> list[Block]:
     blocks: list[Block] = []
     for each in run.builds.images:
         if each.how == "failed":
-            blocks.append(line(("no image ", "bad"), (each.task, "strong"), f"  {one_line(each.reason, 300)}", hang=9))
+            reason, *log = each.reason.splitlines() or [""]
+            blocks.append(line(("no image ", "bad"), (each.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
+            blocks += [line(("    " + one_line(text, 300), "dim"), hang=6) for text in log[-_BUILD_LOG_LINES:]]
     blocks += [line(("left out ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
     if run.tasks:
         rows = tuple(_row(*each) for each in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
         head = ("task", "reward", "status", "seconds", "reason")
         blocks.append(Table(head=head, rows=rows, flexible=4, right=frozenset({1, 3})))
+    for task in run.tasks:
+        if task.log is not None and task.status != "passed":
+            blocks.append(line(("log ", "dim"), (task.task, "strong"), f"  {task.log}", hang=4))
+            blocks += [line(("    " + text, "dim"), hang=6) for text in task.log_end]
     if run.engine == "container":
         built = run.builds.as_dict()
         counts = f"{built['built']} built, {built['cached']} cached, {built['failed']} failed"
@@ -164,6 +174,7 @@ def _blocks(run: HarborRun) -> list[Block]:
         style: Style = "good" if run.passed else "bad"
         told = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
         blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", told, hang=2))
+        blocks.append(line(("run ", "dim"), (run.run, "id")))
         blocks.append(line(("report ", "dim"), f"{run.folder}/report.html"))
     return blocks
 

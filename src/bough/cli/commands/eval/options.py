@@ -158,8 +158,29 @@ def run_blocks(run: EvalRun) -> list[Block]:
         rows = tuple(_metric_row(each.as_dict() | {"name": each.name}) for each in run.metrics)
         blocks.append(Table(head=("metric", "mean", "scored", "passed"), rows=rows, flexible=0, right=frozenset({1})))
     blocks.append(head_line(run.summary.as_dict(), threshold=run.threshold, passed=run.passed))
+    blocks.append(line(("run ", "dim"), (run.run, "id")))
     blocks.append(line(("report ", "dim"), str(run.folder / "report.html")))
     return blocks
+
+
+def side_lines(sides: JsonObject) -> list[Block]:
+    """Return what is compared, and the difference, as a table; nothing where no sides are compared."""
+    if not sides:
+        return []
+    rows = [_side_row(side, figures) for side, figures in sides.items() if side != "delta"]
+    delta = sides["delta"]
+    difference: tuple[Span, ...] = (
+        ("difference", "strong"),
+        (f"{delta['pass_rate']:+.3f}", "strong"),
+        (f"{delta['time_seconds']:+.2f}", ""),
+        (f"{delta['tokens']:+.0f}", ""),
+    )
+    return [Table(head=("", "pass rate", "seconds", "tokens"), rows=(*rows, difference), flexible=0)]
+
+
+def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:
+    cells = [f"{figures[name]['mean']:.3f} ± {figures[name]['stddev']:.3f}" for name in ("pass_rate", "time_seconds")]
+    return ((side, ""), *((cell, "") for cell in cells), (f"{figures['tokens']['mean']:.0f}", ""))
 
 
 def head_line(summary: JsonObject, *, threshold: float, passed: bool) -> Line:

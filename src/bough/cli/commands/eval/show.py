@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from bough.cli import options
-from bough.cli.commands.eval.options import Run, Runs, head_line, runs_root
+from bough.cli.commands.eval.options import Run, Runs, head_line, runs_root, side_lines
 from bough.cli.describe import describe
 from bough.cli.render import Report
 from bough.cli.text import Block, Span, Style, Table, line, one_line
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _SHOWN_EVENTS = 200
 _STYLES: dict[str, Style] = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "dim"}
 
-Case = Annotated[str | None, typer.Argument(metavar="[CASE[#N]]", help="A case, and which attempt at it.")]
+Case = Annotated[
+    str | None, typer.Argument(metavar="[CASE[@SIDE][#N]]", help="A case, and which side and attempt of it.")
+]
 
 
 def list_(
@@ -57,7 +59,7 @@ def show(
     json: options.Json = False,
 ) -> Report:
     """Show a run, or one case of it with the commands that show, fork and replay its conversation."""
-    from bough.evals.run.folder import find_run
+    from bough.evals.run.folder import find_run, sort_notes
 
     settings = options.settings_of(home, store)
     folder = find_run(runs_root(settings, runs), run)
@@ -66,7 +68,7 @@ def show(
         raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` makes it")
     if case is not None:
         return _show_case(folder, str(record.get("store") or folder.store_url), report, case)
-    rows = tuple(_case_row(each) for each in _failures_first(report["cases"]))
+    rows = tuple(_case_row(each) for each in sort_notes(report["cases"], record.get("sides") or [""]))
     passed = bool(report["passed"])
     return Report(
         command="eval show",
@@ -74,6 +76,7 @@ def show(
         blocks=[
             line(("run ", "dim"), (folder.run, "id"), f"  {record['set']['name']}  model {record['model']}"),
             Table(head=("case", "status", "seconds", "reason"), rows=rows, flexible=3, right=frozenset({2})),
+            *side_lines(report.get("sides") or {}),
             head_line(report["summary"], threshold=report["threshold"], passed=passed),
         ],
         next=(f"bough eval show {folder.run} CASE", f"bough eval report {folder.run}"),
@@ -82,10 +85,7 @@ def show(
 
 def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
     run = folder.run
-    case, _, number = name.partition("#")
-    found = [
-        each for each in report["cases"] if each["case"] == case and (not number or str(each["attempt"]) == number)
-    ]
+    found = [each for each in report["cases"] if name in _names_of(each)]
     if not found:
         raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
     logs = asyncio.run(_read_logs(folder, [each["conversation"] for each in found if each["conversation"]]))
@@ -103,6 +103,11 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
         for verdict in each.get("verdicts", ()):
             told = f"  {verdict['rubric_id']}: {verdict['verdict']} ({verdict['votes']})  {verdict['rationale']}"
             blocks.append(line(told, hang=4))
+        for try_ in each.get("replaced", ()):
+            blocks.append(line(f"  attempt {try_['attempt']} ended in an error: {try_['reason']}", hang=4))
+        trial: JsonObject = each.get("harbor") or {}
+        for text in trial.get("log_end", ()):
+            blocks.append(line(("  log  ", "dim"), text, hang=7))
         if each["conversation"]:
             commands = [
                 f"bough --store {store_url} {verb} {each['conversation']}" for verb in ("conv show", "fork", "replay")
@@ -113,6 +118,12 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
             blocks += [shown for event in events[-_SHOWN_EVENTS:] for shown in describe(event, full=False)]
             blocks += [line(("  " + command, "id")) for command in commands]
     return Report(command="eval show", data={"run": run, "cases": found}, blocks=blocks, next=tuple(commands[:1]))
+
+
+def _names_of(case: JsonObject) -> set[str]:
+    """Return what an attempt may be called: its case, with its side, with its number, or with both."""
+    sides = {"", f"@{case['side']}"} if case["side"] else {""}
+    return {f"{case['case']}{side}{number}" for side in sides for number in ("", f"#{case['attempt']}")}
 
 
 async def _read_logs(folder: RunFolder, conversations: list[str]) -> dict[str, list[JsonObject]]:
@@ -134,11 +145,6 @@ def _row(run: JsonObject) -> tuple[Span, ...]:
         ("unfinished" if rate is None else f"{rate:.3f}", style),
         ("" if rate is None else f"{run['passed']} of {run['attempts']}", "dim"),
     )
-
-
-def _failures_first(cases: list[JsonObject]) -> list[JsonObject]:
-    order = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
-    return sorted(cases, key=lambda each: order[each["status"]])
 
 
 def _case_row(case: JsonObject) -> tuple[Span, ...]:

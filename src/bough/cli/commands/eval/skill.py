@@ -10,10 +10,10 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of
-from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs, runs_root, show_faults
+from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs, runs_root, show_faults, side_lines
 from bough.cli.commands.eval.run import dry_run_report, with_progress
 from bough.cli.render import Report, renderer_for
-from bough.cli.text import Block, Span, Table, line
+from bough.cli.text import Block, line
 from bough.errors import InvalidInput
 from bough.types import JsonObject
 
@@ -71,6 +71,7 @@ def skill(
         command="eval skill",
         data=run.as_dict(),
         blocks=_blocks(run.as_dict()),
+        next=tuple(f"bough eval show {id}" for id in run.as_dict()["runs"][:1]),
         exit_code=0 if run.passed else 1,
     )
 
@@ -79,15 +80,7 @@ def _blocks(run: JsonObject) -> list[Block]:
     blocks: list[Block] = []
     summary: JsonObject = run["benchmark"]["run_summary"]
     if run["iteration"] is not None:
-        rows = tuple(_side_row(side, summary[side]) for side in ("with_skill", "without_skill"))
-        delta = summary["delta"]
-        difference: tuple[Span, ...] = (
-            ("difference", "strong"),
-            (f"{delta['pass_rate']:+.3f}", "strong"),
-            (f"{delta['time_seconds']:+.2f}", ""),
-            (f"{delta['tokens']:+.0f}", ""),
-        )
-        blocks.append(Table(head=("", "pass rate", "seconds", "tokens"), rows=(*rows, difference), flexible=0))
+        blocks += side_lines(summary)
     blocks += [line((note, "warn"), hang=2) for note in run["benchmark"]["notes"]]
     for split, figures in run["triggers"].items():
         if figures["queries"]:
@@ -96,14 +89,13 @@ def _blocks(run: JsonObject) -> list[Block]:
         for failure in figures.get("failures", ()):
             wanted = "should" if failure["should_trigger"] else "should not"
             blocks.append(line(f"  {wanted} trigger: {failure['query']}", hang=4))
+    if run["not_judged"]:
+        blocks.append(line(f"not judged: {run['not_judged']} statements"))
     if run["folder"] is not None:
         blocks.append(line(("results ", "dim"), run["folder"]))
+    for id, kind in zip(run["runs"], ("cases", "triggers") if len(run["runs"]) > 1 else ("",), strict=True):
+        blocks.append(line(("run ", "dim"), (id, "id"), f"  {kind}" if kind else ""))
     return blocks
-
-
-def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:
-    cells = [f"{figures[name]['mean']:.3f} ± {figures[name]['stddev']:.3f}" for name in ("pass_rate", "time_seconds")]
-    return ((side, ""), *((cell, "") for cell in cells), (f"{figures['tokens']['mean']:.0f}", ""))
 
 
 def _share(value: float | None) -> str:
