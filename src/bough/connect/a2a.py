@@ -75,7 +75,7 @@ class A2AClientExtended:
         """Return what the agent says of itself, of both versions in the form of 1.0.
 
         Raises:
-            ConnectError: It cannot be reached, or its card is wrong or names other hosts alone.
+            ConnectError: It cannot be reached, or its card is wrong.
             Unavailable: The package of the protocol is not installed.
         """
         from google.protobuf.json_format import MessageToDict

@@ -21,7 +21,8 @@ class A2AClientConfig(BaseModel):
         max_retries: How often a request is repeated after a failed connection, 429, 502, 503 or 504.
         retry_delay: Seconds before the first repetition; each later one waits twice as long.
         bearer_token: Sent as `Authorization`; never recorded or shown.
-        allow_hosts: Hosts besides that of `url` at which its card may say that it is.
+        allow_hosts: Hosts besides that of `url` to which requests may go if its card names them. Where a card names
+            other hosts only, requests go to `url`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
