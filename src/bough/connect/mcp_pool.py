@@ -9,13 +9,14 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from bough.connect.mcp_config import MCPClientConfig
+from bough.connect.server_stderr import ServerStderr, hide_values
 from bough.connect.skill_mcp import PASSED_ON, is_closed
 from bough.errors import BoughError, ConnectError
 
@@ -41,6 +42,7 @@ class McpPool:
         self._env = os.environ if env is None else env
         self._idle_seconds = idle_seconds
         self._running: dict[str, MCPToolset[Any]] = {}
+        self._stderr: dict[str, ServerStderr] = {}
         self._starting: dict[str, asyncio.Lock] = {}
         self._closing: dict[str, asyncio.TimerHandle] = {}
         self._ends: set[asyncio.Task[None]] = set()
@@ -54,7 +56,7 @@ class McpPool:
         key = config.model_dump_json()
         async with self._starting.setdefault(key, asyncio.Lock()):
             if key not in self._running:
-                self._running[key] = await self._start(config)
+                self._running[key] = await self._start(key, config)
         self._keep(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
         return self._running[key]
 
@@ -86,35 +88,45 @@ class McpPool:
             await toolset.__aexit__(None, None, None)
         except Exception:  # noqa: BLE001 - a foreign program that ends badly has ended all the same
             return
+        finally:
+            self._stderr.pop(key).close()
 
-    async def _start(self, config: MCPClientConfig) -> MCPToolset[Any]:
+    async def _start(self, key: str, config: MCPClientConfig) -> MCPToolset[Any]:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
-        toolset = self._toolset(config)
+        stderr = ServerStderr(config.name or config.command or str(config.url), hide_values(config.env))
+        toolset = self._toolset(config, stderr)
         try:
             async with asyncio.timeout(config.start_timeout):
                 await toolset.__aenter__()
                 await toolset.list_tools()
         except Exception as error:
             reason = f"no answer within {config.start_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+            last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
+            stderr.close()
+            name = config.name or config.url or config.command
             raise ConnectError(
-                f"the MCP server {config.name or config.url or config.command!r} cannot be started: {reason}",
+                f"the MCP server {name!r} cannot be started: {reason}{last_line}",
                 hint="check its command or address",
                 details={"server": config.name},
             ) from error
+        except BaseException:
+            stderr.close()
+            raise
+        self._stderr[key] = stderr
         return toolset
 
-    def _toolset(self, config: MCPClientConfig) -> MCPToolset[Any]:
+    def _toolset(self, config: MCPClientConfig, stderr: ServerStderr) -> MCPToolset[Any]:
         from pydantic_ai.mcp import MCPToolset
 
         return MCPToolset(
-            self._transport(config),
+            self._transport(config, stderr),
             id=config.name or None,
             init_timeout=config.start_timeout,
             read_timeout=config.read_timeout,
             tool_error_behavior="failed",
         )
 
-    def _transport(self, config: MCPClientConfig) -> Any:
+    def _transport(self, config: MCPClientConfig, stderr: ServerStderr) -> Any:
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
         if config.command is not None:
@@ -125,6 +137,7 @@ class McpPool:
                 env=passed | config.env,
                 cwd=config.cwd,
                 keep_alive=False,
+                log_file=cast("TextIO", stderr),
             )
         token = {} if config.bearer_token is None else {"Authorization": f"Bearer {config.bearer_token}"}
         return StreamableHttpTransport(str(config.url), headers={**config.headers, **token})

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from urllib.parse import urlsplit
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
+from bough.connect.server_stderr import ServerStderr, hide_values
 from bough.errors import BoughError, ConnectError, PermissionDenied
 from bough.execution.base import Guards, Mount
 from bough.execution.serve import serve_command
@@ -66,7 +67,9 @@ class _Running:
 
     skill: Skill
     server: McpServer
-    make: Callable[[], MCPToolset[Any]]
+    make: Callable[[ServerStderr], MCPToolset[Any]]
+    mask: Callable[[str], str]
+    stderr: ServerStderr | None = None
     toolset: MCPToolset[Any] | None = None
     deaths: int = 0
 
@@ -202,24 +205,28 @@ class SkillServers(AbstractToolset[Any]):
                 if on_host
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
-            found.append(_Running(skill, server, partial(_toolset, skill, server, transport)))
+            mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
+            found.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
         return found
 
     async def _start(self, running: _Running, deps: Any) -> None:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
-        toolset = running.make()
+        stderr = running.stderr = ServerStderr(f"{running.skill.name}/{running.server.name}", running.mask)
+        toolset = running.make(stderr)
         try:
             await toolset.__aenter__()
             await toolset.list_tools()
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
             with suppress(Exception):
                 await toolset.__aexit__(None, None, None)
+            last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
+            stderr.close()
             where = "its command or address" if running.server.transport != "stdio" else f"`{running.server.command}`"
             await self._report(
                 deps,
                 ConnectError(
                     f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} cannot be started: "
-                    f"{error}",
+                    f"{error}{last_line}",
                     hint=f"check {where}; it runs in the sandbox unless `bough skills trust --host-servers` names it",
                 ),
             )
@@ -243,6 +250,12 @@ async def _stop(running: _Running) -> None:
     if toolset is not None:
         with suppress(Exception):  # a foreign program that ends badly has ended all the same
             await toolset.__aexit__(None, None, None)
+    if running.stderr is not None:
+        running.stderr.close()
+
+
+def _mask(first: Callable[[str], str], then: Callable[[str], str], text: str) -> str:
+    return then(first(text))
 
 
 def is_closed(error: BaseException) -> bool:
@@ -314,7 +327,12 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
 
 
 def _make_sandbox_transport(
-    skill: Skill, server: McpServer, snapshot: SkillSnapshot | None, domains: Sequence[str], deps: Any
+    skill: Skill,
+    server: McpServer,
+    snapshot: SkillSnapshot | None,
+    domains: Sequence[str],
+    deps: Any,
+    stderr: ServerStderr,
 ) -> Any:
     """Return the transport to a program in the sandbox, which sees its skill and the conversation's workspace."""
     from fastmcp.client.transports import StdioTransport
@@ -335,14 +353,18 @@ def _make_sandbox_transport(
         domains=domains,
         guards=getattr(deps, "guards", Guards()),
     )
-    return StdioTransport(command=command[0], args=command[1:], env=environment, keep_alive=False)
+    return StdioTransport(
+        command=command[0], args=command[1:], env=environment, keep_alive=False, log_file=cast("TextIO", stderr)
+    )
 
 
-def _toolset(skill: Skill, server: McpServer, transport: Callable[[], Any]) -> MCPToolset[Any]:
+def _toolset(
+    skill: Skill, server: McpServer, transport: Callable[[ServerStderr], Any], stderr: ServerStderr
+) -> MCPToolset[Any]:
     from pydantic_ai.mcp import MCPToolset
 
     return MCPToolset(
-        transport(),
+        transport(stderr),
         id=f"{skill.name}/{server.name}",
         init_timeout=START_SECONDS,
         read_timeout=CALL_SECONDS,
@@ -350,7 +372,7 @@ def _toolset(skill: Skill, server: McpServer, transport: Callable[[], Any]) -> M
     )
 
 
-def _transport(server: McpServer, env: Mapping[str, str]) -> Any:
+def _transport(server: McpServer, env: Mapping[str, str], stderr: ServerStderr) -> Any:
     from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
     match server.transport:
@@ -362,6 +384,7 @@ def _transport(server: McpServer, env: Mapping[str, str]) -> Any:
                 env=passed | dict(server.env),
                 cwd=server.cwd,
                 keep_alive=False,
+                log_file=cast("TextIO", stderr),
             )
         case "http":
             return StreamableHttpTransport(server.url, headers=dict(server.headers))
