@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from bough.connect.mcp_config import MCPClientConfig
 from bough.connect.server_stderr import ServerStderr, hide_values
@@ -60,9 +60,11 @@ class McpPool:
         self._keep(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
         return self._running[key]
 
-    async def drop(self, config: MCPClientConfig) -> None:
-        """Close a server that broke; the next use starts it anew."""
-        await self._end(config.model_dump_json())
+    async def drop(self, config: MCPClientConfig, toolset: AbstractToolset[Any] | None) -> None:
+        """Close a server that broke, unless another runs in its place already; the next use starts it anew."""
+        key = config.model_dump_json()
+        if self._running.get(key) is toolset:
+            await self._end(key)
 
     async def aclose(self) -> None:
         """Close every server. Closing twice is fine."""
@@ -159,7 +161,7 @@ class AgentServers(AbstractToolset[Any]):
         self._report = report
         self._places: dict[str, int] = {}
         self._left_out: set[int] = set()
-        self._broken: set[int] = set()
+        self._broken: dict[int, AbstractToolset[Any] | None] = {}
 
     @property
     def id(self) -> str:
@@ -187,31 +189,42 @@ class AgentServers(AbstractToolset[Any]):
         except _TOLD as error:
             if not is_closed(error):
                 raise
-            await self._lose(place)
+            await self._lose(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
         except Exception as error:
-            await self._lose(place)
+            await self._lose(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
 
     async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         config = self._configs[place]
+        toolset: AbstractToolset[Any] | None = None
         try:
-            return await _offer(config, await self._pool.use(config)).get_tools(ctx)
+            toolset = await self._pool.use(config)
+            return await _offer(config, toolset).get_tools(ctx)
         except ConnectError as error:
             self._left_out.add(place)
             await self._report(ctx.deps, error)
             return {}
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
-            await self._lose(place)
+            await self._lose(place, toolset)
             await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
-    async def _lose(self, place: int) -> None:
+    async def _lose(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
         """Close a server that broke; it is started once more, and left out the second time."""
         if place in self._broken:
+            if self._broken[place] is toolset:  # several calls see the same death
+                return
             self._left_out.add(place)
-        self._broken.add(place)
-        await self._pool.drop(self._configs[place])
+        self._broken[place] = toolset
+        await self._pool.drop(self._configs[place], toolset)
+
+
+def _unwrap(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+    """Return the toolset of the server itself, which `_offer` wrapped."""
+    while isinstance(toolset, WrapperToolset):
+        toolset = toolset.wrapped
+    return toolset
 
 
 def _offer(config: MCPClientConfig, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:

@@ -11,7 +11,7 @@ import os
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -72,8 +72,9 @@ class _Running:
     stderr: ServerStderr | None = None
     toolset: MCPToolset[Any] | None = None
     deaths: int = 0
+    restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def prefix_tools(self) -> AbstractToolset[Any] | None:
+    def prefix_tools(self) -> PrefixedToolset[Any] | None:
         """Return its tools under the skill's name; None while it does not run."""
         return None if self.toolset is None else PrefixedToolset(self.toolset, self.skill.name.replace("-", "_"))
 
@@ -136,15 +137,20 @@ class SkillServers(AbstractToolset[Any]):
         A server that died is started again, and the call repeated where its tool says that this does no harm.
         """
         running = self._owners[name]
-        try:
-            return shorten_result(await tool.toolset.call_tool(name, tool_args, ctx, tool))
-        except Exception as error:
-            if not is_closed(error):
-                raise
-            await self._start_again(running, ctx.deps)
-            again = (await self._tools_of(running, ctx)).get(name)
-            if again is None or not _may_repeat(tool):
-                raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call: {error}") from error
+        ended: Exception | None = None
+        if _is_of(tool, running.toolset):
+            try:
+                return shorten_result(await tool.toolset.call_tool(name, tool_args, ctx, tool))
+            except Exception as error:
+                if not is_closed(error):
+                    raise
+                ended = error
+        # Otherwise another call found out that the server died; it was not called for this one yet.
+        await self._start_again(running, ctx.deps, tool)
+        again = (await self._tools_of(running, ctx)).get(name)
+        if again is None or (ended is not None and not _may_repeat(tool)):
+            reason = f": {ended}" if ended else ""
+            raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from ended
         return shorten_result(await again.toolset.call_tool(name, tool_args, ctx, again))
 
     async def aclose(self) -> None:
@@ -159,7 +165,7 @@ class SkillServers(AbstractToolset[Any]):
         try:
             found = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
-            await self._start_again(running, ctx.deps, error)
+            await self._restart(running, ctx.deps, tools.wrapped, error)
             again = running.prefix_tools()
             found = {} if again is None else await again.get_tools(ctx)
         if len(found) > MAX_TOOLS:
@@ -233,13 +239,22 @@ class SkillServers(AbstractToolset[Any]):
             return
         running.toolset = toolset
 
-    async def _start_again(self, running: _Running, deps: Any, error: Exception | None = None) -> None:
+    async def _start_again(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
+        """Start the server of `tool` once more, unless another call has seen to that."""
+        await self._restart(running, deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
+
+    async def _restart(
+        self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
+    ) -> None:
         """Start a server that died once more; one that dies again is reported and left out."""
-        running.deaths += 1
-        await _stop(running)
-        if running.deaths == 1:
-            await self._start(running, deps)
-            return
+        async with running.restarting:
+            if running.toolset is not dead:  # several calls see the same death
+                return
+            running.deaths += 1
+            await _stop(running)
+            if running.deaths == 1:
+                await self._start(running, deps)
+                return
         reason = f": {error}" if error else ""
         message = f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} ended again{reason}"
         await self._report(deps, ConnectError(message, hint="it is left out until the end of the conversation"))
@@ -262,6 +277,11 @@ def is_closed(error: BaseException) -> bool:
     """Whether an error, which PydanticAI tells as one of the tool's, means that nobody is there any more."""
     answer = getattr(error.__cause__, "error", None)
     return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
+
+
+def _is_of(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
+    """Whether a tool, as `_tools_of` returned it, belongs to the server that runs now."""
+    return cast("PrefixedToolset[Any]", tool.toolset).wrapped is toolset
 
 
 def _may_repeat(tool: ToolsetTool[Any]) -> bool:

@@ -362,10 +362,20 @@ def _refuse_hiding(sieve: Any, seccomp: Any) -> None:
 
 
 def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:
-    """Refuse every kind of socket but a connected pair; with `network`, let TCP over IPv4 through."""
+    """Refuse every kind of socket but a connected stream pair; with `network`, let TCP over IPv4 through.
+
+    A datagram of a pair can be sent to an address: to whoever listens in a folder that is shown, descriptors included.
+    """
     refused = seccomp.ERRNO(errno.EACCES)
+    sieve.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
+    for kind in range(16):
+        if kind not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            sieve.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+    # Without effect, and no error: buffers are counted by their usual size where no control group counts them.
+    levels = seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF)
+    sieve.add_rule(seccomp.ERRNO(0), "setsockopt", *levels)
     if not network:
-        sieve.add_rule(refused, "socket")
+        _refuse(sieve, seccomp, ("socket", "connect", "bind"), errno.EACCES)
         return
     sieve.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
     kind_bits = 0xF
