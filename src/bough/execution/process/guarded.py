@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -79,6 +79,38 @@ _REPOSITORY_NAMES: Final = ("HEAD", "commondir", "config", "config.worktree", "h
 def is_repository(names: Collection[str]) -> bool:
     """Whether git takes a folder with these names for a repository, whatever the folder is called."""
     return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+
+
+def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
+    """Whether making or changing what `parts` lead to changes or makes a repository of any name. Blocks; O(parts).
+
+    No link is followed; folders that do not exist yet are no repositories.
+    """
+    fd = os.dup(root_fd)
+    try:
+        for depth, name in enumerate(parts):
+            names = {other for other in _REPOSITORY_NAMES if _exists(other, fd)}
+            is_old = is_repository(names)
+            is_part = name in _REPOSITORY_NAMES
+            if (is_old and (depth > 0 or is_part)) or (is_part and not is_old and is_repository({*names, name})):
+                return True
+            try:
+                inner = os.open(name, FOLDER, dir_fd=fd)
+            except OSError:
+                return False
+            os.close(fd)
+            fd = inner
+    finally:
+        os.close(fd)
+    return False
+
+
+def _exists(name: str, folder_fd: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
