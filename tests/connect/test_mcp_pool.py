@@ -144,6 +144,17 @@ async def test_a_server_that_dies_is_started_once_more_and_then_left_out(start: 
     assert ["measure" in tools for tools in offered] == [True, True, False]
 
 
+async def test_a_death_that_two_calls_see_counts_once(start: Any, tmp_path: Path) -> None:
+    def kill(request: Any) -> Any:
+        os.kill(int((tmp_path / "run_directory.pid").read_text()), signal.SIGKILL)
+        return [tool_call("measure", plank="oak"), tool_call("measure", plank="ash")]
+
+    conversation = await start([stdio(tmp_path)], kill, tool_call("measure", plank="elm"), "done")
+    assert (await conversation.run()).output == "done"
+    assert len(await events(conversation, ToolFailed)) == 2
+    assert "elm is 3 long" in str(conversation.agent.model.asked[2].messages[-1].parts[0].content)
+
+
 async def test_a_tool_that_fails_is_not_a_server_that_died(start: Any, tmp_path: Path) -> None:
     conversation = await start([stdio(tmp_path)], tool_call("fail"), tool_call("measure", plank="oak"), "done")
     await conversation.run()

@@ -228,6 +228,26 @@ async def test_a_dead_server_is_started_once_more_and_then_left_out(tmp_path: Pa
     await conversation.aclose()
 
 
+@pytest.mark.needs("bubblewrap")
+async def test_a_death_that_two_calls_see_counts_once(tmp_path: Path) -> None:
+    sandboxed(tmp_path / "skills")
+    conversation = await conversation_of(
+        tmp_path / "skills",
+        tmp_path,
+        tool_call("load_skill", skill_name="plank-shop"),
+        [tool_call("plank_shop_die"), tool_call("plank_shop_die")],
+        tool_call("plank_shop_look"),
+        "done",
+    )
+    await conversation.send_message("measure")
+    assert (await conversation.run()).output == "done"
+    asked = conversation.agent.model.asked
+    assert [part.outcome for part in asked[2].messages[-1].parts] == ["failed", "failed"]
+    assert "SKILL.md" in str(asked[3].messages[-1].parts[0].content)
+    assert [stored.event async for stored in conversation.events if stored.kind == "ErrorRaised"] == []
+    await conversation.aclose()
+
+
 def test_results_are_bounded() -> None:
     assert shorten_result("short") == "short"
     assert "bytes left out" in shorten_result("x" * (1 << 20))

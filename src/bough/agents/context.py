@@ -48,6 +48,7 @@ class ToolContext:
         skill_trees: Returns, by name, the digest of the copy that an active skill's scripts and files are taken from.
         changed_rules: Returns the digests of rule files as tools of the conversation left them.
         secrets: Returns the environment of a script that declares these names of secrets; it blocks as providers do.
+        mask: Returns a text without the secrets' values.
         secret_names: Returns the names of the secrets that there are.
         timeout_seconds: Wall time of a script; None takes the executor's default.
         conversation: The id of the conversation; None outside a conversation.
@@ -71,6 +72,7 @@ class ToolContext:
     skill_trees: Callable[[], Mapping[str, str]] = dict[str, str]
     changed_rules: Callable[[], Collection[str]] = frozenset[str]
     secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
+    mask: Callable[[str], str] = str
     secret_names: Callable[[], tuple[str, ...]] = tuple[str, ...]
     timeout_seconds: float | None = None
     conversation: UUID | None = None

@@ -9,13 +9,14 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from bough.connect.mcp_config import MCPClientConfig
+from bough.connect.server_stderr import ServerStderr, hide_values
 from bough.connect.skill_mcp import PASSED_ON, is_closed
 from bough.connect.tool_names import ToolNames, rename_tool
 from bough.errors import BoughError, ConnectError
@@ -42,6 +43,7 @@ class McpPool:
         self._env = os.environ if env is None else env
         self._idle_seconds = idle_seconds
         self._running: dict[str, MCPToolset[Any]] = {}
+        self._stderr: dict[str, ServerStderr] = {}
         self._starting: dict[str, asyncio.Lock] = {}
         self._closing: dict[str, asyncio.TimerHandle] = {}
         self._ends: set[asyncio.Task[None]] = set()
@@ -55,13 +57,15 @@ class McpPool:
         key = config.model_dump_json()
         async with self._starting.setdefault(key, asyncio.Lock()):
             if key not in self._running:
-                self._running[key] = await self._start(config)
+                self._running[key] = await self._start(key, config)
         self._keep(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
         return self._running[key]
 
-    async def drop(self, config: MCPClientConfig) -> None:
-        """Close a server that broke; the next use starts it anew."""
-        await self._end(config.model_dump_json())
+    async def drop(self, config: MCPClientConfig, toolset: AbstractToolset[Any] | None) -> None:
+        """Close a server that broke, unless another runs in its place already; the next use starts it anew."""
+        key = config.model_dump_json()
+        if self._running.get(key) is toolset:
+            await self._end(key)
 
     async def aclose(self) -> None:
         """Close every server. Closing twice is fine."""
@@ -87,35 +91,45 @@ class McpPool:
             await toolset.__aexit__(None, None, None)
         except Exception:  # noqa: BLE001 - a foreign program that ends badly has ended all the same
             return
+        finally:
+            self._stderr.pop(key).close()
 
-    async def _start(self, config: MCPClientConfig) -> MCPToolset[Any]:
+    async def _start(self, key: str, config: MCPClientConfig) -> MCPToolset[Any]:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
-        toolset = self._toolset(config)
+        stderr = ServerStderr(config.name or config.command or str(config.url), hide_values(config.env))
+        toolset = self._toolset(config, stderr)
         try:
             async with asyncio.timeout(config.start_timeout):
                 await toolset.__aenter__()
                 await toolset.list_tools()
         except Exception as error:
             reason = f"no answer within {config.start_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+            last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
+            stderr.close()
+            name = config.name or config.url or config.command
             raise ConnectError(
-                f"the MCP server {config.name or config.url or config.command!r} cannot be started: {reason}",
+                f"the MCP server {name!r} cannot be started: {reason}{last_line}",
                 hint="check its command or address",
                 details={"server": config.name},
             ) from error
+        except BaseException:
+            stderr.close()
+            raise
+        self._stderr[key] = stderr
         return toolset
 
-    def _toolset(self, config: MCPClientConfig) -> MCPToolset[Any]:
+    def _toolset(self, config: MCPClientConfig, stderr: ServerStderr) -> MCPToolset[Any]:
         from pydantic_ai.mcp import MCPToolset
 
         return MCPToolset(
-            self._transport(config),
+            self._transport(config, stderr),
             id=config.name or None,
             init_timeout=config.start_timeout,
             read_timeout=config.read_timeout,
             tool_error_behavior="failed",
         )
 
-    def _transport(self, config: MCPClientConfig) -> Any:
+    def _transport(self, config: MCPClientConfig, stderr: ServerStderr) -> Any:
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
         if config.command is not None:
@@ -126,6 +140,7 @@ class McpPool:
                 env=passed | config.env,
                 cwd=config.cwd,
                 keep_alive=False,
+                log_file=cast("TextIO", stderr),
             )
         token = {} if config.bearer_token is None else {"Authorization": f"Bearer {config.bearer_token}"}
         return StreamableHttpTransport(str(config.url), headers={**config.headers, **token})
@@ -148,7 +163,7 @@ class AgentServers(AbstractToolset[Any]):
         self._names = ToolNames()
         self._offered: dict[str, tuple[int, str, ToolsetTool[Any]]] = {}
         self._left_out: set[int] = set()
-        self._broken: set[int] = set()
+        self._broken: dict[int, AbstractToolset[Any] | None] = {}
 
     @property
     def id(self) -> str:
@@ -180,10 +195,10 @@ class AgentServers(AbstractToolset[Any]):
         except _TOLD as error:
             if not is_closed(error):
                 raise
-            await self._lose(place)
+            await self._lose(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
         except Exception as error:
-            await self._lose(place)
+            await self._lose(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
 
     def _name_server(self, place: int) -> str:
@@ -194,23 +209,34 @@ class AgentServers(AbstractToolset[Any]):
 
     async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         config = self._configs[place]
+        toolset: AbstractToolset[Any] | None = None
         try:
-            return await _offer(config, await self._pool.use(config)).get_tools(ctx)
+            toolset = await self._pool.use(config)
+            return await _offer(config, toolset).get_tools(ctx)
         except ConnectError as error:
             self._left_out.add(place)
             await self._report(ctx.deps, error)
             return {}
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
-            await self._lose(place)
+            await self._lose(place, toolset)
             await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
-    async def _lose(self, place: int) -> None:
+    async def _lose(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
         """Close a server that broke; it is started once more, and left out the second time."""
         if place in self._broken:
+            if self._broken[place] is toolset:  # several calls see the same death
+                return
             self._left_out.add(place)
-        self._broken.add(place)
-        await self._pool.drop(self._configs[place])
+        self._broken[place] = toolset
+        await self._pool.drop(self._configs[place], toolset)
+
+
+def _unwrap(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+    """Return the toolset of the server itself, which `_offer` wrapped."""
+    while isinstance(toolset, WrapperToolset):
+        toolset = toolset.wrapped
+    return toolset
 
 
 def _offer(config: MCPClientConfig, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:

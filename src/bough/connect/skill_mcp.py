@@ -11,17 +11,18 @@ import os
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from urllib.parse import urlsplit
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
+from bough.connect.server_stderr import ServerStderr, hide_values
 from bough.connect.tool_names import ToolNames, rename_tool
 from bough.errors import BoughError, ConnectError, LimitExceeded, PermissionDenied
 from bough.execution.base import Guards, Mount
@@ -67,11 +68,14 @@ class _Running:
 
     skill: Skill
     server: McpServer
-    make: Callable[[], MCPToolset[Any]]
+    make: Callable[[ServerStderr], MCPToolset[Any]]
+    mask: Callable[[str], str]
+    stderr: ServerStderr | None = None
     toolset: MCPToolset[Any] | None = None
     deaths: int = 0
+    restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def prefix_tools(self) -> AbstractToolset[Any] | None:
+    def prefix_tools(self) -> PrefixedToolset[Any] | None:
         """Return its tools under the skill's name; None while it does not run."""
         return None if self.toolset is None else PrefixedToolset(self.toolset, self.skill.name.replace("-", "_"))
 
@@ -136,14 +140,20 @@ class SkillServers(AbstractToolset[Any]):
         A server that died is started again, and the call repeated where its tool says that this does no harm.
         """
         running, own_name, own_tool = self._offered[name]
-        try:
-            return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
-        except Exception as error:
-            if not is_closed(error):
-                raise
-            await self._start_again(running, ctx.deps)
-            if name not in await self._tools_of(running, ctx) or not _may_repeat(tool):
-                raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call: {error}") from error
+        ended: Exception | None = None
+        if _is_of(tool, running.toolset):
+            try:
+                return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
+            except Exception as error:
+                if not is_closed(error):
+                    raise
+                ended = error
+        # Otherwise another call found out that the server died; it was not called for this one yet.
+        await self._start_again(running, ctx.deps, tool)
+        is_offered = name in await self._tools_of(running, ctx)
+        if not is_offered or (ended is not None and not _may_repeat(tool)):
+            reason = f": {ended}" if ended else ""
+            raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from ended
         _, own_name, own_tool = self._offered[name]
         return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
 
@@ -159,7 +169,7 @@ class SkillServers(AbstractToolset[Any]):
         try:
             found = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
-            await self._start_again(running, ctx.deps, error)
+            await self._restart(running, ctx.deps, tools.wrapped, error)
             again = running.prefix_tools()
             found = {} if again is None else await again.get_tools(ctx)
         server = f"{running.skill.name}/{running.server.name}"
@@ -217,37 +227,50 @@ class SkillServers(AbstractToolset[Any]):
                 if on_host
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
-            found.append(_Running(skill, server, partial(_toolset, skill, server, transport)))
+            mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
+            found.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
         return found
 
     async def _start(self, running: _Running, deps: Any) -> None:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
-        toolset = running.make()
+        stderr = running.stderr = ServerStderr(f"{running.skill.name}/{running.server.name}", running.mask)
+        toolset = running.make(stderr)
         try:
             await toolset.__aenter__()
             await toolset.list_tools()
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
             with suppress(Exception):
                 await toolset.__aexit__(None, None, None)
+            last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
+            stderr.close()
             where = "its command or address" if running.server.transport != "stdio" else f"`{running.server.command}`"
             await self._report(
                 deps,
                 ConnectError(
                     f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} cannot be started: "
-                    f"{error}",
+                    f"{error}{last_line}",
                     hint=f"check {where}; it runs in the sandbox unless `bough skills trust --host-servers` names it",
                 ),
             )
             return
         running.toolset = toolset
 
-    async def _start_again(self, running: _Running, deps: Any, error: Exception | None = None) -> None:
+    async def _start_again(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
+        """Start the server of `tool` once more, unless another call has seen to that."""
+        await self._restart(running, deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
+
+    async def _restart(
+        self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
+    ) -> None:
         """Start a server that died once more; one that dies again is reported and left out."""
-        running.deaths += 1
-        await _stop(running)
-        if running.deaths == 1:
-            await self._start(running, deps)
-            return
+        async with running.restarting:
+            if running.toolset is not dead:  # several calls see the same death
+                return
+            running.deaths += 1
+            await _stop(running)
+            if running.deaths == 1:
+                await self._start(running, deps)
+                return
         reason = f": {error}" if error else ""
         message = f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} ended again{reason}"
         await self._report(deps, ConnectError(message, hint="it is left out until the end of the conversation"))
@@ -258,12 +281,23 @@ async def _stop(running: _Running) -> None:
     if toolset is not None:
         with suppress(Exception):  # a foreign program that ends badly has ended all the same
             await toolset.__aexit__(None, None, None)
+    if running.stderr is not None:
+        running.stderr.close()
+
+
+def _mask(first: Callable[[str], str], then: Callable[[str], str], text: str) -> str:
+    return then(first(text))
 
 
 def is_closed(error: BaseException) -> bool:
     """Whether an error, which PydanticAI tells as one of the tool's, means that nobody is there any more."""
     answer = getattr(error.__cause__, "error", None)
     return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
+
+
+def _is_of(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
+    """Whether a tool, as `_tools_of` returned it, belongs to the server that runs now."""
+    return cast("PrefixedToolset[Any]", tool.toolset).wrapped is toolset
 
 
 def _may_repeat(tool: ToolsetTool[Any]) -> bool:
@@ -329,7 +363,12 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
 
 
 def _make_sandbox_transport(
-    skill: Skill, server: McpServer, snapshot: SkillSnapshot | None, domains: Sequence[str], deps: Any
+    skill: Skill,
+    server: McpServer,
+    snapshot: SkillSnapshot | None,
+    domains: Sequence[str],
+    deps: Any,
+    stderr: ServerStderr,
 ) -> Any:
     """Return the transport to a program in the sandbox, which sees its skill and the conversation's workspace."""
     from fastmcp.client.transports import StdioTransport
@@ -350,14 +389,18 @@ def _make_sandbox_transport(
         domains=domains,
         guards=getattr(deps, "guards", Guards()),
     )
-    return StdioTransport(command=command[0], args=command[1:], env=environment, keep_alive=False)
+    return StdioTransport(
+        command=command[0], args=command[1:], env=environment, keep_alive=False, log_file=cast("TextIO", stderr)
+    )
 
 
-def _toolset(skill: Skill, server: McpServer, transport: Callable[[], Any]) -> MCPToolset[Any]:
+def _toolset(
+    skill: Skill, server: McpServer, transport: Callable[[ServerStderr], Any], stderr: ServerStderr
+) -> MCPToolset[Any]:
     from pydantic_ai.mcp import MCPToolset
 
     return MCPToolset(
-        transport(),
+        transport(stderr),
         id=f"{skill.name}/{server.name}",
         init_timeout=START_SECONDS,
         read_timeout=CALL_SECONDS,
@@ -365,7 +408,7 @@ def _toolset(skill: Skill, server: McpServer, transport: Callable[[], Any]) -> M
     )
 
 
-def _transport(server: McpServer, env: Mapping[str, str]) -> Any:
+def _transport(server: McpServer, env: Mapping[str, str], stderr: ServerStderr) -> Any:
     from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
     match server.transport:
@@ -377,6 +420,7 @@ def _transport(server: McpServer, env: Mapping[str, str]) -> Any:
                 env=passed | dict(server.env),
                 cwd=server.cwd,
                 keep_alive=False,
+                log_file=cast("TextIO", stderr),
             )
         case "http":
             return StreamableHttpTransport(server.url, headers=dict(server.headers))

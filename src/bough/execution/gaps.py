@@ -82,6 +82,11 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
             "such a run is refused",
             unless="mounts",
         ),
+        Gap(
+            "a root or user without the right to make mounts cannot set the mode or owner of an open file by its "
+            "descriptor, which `cp -p` and `install` do; by name it works",
+            unless="mounts",
+        ),
         Gap("files whose names are not UTF-8 cannot be opened"),
         Gap("a file cannot be opened with `O_PATH`: `cp FILE FOLDER/` fails, `cp FILE FOLDER/FILE` works"),
     ),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
+import re
+import shlex
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from urllib.parse import quote, quote_plus
 
 from bough.types import Json
@@ -178,15 +181,52 @@ class _Forms:
         return sorted(((start, end, self._names[at]) for at, start, end in found), key=lambda each: (each[0], -each[1]))
 
 
+_MIN_LINE: Final = 16
+"""Shorter lines of a value stand in other texts, too."""
+
+_MAX_WRAPPED: Final = 200
+"""Up to so many bytes of a value are looked for in base64 that is broken anywhere; the number of forms is bounded."""
+
+_WIDTHS: Final = (64, 76)
+"""Where PEM and MIME (`base64`, `encodebytes`) break lines."""
+
+
 def _forms(value: str) -> set[str]:
-    """Every way in which a value may be written: as it is, escaped for JSON or a URL, hexadecimal, base64."""
+    """Every way in which a value may be written; of one with several lines also every long line, however it is set."""
+    lines = [line.strip() for line in value.splitlines()] if "\n" in value.strip() else []
+    secret_lines = [line for line in lines if len(line) >= _MIN_LINE and not line.startswith("-----")]
+    wrapped = _wrap_base64(value.encode("utf-8", "surrogatepass"))
+    return {form for text in (value, *secret_lines) for form in _encode_value(text)}.union(wrapped)
+
+
+def _encode_value(value: str) -> set[str]:
+    """A value as it is, escaped for JSON, a URL, HTML, a shell or Python, hexadecimal, base32 and base64."""
     data = value.encode("utf-8", "surrogatepass")
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     escaped |= {each.replace("/", "\\/") for each in escaped}
     twice = {json.dumps(each)[1:-1] for each in escaped}
     in_urls = {quote(data, safe=""), quote(data), quote_plus(data)}
     lower = {_lower_escapes(each) for each in in_urls}
-    return {value, data.hex(), data.hex().upper(), *escaped, *twice, *in_urls, *lower, *_base64_forms(data)}
+    in_html = {html.escape(value, quote=False), html.escape(value), html.escape(value).replace("&#x27;", "&#39;")}
+    in_code = {shlex.quote(value)[1:-1] if "'" in value else value, repr(value)[1:-1], repr(data)[2:-1]}
+    in_code |= {value.replace("'", "\\'"), _SHELL_SPECIAL.sub(r"\\\g<0>", value)}
+    base32 = set(_base32_forms(data))
+    plain = {value, data.hex(), data.hex().upper(), *base32}
+    return {*plain, *escaped, *twice, *in_urls, *lower, *in_html, *in_code, *_base64_forms(data)} - {""}
+
+
+_SHELL_SPECIAL: Final = re.compile(r"[^A-Za-z0-9_@%+=:,./\n-]")
+"""What `printf %q` of a shell puts a backslash before."""
+
+
+def _base32_forms(data: bytes) -> Iterator[str]:
+    """What base32 makes of the value wherever it stands in the text around it, padded or not."""
+    for before in range(5):
+        whole = base64.b32encode(b"\0" * before + data).decode()
+        stable = whole[-(-before * 8 // 5) : (before + len(data)) * 8 // 5]
+        forms = (stable, whole, whole.rstrip("=")) if not before else (stable,)
+        yield from forms
+        yield from (form.lower() for form in forms)
 
 
 def _lower_escapes(text: str) -> str:
@@ -202,6 +242,27 @@ def _base64_forms(data: bytes) -> Iterator[str]:
         for form in (stable, whole[touched:], whole[touched:].rstrip("=")):
             yield form
             yield form.translate(_URL_SAFE)
+
+
+def _wrap_base64(data: bytes) -> Iterator[str]:
+    """What base64 with broken lines makes of the value; of a long one each line, where it begins the encoded text."""
+    if len(data) > _MAX_WRAPPED:
+        whole = base64.b64encode(data).decode()
+        lines = (whole[at : at + width] for width in _WIDTHS for at in range(0, len(whole), width))
+        yield from (line for line in lines if len(line) >= _MIN_LINE)
+        return
+    for before, touched in ((0, 0), (1, 2), (2, 3)):
+        whole = base64.b64encode(b"\0" * before + data).decode()
+        yield from _wrap(whole[touched : (before + len(data)) * 8 // 6])
+
+
+def _wrap(text: str) -> Iterator[str]:
+    """Return a text with lines broken at the usual widths, wherever its first line begins."""
+    for width in _WIDTHS:
+        for first in range(1, min(width + 1, len(text))):
+            lines = [text[:first], *(text[at : at + width] for at in range(first, len(text), width))]
+            yield "\n".join(lines)
+            yield "\r\n".join(lines)
 
 
 _URL_SAFE = str.maketrans("+/", "-_")

@@ -194,3 +194,22 @@ def test_nothing_outside_is_reached_while_names_are_swapped(tmp_path: Path, swap
         swapping.join()
     assert (outside / "file").read_text() == "secret"
     assert reached
+
+
+def test_a_repository_of_any_name_is_neither_changed_nor_made(files: WorkspaceFiles) -> None:
+    """git runs what its configuration names, for whoever calls it in there."""
+    for name in ("objects/x", "refs/x", "config"):
+        files.write(f"fixtures/bare/{name}", "as it was")
+    with pytest.raises(InvalidInput, match="protected"):
+        files.write("fixtures/bare/HEAD", "ref: refs/heads/main\n")
+    (files.root / "fixtures/bare/HEAD").write_text("ref: refs/heads/main\n")
+    for attempt in (
+        lambda: files.write("fixtures/bare/config", "[core] fsmonitor = evil"),
+        lambda: files.write("fixtures/bare/hooks/post-checkout", "evil"),
+        lambda: files.edit("fixtures/bare/config", "as it was", "evil"),
+    ):
+        with pytest.raises(InvalidInput, match="protected"):
+            attempt()
+    assert (files.root / "fixtures/bare/config").read_text() == "as it was"
+    files.write("HEAD", "a text")
+    files.write("config/objects", "a text")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,63 @@ def _is_in_group(pid: int) -> bool:
         return "/bough-run-" in Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
         return False
+
+
+WITHOUT_NAMESPACES = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+uid, gid = os.getuid(), os.getgid()
+if libc.unshare(0x10000000) == 0:  # in a user namespace of its own it may say that there are no further ones
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as target: target.write(text)
+    with open("/proc/sys/user/max_user_namespaces", "w") as target: target.write("0")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+RUN_CODE = """
+import asyncio, sys
+from bough.execution import CodeExecutionInput, LocalSandboxCodeExecutor, Mount
+
+async def main():
+    executor = LocalSandboxCodeExecutor()
+    mounts = (Mount(source=sys.argv[1], target="/skill"),)
+    result = await executor.execute(CodeExecutionInput(code=sys.stdin.read(), mounts=mounts))
+    await executor.aclose()
+    print(result.isolation.name, result.text, result.error_text)
+
+asyncio.run(main())
+"""
+
+CHANGE_THE_SKILL = """
+import array, ctypes, fcntl, os
+fd = os.open("/skill/SKILL.md", os.O_RDONLY)
+for attempt in (
+    lambda: os.fchmod(fd, 0o700), lambda: os.utime(fd, (1, 1)), lambda: os.setxattr(fd, "user.bough", b"x"),
+    lambda: fcntl.ioctl(fd, 0x40086602, array.array("l", [0x80])), lambda: os.chmod(f"/proc/self/fd/{fd}", 0o700),
+    lambda: ctypes.CDLL(None).utimensat(fd, b"", (ctypes.c_long * 4)(1, 0, 1, 0), 0x1000),
+):
+    try: attempt()
+    except OSError: pass
+open("/work/own", "w").close(); os.chmod("/work/own", 0o600); os.utime("/work/own", (1, 1))
+print(oct(os.stat("/work/own").st_mode & 0o777), os.system("touch -d 2020-01-01 /work/own"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="a script of root runs as a user who owns none of root's files")
+def test_a_skill_cannot_be_changed_by_descriptor_where_no_mounts_can_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "SKILL.md"
+    file.write_text("as it was")
+    before = file.stat()
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{RUN_CODE}"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", WITHOUT_NAMESPACES, sys.executable, "-I", "-c", program, str(tmp_path)],
+        input=CHANGE_THE_SKILL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/nonexistent", "HOME": str(tmp_path)},
+    )
+    assert ran.stdout.split() == ["LANDLOCK", "0o600", "0"], ran.stderr
+    after = file.stat()
+    assert (after.st_mode, after.st_mtime_ns, os.listxattr(file)) == (before.st_mode, before.st_mtime_ns, [])

@@ -18,6 +18,7 @@ from typing import BinaryIO, Final, Literal, TypeAlias
 
 from bough.execution.base import USUAL_GUARDS, Guards
 from bough.execution.process.files import FOLDER
+from bough.execution.process.guarded import changes_repository
 
 _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000
@@ -242,7 +243,11 @@ class WorkspaceTree:
         return parts
 
     def _check_guard(self, parts: tuple[str, ...], path: str) -> None:
-        if self.guards.covers(parts):
+        is_guarded = self.guards.covers(parts)
+        if not is_guarded and ".git" in self.guards.names:
+            with self._open_folder(()) as root:
+                is_guarded = changes_repository(root, parts)
+        if is_guarded:
             raise PermissionError(errno.EACCES, "Guarded: it decides what may happen later", path)
 
     def _check_size(self, size: int, path: str) -> None:

@@ -359,6 +359,7 @@ class Runner:
             skill_trees=lambda: self._journal.state.skill_trees,
             changed_rules=lambda: self._journal.state.changed_rules,
             secrets=self._rules.secrets.for_script,
+            mask=lambda text: self._rules.secrets.masker().text(text),
             secret_names=lambda: self._rules.secrets.names,
             timeout_seconds=self._environment.settings.timeout_seconds,
             conversation=self._journal.cid,

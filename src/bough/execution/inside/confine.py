@@ -22,7 +22,19 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import init
 import keeper
-from mounts import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_REC, PLACE, make_read_only, mount
+from mounts import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    PLACE,
+    attach_tree,
+    clone_tree,
+    make_read_only,
+    mount,
+    set_read_only,
+)
 
 IPC_RMID = 0
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -70,20 +82,26 @@ def show_beside(boundary):
     else:
         enter_user_namespace()
     mount("none", "/", None, MS_REC | MS_PRIVATE)
-    held = {}  # opened here, as a descriptor from another namespace cannot be mounted, and before the places hide any
+    trees = {}  # opened here, as a descriptor from another namespace cannot be mounted, and before the places hide any
     for kind in ("shown", "read_only"):
         for target, source in boundary[kind].items():
-            held[kind, target] = open_expected(source, boundary["identities"].get(target))
+            trees[kind, target] = clone_expected(source, boundary["identities"].get(target))
+    proc = clone_expected("/proc", None)
+    # Modes, times and attributes are asked of the owner of a file, and no Landlock rule covers them: a script may own
+    # what it only reads. After the writable trees are cloned, or they would be read-only too.
+    set_read_only("/")
+    attach_tree(proc, "/proc")
     mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     placed = {**boundary, "shown": {}, "read_only": {}}
-    for number, ((kind, target), fd) in enumerate(held.items()):
+    for number, ((kind, target), tree) in enumerate(trees.items()):
         place = f"{PLACES}/{number}"
-        if os.path.isdir(f"/proc/self/fd/{fd}"):
+        if os.path.isdir(f"/proc/self/fd/{tree}"):
             os.mkdir(place)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_EXCL))
-        mount(f"/proc/self/fd/{fd}", place, None, MS_BIND | MS_REC)
-        os.close(fd)
+        attach_tree(tree, place)
+        if kind == "read_only":
+            set_read_only(place)
         placed[kind][target] = place
     for path, identity in boundary["guarded"]:
         make_read_only(placed["shown"]["/work"], path, identity)
@@ -110,16 +128,23 @@ def hide_namesakes(placed, needed):
             mount(shown[target], target, None, MS_BIND | MS_REC)
 
 
-def open_expected(path, identity):
-    """Return a descriptor of what the host looked at."""
+def clone_expected(path, identity):
+    """Return a descriptor of a copy of the mounts at what the host looked at.
+
+    Raises:
+        OSError: `ESTALE`: something else is there.
+    """
     try:
         fd = os.open(path, PLACE)
     except OSError as error:
         raise OSError(init.ESTALE, path) from error
-    state = os.fstat(fd)
-    if identity is not None and (state.st_dev, state.st_ino) != tuple(identity):
-        raise OSError(init.ESTALE, path)
-    return fd
+    try:
+        state = os.fstat(fd)
+        if identity is not None and (state.st_dev, state.st_ino) != tuple(identity):
+            raise OSError(init.ESTALE, path)
+        return clone_tree(fd)
+    finally:
+        os.close(fd)
 
 
 def enter_user_namespace():
@@ -144,6 +169,9 @@ def probe_mounts():
         else:
             enter_user_namespace()
         mount("none", "/", None, MS_REC | MS_PRIVATE)
+        proc = clone_expected("/proc", None)
+        set_read_only("/")
+        attach_tree(proc, "/proc")
         mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     except OSError:
         os._exit(1)

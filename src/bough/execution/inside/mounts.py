@@ -17,6 +17,9 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
     1 << 18,
 )
 PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every architecture
+OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
+AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -31,6 +34,40 @@ def mount(source, target, kind, flags, options=None):
     words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
     data = None if options is None else options.encode()
     check(LIBC.mount(*words, ctypes.c_ulong(flags), data), "mount " + target)
+
+
+def clone_tree(fd):
+    """Return a descriptor of a copy of the mounts below what `fd` holds, attached nowhere yet."""
+    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
+    tree = LIBC.syscall(OPEN_TREE, ctypes.c_int(fd), b"", ctypes.c_uint(flags))
+    check(tree < 0, "open_tree")
+    return tree
+
+
+def attach_tree(tree, target):
+    """Mount what `clone_tree` returned over `target`, and close its descriptor."""
+    try:
+        flags = MOVE_MOUNT_F_EMPTY_PATH
+        done = LIBC.syscall(
+            MOVE_MOUNT, ctypes.c_int(tree), b"", ctypes.c_int(AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags)
+        )
+        check(done, "move_mount " + target)
+    finally:
+        os.close(tree)
+
+
+def set_read_only(folder):
+    """Make the mount at `folder` and all mounts below it read-only, in the namespace of this process only."""
+    attributes = (ctypes.c_uint64 * 4)(MS_RDONLY, 0, 0, 0)  # to set, to clear, propagation, user namespace
+    done = LIBC.syscall(
+        MOUNT_SETATTR,
+        ctypes.c_int(AT_FDCWD),
+        os.fsencode(folder),
+        ctypes.c_uint(AT_RECURSIVE),
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    check(done, "mount_setattr " + folder)
 
 
 def open_beneath(folder, path):

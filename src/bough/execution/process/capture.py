@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+
+_DRAINED_CHUNKS = 16
 
 
 class HeadTail:
@@ -65,6 +68,13 @@ class Pipe:
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
+
+    def drain(self) -> None:
+        """Take in what was written already, but no more than `_DRAINED_CHUNKS` chunks of what is written meanwhile."""
+        for _ in range(_DRAINED_CHUNKS):
+            if self._read_fd < 0 or not select.select([self._read_fd], [], [], 0)[0]:
+                return
+            self._read()
 
     def close(self) -> None:
         """Stop reading; twice is fine."""

@@ -10,10 +10,11 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Final
 
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.child import processes_below
+from bough.execution.process.child import processes_below, read_numbers
 from bough.execution.process.files import open_descriptor
 from bough.execution.process.tree import TreeCursor, identity_of
 
@@ -25,6 +26,9 @@ _DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0
 
 _PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
 """Where a run has file systems of its own in memory, on the rungs that can make them."""
+
+_USUAL_SOCKETS: Final = 64
+"""So many are not counted: event loops and pools of processes have some, which are empty."""
 
 _TMPFS: Final = 0x01021994
 
@@ -41,6 +45,7 @@ class DiskUse:
 
     Attributes:
         counted: The bytes that the current pass has counted so far, or the last complete one.
+        sockets: How many sockets the processes had at the latest call of `total`.
     """
 
     def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
@@ -51,6 +56,12 @@ class DiskUse:
         self._latest = 0
         self._linked: set[tuple[int, int]] = set()
         self._in_flight: dict[int, int] = {}
+        self.sockets = 0
+
+    @property
+    def socket_bytes(self) -> int:
+        """How many bytes the buffers of the sockets may take that the latest call of `total` saw."""
+        return max(0, self.sockets - _USUAL_SOCKETS) * _buffer_bytes()
 
     def measure(self) -> int:
         """Return what one whole pass counts. Blocks; O(entries)."""
@@ -83,9 +94,12 @@ class DiskUse:
         devices = {os.stat(folder).st_dev for folder in self._folders if os.path.isdir(folder)}
         found: dict[tuple[int, int], int] = {}
         in_flight: dict[int, int] = {}
+        sockets: set[int] = set()
         for each in processes_below(pid):
             try:
                 for state in self._list_open(each, in_flight):
+                    if stat.S_ISSOCK(state.st_mode):
+                        sockets.add(state.st_ino)
                     if stat.S_ISREG(state.st_mode) and not state.st_nlink and state.st_dev in devices:
                         found[identity_of(state)] = state.st_blocks * 512
             except PermissionError:
@@ -101,6 +115,7 @@ class DiskUse:
             for number in (in_flight.keys() & self._in_flight.keys()) - but
         )
         self._in_flight = in_flight
+        self.sockets = len(sockets)
         return self._latest + sum(found.values()) + kept * self._limits.file_size_bytes
 
     def count_private_names(self, pid: int) -> int:
@@ -180,6 +195,13 @@ def _is_in_memory(path: str) -> bool:
     """Whether a path is on a file system in memory."""
     state = (ctypes.c_long * 32)()  # the first is its type
     return ctypes.CDLL(None).statfs(os.fsencode(path), state) == 0 and state[0] == _TMPFS
+
+
+@cache
+def _buffer_bytes() -> int:
+    """Return how much memory what one socket sent can take until it is read; the filter lets no program raise it."""
+    numbers = read_numbers("/proc/sys/net/core/wmem_default")
+    return numbers[0] if numbers else 212_992
 
 
 def max_names(limits: ExecutionLimits) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -72,6 +72,47 @@ class GuardedEntries:
 NOTHING_GUARDED: Final = GuardedEntries()
 
 
+_REPOSITORY_NAMES: Final = ("HEAD", "commondir", "config", "config.worktree", "hooks", "info", "objects", "refs")
+"""What decides, in the folder of a repository, what git runs there."""
+
+
+def is_repository(names: Collection[str]) -> bool:
+    """Whether git takes a folder with these names for a repository, whatever the folder is called."""
+    return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+
+
+def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
+    """Whether making or changing what `parts` lead to changes or makes a repository of any name. Blocks; O(parts).
+
+    No link is followed; folders that do not exist yet are no repositories.
+    """
+    fd = os.dup(root_fd)
+    try:
+        for depth, name in enumerate(parts):
+            names = {other for other in _REPOSITORY_NAMES if _exists(other, fd)}
+            is_old = is_repository(names)
+            is_part = name in _REPOSITORY_NAMES
+            if (is_old and (depth > 0 or is_part)) or (is_part and not is_old and is_repository({*names, name})):
+                return True
+            try:
+                inner = os.open(name, FOLDER, dir_fd=fd)
+            except OSError:
+                return False
+            os.close(fd)
+            fd = inner
+    finally:
+        os.close(fd)
+    return False
+
+
+def _exists(name: str, folder_fd: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
     """Return what is guarded below the folder `root_fd`. Blocks; O(names), whatever their number and depth.
 
@@ -81,7 +122,7 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
     found: list[GuardedEntry] = []
     with _GuardCursor(root_fd, guards) as cursor:
         for fd, name, state in cursor:
-            path = "/".join((*cursor.folder, name))
+            path = "/".join(cursor.folder if name == os.curdir else (*cursor.folder, name))
             if len(found) == MAX_GUARDED or len(os.fsencode(path)) > _MAX_PATH_BYTES:
                 raise PermissionDenied(
                     f"The workspace has more than {MAX_GUARDED} guarded names, or one that lies too deep: {path[:200]}",
@@ -100,7 +141,7 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     """
     known = {entry.identity for entry in before.found}
     moved: list[tuple[str, str]] = []
-    with _GuardCursor(root_fd, guards, opens=before.unreadable) as cursor:
+    with _GuardCursor(root_fd, guards, before=before) as cursor:
         for fd, name, state in cursor:
             if identity_of(state) in known:
                 continue
@@ -151,18 +192,25 @@ def _restore_link(root_fd: int, path: str, target: str) -> None:
 class _GuardCursor(TreeCursor):
     """Returns what is guarded alone, and looks at nothing else but the names. Guarded folders are not entered.
 
+    A folder that git takes for a repository is guarded, too: git runs what its configuration and hooks name, wherever
+    somebody calls it in there, and a `.git` file may lead there.
+
     Args:
-        opens: Makes a folder readable that its owner, who runs this, cannot look into; but none of these. None: none.
+        before: What was there before the run that has ended; None: none has. Then folders are made readable that their
+            owner, who runs this, cannot look into, but not those that were unreadable before, and of a repository that
+            is new the file is returned without which it is none.
 
     Attributes:
         unreadable: The folders that could not be looked into.
     """
 
-    def __init__(self, root_fd: int, guards: Guards, *, opens: frozenset[Identity] | None = None) -> None:
+    def __init__(self, root_fd: int, guards: Guards, *, before: GuardedEntries | None = None) -> None:
         super().__init__(root_fd)
         self._guards = guards
         self._names = guards.names | guards.top | {path.rpartition("/")[2].casefold() for path in guards.paths}
-        self._opens = opens
+        self._opens = None if before is None else before.unreadable
+        self._known = None if before is None else {entry.identity for entry in before.found}
+        self._top_is_old = before is None or any(entry.path == "HEAD" for entry in before.found)
         self.unreadable: set[Identity] = set()
 
     def _look(self, level: TreeLevel) -> Iterator[tuple[int, str, os.stat_result]]:
@@ -172,6 +220,16 @@ class _GuardCursor(TreeCursor):
         except OSError:
             self.complete = False
             return
+        if ".git" in self._guards.names and is_repository([name for name, _ in names]):
+            if self.folder and (self._known is None or level.identity in self._known):
+                if self._known is None:
+                    yield self._fd, os.curdir, os.fstat(self._fd)
+                return
+            old = _REPOSITORY_NAMES if self._top_is_old and not self.folder else ("HEAD",)
+            for name in old:
+                with suppress(FileNotFoundError):
+                    yield self._fd, name, os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            names = [(name, is_folder) for name, is_folder in names if name not in old]
         for name, is_folder in names:
             is_guarded = name.casefold() in self._names and self._guards.is_root((*self.folder, name))
             if is_folder and not is_guarded:

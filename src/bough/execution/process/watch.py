@@ -60,7 +60,7 @@ def _find_excess(use: DiskUse, child: ChildProcess, limits: ExecutionLimits, roo
         return "work_bytes"
     if use.count_private_names(child.pid) > max_names(limits):
         return "tmp_bytes"
-    if not is_bounded and uses_more_memory(child.pid, limits.memory_bytes):
+    if not is_bounded and uses_more_memory(child.pid, limits.memory_bytes - use.socket_bytes):
         return "memory"
     return None
 

@@ -69,7 +69,7 @@ class LandlockRung:
         if _package_folder() is None:
             return self._lacks("The Python package sandlock is not installed.", "pip install sandlock")
         try:
-            self._filter = filter_program(host_paths=True)
+            self._filter = filter_program(host_paths=True, read_only_mounts=False)
         except (ImportError, RuntimeError):
             return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
@@ -77,6 +77,8 @@ class LandlockRung:
             self._interpreter = interpreter
             failure = self._try()
             if not failure:
+                if self.makes_mounts:
+                    self._filter = filter_program(host_paths=True)
                 gaps = list_gaps(self.name, has=find_conditions(mounts=self.makes_mounts))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
         return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")

@@ -191,12 +191,27 @@ _BY_HOST_PATH: Final = (
 """Calls that neither Landlock nor its supervisor checks: watching any folder, and older ones that set file times."""
 
 
-def filter_program(*, network: bool = False, host_paths: bool = False) -> bytes:
+_BY_DESCRIPTOR: Final = {
+    "fchmod": errno.EPERM,
+    "fchown": errno.EPERM,
+    "fchown32": errno.EPERM,
+    "fsetxattr": errno.EOPNOTSUPP,
+    "fremovexattr": errno.EOPNOTSUPP,
+}
+"""Calls that change an open file, however it was opened, and the error with which most programs continue."""
+
+_FLAG_REQUESTS: Final = (0x40086602, 0x40046602, 0x401C5820)
+"""FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR: the same for the flags of a file, by `ioctl`."""
+
+
+def filter_program(*, network: bool = False, host_paths: bool = False, read_only_mounts: bool = True) -> bytes:
     """Return the filter as BPF instructions of this machine; costs about a millisecond.
 
     Args:
         network: Whether TCP sockets may be made (their namespace has nothing but a loopback in it).
         host_paths: Whether paths are the host's: then calls by path that nothing else restricts are refused.
+        read_only_mounts: Whether files that a program may only read are on read-only mounts. If not, calls are refused
+            that change the mode, times, owner or attributes of a file through a descriptor.
 
     Raises:
         ImportError: libseccomp or its binding is missing.
@@ -205,7 +220,7 @@ def filter_program(*, network: bool = False, host_paths: bool = False) -> bytes:
 
     return _own_process_only(seccomp) + _one_after_the_other(
         _make_listing_filter(seccomp),
-        _make_refusing_filter(seccomp, network=network, host_paths=host_paths),
+        _make_refusing_filter(seccomp, network=network, host_paths=host_paths, read_only_mounts=read_only_mounts),
     )
 
 
@@ -269,7 +284,7 @@ def _one_after_the_other(first: bytes, second: bytes) -> bytes:
     return b"".join(asked) + second
 
 
-def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool) -> bytes:
+def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read_only_mounts: bool) -> bytes:
     """Return the filter that refuses by name and by arguments."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for names in _REFUSED.values():
@@ -279,6 +294,8 @@ def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool) -> b
     _refuse(sieve, seccomp, ("memfd_create",), errno.ENOSYS)
     if host_paths:
         _refuse(sieve, seccomp, _BY_HOST_PATH, errno.ENOSYS)
+    if not read_only_mounts:
+        _refuse_changes_by_descriptor(sieve, seccomp)
     for flag in _NAMESPACE_FLAGS[1:]:
         sieve.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:
@@ -297,6 +314,16 @@ def _refuse(sieve: Any, seccomp: Any, names: tuple[str, ...], number: int) -> No
     for name in names:
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
             _add(sieve, seccomp.ERRNO(number), name)
+
+
+def _refuse_changes_by_descriptor(sieve: Any, seccomp: Any) -> None:
+    """Refuse what asks who owns an open file, and not how it was opened. By path, the supervisor decides."""
+    for name, number in _BY_DESCRIPTOR.items():
+        _refuse(sieve, seccomp, (name,), number)
+    for name in ("utimensat", "utimensat_time64"):  # without a path: `touch` falls back to the one with a path
+        _add(sieve, seccomp.ERRNO(errno.ENOSYS), name, seccomp.Arg(1, seccomp.EQ, 0))
+    for request in _FLAG_REQUESTS:
+        sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
 
 
 def _add(sieve: Any, action: Any, name: str, *rules: Any) -> None:
@@ -335,10 +362,20 @@ def _refuse_hiding(sieve: Any, seccomp: Any) -> None:
 
 
 def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:
-    """Refuse every kind of socket but a connected pair; with `network`, let TCP over IPv4 through."""
+    """Refuse every kind of socket but a connected stream pair; with `network`, let TCP over IPv4 through.
+
+    A datagram of a pair can be sent to an address: to whoever listens in a folder that is shown, descriptors included.
+    """
     refused = seccomp.ERRNO(errno.EACCES)
+    sieve.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
+    for kind in range(16):
+        if kind not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            sieve.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
+    # Without effect, and no error: buffers are counted by their usual size where no control group counts them.
+    levels = seccomp.Arg(1, seccomp.EQ, socket.SOL_SOCKET), seccomp.Arg(2, seccomp.EQ, socket.SO_SNDBUF)
+    sieve.add_rule(seccomp.ERRNO(0), "setsockopt", *levels)
     if not network:
-        sieve.add_rule(refused, "socket")
+        _refuse(sieve, seccomp, ("socket", "connect", "bind"), errno.EACCES)
         return
     sieve.add_rule(refused, "socket", seccomp.Arg(0, seccomp.NE, socket.AF_INET))
     kind_bits = 0xF

@@ -118,6 +118,29 @@ except OSError:
 """
 
 
+_FILL_SOCKETS = """
+import os, socket, time
+reading, writing = os.pipe()
+block = bytes(1 << 14)
+for _ in range(16):
+    if os.fork() == 0:
+        total, pairs = 0, []
+        for _ in range(40):
+            pairs.append(socket.socketpair())
+            for end in pairs[-1]:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+                end.setblocking(False)
+                try:
+                    while True: total += end.send(block)
+                except BlockingIOError: pass
+        os.write(writing, total.to_bytes(8, 'big'))
+        time.sleep(1000)
+total = sum(int.from_bytes(os.read(reading, 8), 'big') for _ in range(16))
+time.sleep(1)
+print(total)
+"""
+
+
 class BombsThreats(Threats):
     """Attacks by using up the machine."""
 
@@ -147,6 +170,13 @@ class BombsThreats(Threats):
         most = await _highest(_read_shared_memory, running)
         assert (await running).exit_code != 0
         assert most < 600 << 20
+
+    async def test_memory_bomb_of_socket_buffers(self, executor: CodeExecutor) -> None:
+        """What was sent and not read belongs to no process."""
+        limits = ExecutionLimits(memory_bytes=128 << 20)
+        result = await self.run(executor, _FILL_SOCKETS, timeout_seconds=30, limits=limits)
+        assert result.killed_by != "timeout"
+        assert not result.ok or int(result.stdout) < 160 << 20
 
     async def test_bomb_of_names(self, executor: CodeExecutor) -> None:
         limits = ExecutionLimits(work_bytes=1 << 20, tmp_bytes=1 << 20)

@@ -43,6 +43,27 @@ attempt(
 )
 """
 
+_CHANGE_REPOSITORIES = """
+import os
+def attempt(*attacks):
+    for attack in attacks:
+        try: attack()
+        except OSError: pass
+for name in ('a/bare', 'separate'):
+    attempt(
+        lambda: open(name + '/config', 'w').write('evil'), lambda: os.mkdir(name + '/hooks'),
+        lambda: os.rename(name, 'gone'), lambda: os.unlink(name + '/HEAD'),
+    )
+for name in ('made', 'made/inner'):
+    os.makedirs(name + '/objects')
+    os.mkdir(name + '/refs')
+os.mkdir('worktree')
+open('worktree/commondir', 'w').write('../made')
+for name in ('made', 'made/inner', 'worktree'):
+    open(name + '/HEAD', 'w').write('ref: refs/heads/main')
+    open(name + '/config', 'w').write('[core] fsmonitor = touch /tmp/evil')
+"""
+
 _MAKE = """
 import os
 def attempt(attack):
@@ -122,6 +143,27 @@ class NameThreats(Threats):
             assert [path.read_text() for path in held] == ["as it was"], name
             assert not os.listxattr(held[0])
             assert held[0].stat().st_mode & 0o111 == 0
+
+    async def test_change_a_repository_of_another_name(self, executor: CodeExecutor, workspace: Path) -> None:
+        """A bare one, and the one that a `.git` file leads to: git runs what their configuration names."""
+        for folder in ("a/bare", "separate"):
+            (workspace / folder / "objects").mkdir(parents=True)
+            (workspace / folder / "refs").mkdir()
+            (workspace / folder / "HEAD").write_text("ref: refs/heads/main\n")
+            (workspace / folder / "config").write_text("as it was")
+        (workspace / "project").mkdir()
+        (workspace / "project" / ".git").write_text("gitdir: ../separate\n")
+        (workspace / "HEAD").write_text("no repository")
+        result = await self.run(executor, _CHANGE_REPOSITORIES, workspace=str(workspace))
+        assert result.exit_code == 0, result.stderr
+        for folder in ("a/bare", "separate"):
+            assert (workspace / folder / "config").read_text() == "as it was"
+            assert sorted(os.listdir(workspace / folder)) == ["HEAD", "config", "objects", "refs"]
+        assert (workspace / "project" / ".git").read_text() == "gitdir: ../separate\n"
+        for folder in ("made", "made/inner", "worktree"):
+            assert "HEAD" not in os.listdir(workspace / folder), "git takes none of them for a repository"
+            assert (workspace / folder / "config").exists(), "the rest is left alone"
+        assert (workspace / "HEAD").read_text() == "no repository"
 
     async def test_make_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
         result = await self.run(executor, _MAKE, workspace=str(workspace))

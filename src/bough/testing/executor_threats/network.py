@@ -85,6 +85,37 @@ class NetworkThreats(Threats):
         if place == "elsewhere":
             shutil.rmtree(folder)
 
+    @pytest.mark.parametrize("place", ["workspace", "elsewhere"])
+    async def test_reach_a_datagram_socket_from_a_pair(
+        self, executor: CodeExecutor, workspace: Path, place: str
+    ) -> None:
+        """One of a pair can be given an address all the same, for a message or for good; a link may lead to it."""
+        code = (
+            "import array, os, socket, sys\n"
+            "try: os.symlink(sys.argv[1], '/work/link')\n"
+            "except OSError: pass\n"
+            "rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))]\n"
+            "for path in ('/work/s', '/work/link', 'link', sys.argv[1]):\n"
+            "    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):\n"
+            "        for attempt in (lambda s: s.sendto(b'hello', path),\n"
+            "                        lambda s: s.sendmsg([b'x'], rights, 0, path),\n"
+            "                        lambda s: (s.connect(path), s.send(b'hello'))):\n"
+            "            try: attempt(socket.socketpair(socket.AF_UNIX, kind)[0])\n"
+            "            except OSError: pass\n"
+            "one, other = socket.socketpair()\n"
+            "one.send(b'pairs work'); print(other.recv(100))"
+        )
+        folder = Path(tempfile.mkdtemp(prefix="s-")) if place == "elsewhere" else workspace
+        folder.chmod(0o755)
+        with _listener(socket.AF_UNIX, socket.SOCK_DGRAM, str(folder / "s")) as listener:
+            (folder / "s").chmod(0o777)
+            result = await self.run(executor, code, folder / "s", workspace=str(workspace))
+            assert result.exit_code == 0, result.stderr
+            with pytest.raises(BlockingIOError):
+                listener.recv(100)
+        if place == "elsewhere":
+            shutil.rmtree(folder)
+
     async def test_make_sockets_of_other_kinds(self, executor: CodeExecutor) -> None:
         code = (
             "import socket\n"

@@ -6,9 +6,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from bough.errors import BoughError
 from bough.execution.base import (
@@ -16,6 +20,7 @@ from bough.execution.base import (
     File,
     Mount,
 )
+from bough.execution.sandbox.rung import INSIDE
 from bough.testing.executor_threats.base import Threats, read_text
 
 _CHANGE_TREE = """
@@ -52,6 +57,32 @@ for folder in sys.argv[1:]:
     attack('.')
 """
 
+_CHANGE_BY_DESCRIPTOR = """
+import array, ctypes, fcntl, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+
+def attack(path):
+    fd = os.open(path, os.O_RDONLY)
+    link = '/proc/self/fd/%d' % fd
+    flags = array.array('i', [0x00000080])
+    for attempt in (
+        lambda: os.fchmod(fd, 0o700), lambda: os.utime(fd, (1, 1)), lambda: os.setxattr(fd, 'user.bough', b'x'),
+        lambda: os.fchown(fd, -1, os.getgid()), lambda: fcntl.ioctl(fd, 0x40086602, flags),
+        lambda: libc.fchmodat(fd, b'', 0o700, 0x1000), lambda: libc.syscall(452, fd, b'', 0o700, 0x1000),
+        lambda: libc.utimensat(fd, b'', (ctypes.c_long * 4)(1, 0, 1, 0), 0x1000),
+        lambda: os.chmod(link, 0o700), lambda: os.utime(link, (1, 1)), lambda: os.setxattr(link, 'user.bough', b'x'),
+        lambda: os.chmod(path, 0o700), lambda: os.utime(path, (1, 1)), lambda: os.setxattr(path, 'user.bough', b'x'),
+        lambda: os.removexattr(fd, 'user.kept'), lambda: os.removexattr(path, 'user.kept'),
+    ):
+        try: attempt()
+        except OSError: pass
+    os.close(fd)
+
+for path in sys.argv[1:]:
+    try: attack(path)
+    except OSError: pass
+"""
+
 
 def _describe_tree(folder: Path) -> dict[str, tuple[object, ...]]:
     """Return what a program could change of each file and folder."""
@@ -66,6 +97,15 @@ def _describe_tree(folder: Path) -> dict[str, tuple[object, ...]]:
 
 class WritingThreats(Threats):
     """Attacks by writing where others read."""
+
+    @pytest.fixture
+    def skill(self, outside: Path) -> Path:
+        """A folder of the caller that is shown read-only."""
+        (outside / "SKILL.md").write_text("as it was")
+        (outside / "SKILL.md").chmod(0o666)
+        with suppress(OSError):  # the file system has none
+            os.setxattr(outside / "SKILL.md", "user.kept", b"1")
+        return outside
 
     async def test_write_outside(self, executor: CodeExecutor, outside: Path) -> None:
         name = f"bough-{uuid.uuid4().hex}"
@@ -116,6 +156,30 @@ class WritingThreats(Threats):
         assert [p.name for p in outside.iterdir()] == ["SKILL.md"]
         assert (outside / "SKILL.md").read_text() == "as it was"
         assert (before.st_mode, before.st_mtime_ns) == (after.st_mode, after.st_mtime_ns)
+
+    async def test_change_the_own_skill_by_descriptor(self, executor: CodeExecutor, skill: Path) -> None:
+        """By calls that ask who owns a file, not how it was opened: a script may run as its owner."""
+        before = _describe_tree(skill)
+        mounts = (Mount(source=str(skill), target="/skill"),)
+        result = await self.run(executor, _CHANGE_BY_DESCRIPTOR, "/skill", "/skill/SKILL.md", mounts=mounts)
+        assert result.exit_code == 0, result.stderr
+        assert _describe_tree(skill) == before
+
+    async def test_change_what_every_run_needs_by_descriptor(self, executor: CodeExecutor) -> None:
+        """Such as the files of the first process, or the interpreter where it belongs to the caller."""
+        before = _describe_tree(Path(INSIDE))
+        code = (
+            f"{_CHANGE_BY_DESCRIPTOR}\n"
+            "for folder in ('/run/bough/inside', os.path.dirname(os.path.realpath(sys.executable))):\n"
+            "    if os.path.isdir(folder):\n"
+            "        for name in ('.', *sorted(os.listdir(folder))[:20]):\n"
+            "            try: attack(os.path.join(folder, name))\n"
+            "            except OSError: pass\n"
+        )
+        result = await self.run(executor, code, sys.executable)
+        assert result.exit_code == 0, result.stderr
+        assert _describe_tree(Path(INSIDE)) == before
+        assert os.access(sys.executable, os.X_OK)
 
     async def test_change_a_protected_part_of_the_workspace(self, executor: CodeExecutor, workspace: Path) -> None:
         (workspace / ".git").mkdir()

@@ -1,0 +1,74 @@
+"""Standard error of MCP servers: captured, masked and logged; nothing of it reaches a terminal as it was written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from bough.execution.process.capture import Pipe
+
+_LOG: Final = logging.getLogger("bough.connect")
+
+LIMIT_BYTES: Final = 32 << 10
+"""How much of a server's standard error is kept, half of it from each end."""
+
+MAX_LINE: Final = 500
+"""Where a line is cut."""
+
+MIN_HIDDEN: Final = 8
+"""Shorter values of an environment are words such as `true`, which would be hidden everywhere."""
+
+
+class ServerStderr:
+    """Receives what one server writes to standard error. Create it in the event loop that starts the server.
+
+    Args:
+        name: The server's name, for the log.
+        mask: Returns a text without secrets.
+    """
+
+    def __init__(self, name: str, mask: Callable[[str], str]) -> None:
+        self._name = name
+        self._mask = mask
+        self._pipe = Pipe(LIMIT_BYTES)
+        self._closed = False
+
+    def fileno(self) -> int:
+        """Return the descriptor that the server gets as its standard error."""
+        return self._pipe.write_fd
+
+    def lines(self) -> list[str]:
+        """Return the lines so far, with secrets masked and control characters escaped."""
+        self._pipe.drain()
+        text = self._mask(self._pipe.kept.value().decode("utf-8", "replace"))  # before lines are cut or escaped
+        return [escape(line)[:MAX_LINE] for line in text.splitlines() if line.strip()]
+
+    def close(self) -> None:
+        """Log the lines and stop reading. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        for line in self.lines():
+            _LOG.info("MCP server %s: %s", self._name, line, extra={"server": self._name})
+        self._pipe.close()
+
+
+def escape(text: str) -> str:
+    r"""Return `text` with every character written out that a terminal does not show, such as `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def hide_values(env: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that replaces the values of an environment by their names."""
+    longest_first = sorted(env.items(), key=lambda pair: -len(pair[1]))
+
+    def hide(text: str) -> str:
+        for name, value in longest_first:
+            if len(value) >= MIN_HIDDEN:
+                text = text.replace(value, f"<secret:{name}>")
+        return text
+
+    return hide
