@@ -210,8 +210,10 @@ async def reopen_from(
 
     Raises:
         Unavailable: A secret cannot be opened.
+        PermissionDenied: Its workspace has become a link that leads out of the tenant's folder.
     """
     settings, rules = services.settings, rules_of(services.settings)
+    services.rules.require_workspace(record.owner, state.workspace)
     values = await services.sealed.values(record.owner, state.policies)
     if values:
         rules["secrets"] = secrets_of(values)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
+from bough.server.auth.folders import require_inside
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 
@@ -24,6 +25,11 @@ class Workspaces:
         root = self._server.folder_of(caller.tenant, self._settings.home)
         root.mkdir(parents=True, exist_ok=True)
         return Path(os.path.realpath(root))
+
+    def require_inside(self, caller: Caller, folder: str | Path) -> Path:
+        """Return the real path of the folder of a conversation. Raises: see `auth.folders.require_inside`."""
+        home = self._settings.home
+        return require_inside(folder, tenant=caller.tenant, root=self._server.folder_of(caller.tenant, home), home=home)
 
     def folder_for(self, caller: Caller, id: UUID, working_dir: str | None) -> Path:
         """Return the working folder of a new conversation; it is made if missing.
