@@ -140,10 +140,18 @@ delete from server_delivery where webhook = %(webhook)s and id <= (
   select max(id) from server_delivery where webhook = %(webhook)s
 ) - %(most)s;
 
+-- name: due_webhooks
+-- Webhooks that something is due to, the one that has waited longest first.
+select id, tenant, url from (
+  select id, tenant, url, (select min(due) from server_delivery where webhook = server_webhook.id) as first_due
+  from server_webhook
+) as waiting where first_due <= %(now)s order by first_due, id;
+
 -- name: take_due
--- Claims deliveries: whoever looks meanwhile finds them due later.
+-- Claims deliveries of a webhook: whoever looks meanwhile finds them due later.
 update server_delivery set due = %(until)s where id in (
-  select id from server_delivery where due <= %(now)s order by due, id limit %(most)s for update skip locked
+  select id from server_delivery where webhook = %(webhook)s and due <= %(now)s order by due, id limit %(most)s
+  for update skip locked
 ) returning id, attempts, webhook, body;
 
 -- name: postpone
