@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 from tests.journeys.conftest import Person
@@ -132,3 +134,24 @@ def test_wrong_keys_lock_nobody_out_who_has_a_valid_one(person: Person) -> None:
         assert client.get(path, headers={"Authorization": f"Bearer {valid}"}).status_code == 200
         throttled = client.get(path, headers={"X-Session-API-Key": "wrong"})
         assert (throttled.status_code, throttled.json()["details"]["limit"]) == (429, "wrong_keys")
+
+
+def test_the_key_is_checked_before_the_body_is_read(person: Person) -> None:
+    _create_key(person, "boss")
+    head = (
+        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
+        "X-Session-API-Key: wrong\r\nContent-Length: {length}\r\n\r\n"
+    )
+    requests = [
+        ("/api/conversations", "application/json", 9_000_000),
+        ("/api/file/upload?path=a", "multipart/form-data; boundary=b", 90_000_000),
+        ("/api/conversations/import", "application/octet-stream", 90_000_000),
+        ("/mcp", "application/json", 9_000_000),
+        ("/a2a/default", "application/json", 9_000_000),
+    ]
+    with person.serve() as server:
+        url = urlsplit(server.url)
+        for path, kind, length in requests:
+            with socket.create_connection((url.hostname, url.port), 20) as connection:
+                connection.sendall(head.format(path=path, kind=kind, length=length).encode())
+                assert b" 401 " in connection.recv(65_536).split(b"\r\n")[0], path  # no byte of the body was sent

@@ -74,9 +74,12 @@ class Right(NeedsKey):
         Raises:
             PermissionDenied: The key's role is too small, or it lacks a scope.
         """
-        access = await access_of(request, key_of(request))
-        access.caller.require(self._role, *self._scopes)
-        return access
+        granted: dict[Right, Access] = request.scope.setdefault("granted", {})
+        if self not in granted:
+            access = await access_of(request, key_of(request))
+            access.caller.require(self._role, *self._scopes)
+            granted[self] = access
+        return granted[self]
 
 
 Reader: TypeAlias = Annotated[Access, Depends(Right("read", "conversations"))]

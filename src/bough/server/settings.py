@@ -56,6 +56,8 @@ class ServerSettings(BaseModel):
         trusted_proxies: Networks whose `X-Forwarded-*` count.
         root: The tenants' folders; None is `workspaces` in the home.
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
+        body_seconds: How long a whole body may take.
+        connections: How many may be open; one address may have three quarters of them.
         keep_alive_seconds: How long a connection may be idle between two requests; clients should keep theirs for less.
         runs: Whether this process runs tasks, or workers do.
         models: Base URLs that anyone may name.
@@ -78,6 +80,8 @@ class ServerSettings(BaseModel):
     message_bytes: int = Field(default=MEBIBYTE, ge=1024)
     read_seconds: float = Field(default=30, gt=0)
     send_seconds: float = Field(default=30, gt=0)
+    body_seconds: float = Field(default=600, gt=0)
+    connections: int = Field(default=10_000, ge=2)
     keep_alive_seconds: int = Field(default=75, ge=1)
     heartbeat_seconds: float = Field(default=15, gt=0)
     shutdown_seconds: float = Field(default=20, ge=0)
