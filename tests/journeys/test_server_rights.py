@@ -155,3 +155,37 @@ def test_the_key_is_checked_before_the_body_is_read(person: Person) -> None:
             with socket.create_connection((url.hostname, url.port), 20) as connection:
                 connection.sendall(head.format(path=path, kind=kind, length=length).encode())
                 assert b" 401 " in connection.recv(65_536).split(b"\r\n")[0], path  # no byte of the body was sent
+
+
+def test_a_page_of_a_listed_origin_calls_the_server_and_no_other_page_does(person: Person) -> None:
+    page, other = "https://app.example", "https://elsewhere.example"
+    person.environment |= {"BOUGH_SERVER_ORIGINS": page}
+    key = _create_key(person, "page")
+    asked = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type,x-session-api-key,if-match,idempotency-key",
+    }
+    with person.serve() as server, server.client() as stranger, server.client(key) as client:
+        answer = stranger.options("/api/conversations", headers={"Origin": page, **asked})
+        assert answer.status_code == 204, answer.text
+        assert answer.headers["access-control-allow-origin"] == page
+        allowed = {name.strip().lower() for name in answer.headers["access-control-allow-headers"].split(",")}
+        assert set(asked["Access-Control-Request-Headers"].split(",")) <= allowed
+        assert "POST" in answer.headers["access-control-allow-methods"]
+
+        made = client.post("/api/conversations", json={}, headers={"Origin": page})
+        exposed = made.headers["access-control-expose-headers"].lower()
+        assert (made.status_code, made.headers["access-control-allow-origin"]) == (201, page)
+        assert "etag" in exposed
+        assert "access-control-allow-credentials" not in made.headers
+        refused = stranger.get("/api/conversations/search", headers={"Origin": page})
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, page)
+
+        for answer in (
+            stranger.options("/api/conversations", headers={"Origin": other, **asked}),
+            client.get("/api/conversations/search", headers={"Origin": other}),
+            client.post("/api/conversations", json={}, headers={"Origin": other}),
+        ):
+            assert not [name for name in answer.headers if name.startswith("access-control-")], answer.request.url
+            assert "origin" in answer.headers["vary"].lower()
+        assert answer.status_code == 403
