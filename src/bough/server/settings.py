@@ -20,7 +20,10 @@ class TenantLimits(BaseModel):
     """What one tenant may use.
 
     Attributes:
-        runs: Pending and running at once.
+        runs: Running at once.
+        queued_runs: Waiting for these to end; more are refused.
+        requests_per_second: Of all keys together; `key_requests_per_second`: of each key. Bursts are twice that.
+        streams: Open streams and sockets of all keys together; `key_streams`: of each key.
         conversations: How many it may have; its lists scan them.
         access: The widest tools that its agents may have in their workspace.
         models: Whether its runs may use the operator's own model keys; `none`: only keys that it posted itself.
@@ -31,8 +34,11 @@ class TenantLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs: int = Field(default=20, ge=0)
+    queued_runs: int = Field(default=100, ge=0)
     requests_per_second: float = Field(default=200, gt=0)
+    key_requests_per_second: float = Field(default=50, gt=0)
     streams: int = Field(default=1000, ge=0)
+    key_streams: int = Field(default=100, ge=0)
     conversations: int = Field(default=100_000, ge=0)
     models: Literal["all", "none"] = "all"
     access: Literal["none", "read", "write", "run"] = "run"

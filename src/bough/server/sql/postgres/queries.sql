@@ -67,6 +67,10 @@ select pg_advisory_xact_lock(hashtextextended('bough tenant ' || %(id)s::text, 0
 select count(*) from task t join conversation c on c.cid = t.cid
 where t.state < 2 and c.owner is not distinct from %(owner)s;
 
+-- name: count_running
+-- Running tasks of an owner's conversations that no other task started.
+select count(*) from task t join conversation c on c.cid = t.cid where t.state = 1 and t.parent is null and c.owner is not distinct from %(owner)s;
+
 -- name: count_conversations
 select count(*) from conversation where owner is not distinct from %(owner)s and not deleted;
 

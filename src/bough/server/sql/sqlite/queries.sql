@@ -66,6 +66,10 @@ select 1 from server_tenant where id = :id;
 -- Tasks of an owner's conversations that are pending or running.
 select count(*) from task t join conversation c on c.cid = t.cid where t.state < 2 and c.owner is :owner;
 
+-- name: count_running
+-- Running tasks of an owner's conversations that no other task started.
+select count(*) from task t join conversation c on c.cid = t.cid where t.state = 1 and t.parent is null and c.owner is :owner;
+
 -- name: count_conversations
 select count(*) from conversation where owner is :owner and not deleted;
 
