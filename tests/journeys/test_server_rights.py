@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-from tests.journeys.conftest import Person
+from tests.journeys.conftest import BOUGH, Person
 
 from bough.testing import Answer, OpenAIServer, ServerCall
 
@@ -189,3 +189,49 @@ def test_a_page_of_a_listed_origin_calls_the_server_and_no_other_page_does(perso
             assert not [name for name in answer.headers if name.startswith("access-control-")], answer.request.url
             assert "origin" in answer.headers["vary"].lower()
         assert answer.status_code == 403
+
+
+def test_small_answers_are_right(person: Person) -> None:
+    key = _create_key(person, "boss", "--scope", "conversations", "--scope", "files", "--expires", "90d")
+    shown = person.bough("keys", "list").stdout
+    assert "conversations,files" in shown
+    assert "until 20" in shown
+    with person.serve() as server, server.client(key) as client, server.client() as stranger:
+        # A field of another body is not its own hint.
+        unknown = client.post("/api/conversations", json={"overrides": {}}).json()
+        assert "overrides" in unknown["detail"]
+        assert "did you mean" not in unknown["hint"]
+        assert "did you mean `title`?" in client.post("/api/conversations", json={"titel": "x"}).json()["hint"]
+
+        wrong = client.put("/api/conversations", json={})
+        assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD, POST")
+
+        # What is refused leaves no folder.
+        agent = {"model": "nonsense:model"}
+        assert client.post("/api/conversations", json={"agent": agent}).status_code == 422
+        deep = {"agent": agent, "workspace": {"working_dir": "deep/er"}}
+        assert client.post("/api/conversations", json=deep).status_code == 422
+        root = person.home / ".bough" / "workspaces" / "local"
+        assert list(root.iterdir() if root.exists() else []) == []
+
+        # Several keys in one request are refused, whichever headers they are in.
+        path = "/api/conversations/search"
+        other = ("X-Session-API-Key", "another")
+        for headers in ([("X-Session-API-Key", key), other], [("Authorization", f"Bearer {key}"), other]):
+            assert stranger.get(path, headers=headers).status_code == 401, headers
+            assert stranger.get(path, headers=headers[:1]).status_code == 200
+
+        # A proxy on this machine passes on what comes from elsewhere.
+        assert stranger.get("/metrics").status_code == 200
+        assert stranger.get("/metrics", headers={"X-Forwarded-For": "203.0.113.7"}).status_code == 401
+
+
+def test_a_server_whose_keys_open_none_of_its_secrets_does_not_start(person: Person) -> None:
+    with person.serve() as server, server.client() as client:
+        made = _create(client, secrets={"TOKEN": "a secret value"})
+        assert client.get(f"/api/conversations/{made['id']}").status_code == 200
+    person.environment |= {"BOUGH_SECRET_KEY": "another key that is long enough for it"}
+    result = person.try_command([BOUGH, "serve", "--port", "0"], timeout=30)
+    assert result.code != 0
+    assert "sealed with keys that are not here" in result.output
+    assert "Traceback" not in result.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -88,7 +89,8 @@ def serve_at(
         a2a_agent: Served by A2A at the root.
 
     Raises:
-        Unavailable: A package is missing, or the address is not available.
+        Unavailable: A package is missing, the address is not available, or the store's secrets were sealed with other
+            keys.
         PermissionDenied: The address is open to others, and there is no key.
     """
     try:
@@ -120,9 +122,16 @@ def serve_at(
 
 
 async def _has_keys(settings: Settings) -> bool:
+    """Return whether the store has keys of callers.
+
+    Raises:
+        Unavailable: Its secrets were sealed with keys that are not here.
+    """
     from bough.server.auth.keys import KeyTable
+    from bough.server.auth.sealed import SealedSecrets, SecretBox
 
     async with options.open_settings_store(settings) as store:
+        await SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ)).require_keys()
         return await KeyTable(store).any()
 
 
