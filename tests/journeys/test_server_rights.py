@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import pytest
 from tests.journeys.conftest import BOUGH, Person
 
 from bough.testing import Answer, OpenAIServer, ServerCall
@@ -96,6 +97,7 @@ def test_a_tenant_reads_no_file_outside_of_its_folder(person: Person) -> None:
         assert "words of the host" not in json.dumps(client.get("/api/conversations/search?full=true").json())
 
 
+@pytest.mark.needs("bubblewrap")
 def test_a_workspace_that_became_a_link_leads_nowhere_else(person: Person) -> None:
     (person.folder / "secret.txt").write_text("words of the host")
     _create_key(person, "boss")
@@ -220,6 +222,15 @@ def test_small_answers_are_right(person: Person) -> None:
         for headers in ([("X-Session-API-Key", key), other], [("Authorization", f"Bearer {key}"), other]):
             assert stranger.get(path, headers=headers).status_code == 401, headers
             assert stranger.get(path, headers=headers[:1]).status_code == 200
+
+        # Events do not say what the machine of a worker is called.
+        made = _create(client, agent={"model": "offline"}, initial_message="hello")
+        client.post(f"/api/conversations/{made['id']}/run", json={"wait": 60})
+        ours = {"Accept": "application/vnd.bough.event+json"}
+        events = client.get(f"/api/conversations/{made['id']}/events/search", headers=ours).json()["items"]
+        workers = {event["worker"] for event in events if event.get("worker")}
+        assert workers
+        assert socket.gethostname() not in {worker.rpartition("/")[2] for worker in workers}
 
         # A proxy on this machine passes on what comes from elsewhere.
         assert stranger.get("/metrics").status_code == 200

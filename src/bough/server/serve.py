@@ -113,7 +113,7 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     Raises:
         Unavailable: The application could not start; its own error is the cause.
     """
-    connections = OpenConnections(_bound_connections(settings))
+    connections = OpenConnections(_compute_connection_limit(settings))
     options: dict[str, Any] = {
         "http": BoundedH11Protocol.within(settings.read_seconds, settings.send_seconds, connections),
         "ws": BoundedSocketProtocol.within(settings.send_seconds, connections),
@@ -141,7 +141,7 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
         raise failure or Unavailable("the server could not start", hint="see the log")
 
 
-def _bound_connections(settings: ServerSettings) -> int:
+def _compute_connection_limit(settings: ServerSettings) -> int:
     """Return how many connections may be open: some descriptors of the process are for everything else."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
