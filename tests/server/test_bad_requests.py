@@ -236,7 +236,7 @@ RAW: list[tuple[bytes, bytes]] = [
     (
         b"POST /api/conversations HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n"
         b"Content-Type: application/json\r\n\r\n0\r\n\r\n",
-        b" 422 ",
+        b" 400 ",
     ),
 ]
 

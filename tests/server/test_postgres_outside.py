@@ -16,12 +16,16 @@ from tests.server.test_quotas import (  # noqa: F401 - run again, on the store o
     test_a_tenant_cannot_have_more_conversations_than_its_limit,
     test_a_tenant_that_used_its_tokens_waits_for_the_next_day,
 )
+from tests.server.test_run_limits import (  # noqa: F401 - run again, on the store of this module
+    test_runs_beyond_those_that_may_wait_are_refused,
+)
 from tests.server.test_tasks import (  # noqa: F401 - run again, on the store of this module
     test_a_task_is_submitted_followed_and_listed,
 )
 from tests.server.test_webhooks import (  # noqa: F401 - run again, on the store of this module
     test_changes_are_told_and_signed_and_contents_are_not,
     test_one_that_fails_for_long_is_switched_off_until_it_takes_a_test,
+    test_receivers_that_are_slow_delay_nothing_else,
     test_what_fails_is_tried_again_and_a_tested_webhook_is_told,
 )
 

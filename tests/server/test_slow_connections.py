@@ -34,6 +34,68 @@ def test_a_connection_that_stops_is_closed(serving: Any, said: bytes, answered: 
         assert bool(got) == bool(answered)
 
 
+def test_a_body_that_never_ends_is_not_waited_for(serving: Any) -> None:
+    """A body that comes byte by byte is never silent, but it is bounded as a whole."""
+    with (
+        serving(read_seconds=60, body_seconds=0.5) as server,
+        socket.create_connection(("127.0.0.1", server.port), 60) as connection,
+    ):
+        connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        connection.settimeout(0.02)
+        got = b""
+        for _ in range(3000):
+            try:
+                got += connection.recv(65_536)
+            except TimeoutError:
+                connection.sendall(b"1\r\n \r\n")
+            if b"\r\n\r\n" in got:
+                break
+        assert b" 408 " in got
+
+
+def test_connections_are_bounded_and_one_address_does_not_have_them_all(serving: Any) -> None:
+    request = b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+    def ask(connection: socket.socket) -> bytes:
+        connection.sendall(request)
+        return connection.recv(65_536)
+
+    with serving(connections=4) as server:
+        connections = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(3)]
+        try:
+            assert all(b" 200 " in ask(connection) for connection in connections)
+            with socket.create_connection(("127.0.0.1", server.port), 60) as refused:
+                assert b" 503 " in refused.recv(65_536)
+            address = ("127.0.0.2", 0)
+            with socket.create_connection(("127.0.0.1", server.port), 60, source_address=address) as other:
+                assert b" 200 " in ask(other)
+            connections.pop().close()
+            while True:  # until the server has noticed
+                with socket.create_connection(("127.0.0.1", server.port), 60) as again:
+                    again.settimeout(0.1)
+                    try:
+                        is_refused = b" 503 " in again.recv(65_536)
+                    except TimeoutError:
+                        is_refused = False
+                    if not is_refused:
+                        again.settimeout(60)
+                        assert b" 200 " in ask(again)
+                        break
+        finally:
+            for connection in connections:
+                connection.close()
+
+
+def test_a_length_that_is_given_twice_ends_the_connection(serving: Any) -> None:
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port), 60) as connection:
+        twice = b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        connection.sendall(POST + twice)
+        got = b""
+        while data := connection.recv(65_536):
+            got += data
+        assert b" 400 " in got
+
+
 def test_a_connection_may_be_idle_for_longer_than_the_headers_of_a_request_may_take(serving: Any) -> None:
     """A client that keeps its connections does not meet one that is closed; half of its next request is too little."""
     request = b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -117,14 +117,17 @@ def test_ids_of_another_tenant_are_a_conflict_and_nothing_is_written(serving: An
         assert again.status_code == 200, (again.text, "the tombstone is one's own")
 
 
-def test_nothing_in_a_bundle_widens_what_its_tenant_may(serving: Any, new_key: Any, tmp_path: Path) -> None:
-    writer = new_key(tenant="red", role="write")
-    bundle, _ = asyncio.run(make_bundle(tmp_path / "wide", base_url="http://127.0.0.1:9/v1"))
+@pytest.mark.parametrize("role", ["write", "admin"])
+def test_nothing_in_a_bundle_widens_what_its_tenant_may(serving: Any, new_key: Any, tmp_path: Path, role: str) -> None:
+    writer = new_key(tenant="red", role=role)
+    given: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1", "skill_roots": [tmp_path]}
+    bundle, _ = asyncio.run(make_bundle(tmp_path / "wide", **given))
     limits = {"red": {"access": "read"}}
     with serving(tenants=limits) as server, server.client(writer.text) as client:
         info = send(client, bundle, accept_unknown=True).json()
         assert info["spec"]["workspace_access"] == "read"
-        assert not info["spec"].get("base_url"), "an address needs the role admin"
+        assert not info["spec"].get("base_url"), "an address must be checked, and be given a key of its own"
+        assert not info["spec"].get("skill_roots"), "only the operator names files of the server"
         with server.client() as stranger:
             assert send(stranger, bundle, accept_unknown=True).status_code == 401
         outside = send(client, bundle, accept_unknown=True, workspace="../blue")

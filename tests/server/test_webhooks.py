@@ -27,7 +27,7 @@ NETWORKS = ("127.0.0.0/8",)
 class Listener:
     """An HTTP server that keeps what it is sent; the first answers can be failures."""
 
-    def __init__(self, *statuses: int, is_endless: bool = False) -> None:
+    def __init__(self, *statuses: int, is_endless: bool = False, held: threading.Event | None = None) -> None:
         self.heard: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
         statuses_left = list(statuses)
         heard = self.heard
@@ -36,6 +36,8 @@ class Listener:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 heard.put(({name.lower(): value for name, value in self.headers.items()}, body))
+                if held is not None:
+                    held.wait(60)
                 self.send_response(statuses_left.pop(0) if statuses_left else 204)
                 self.end_headers()
                 with suppress(OSError):
@@ -64,8 +66,8 @@ class Listener:
 
 
 @contextmanager
-def listening(*statuses: int, is_endless: bool = False) -> Iterator[Listener]:
-    with Listener(*statuses, is_endless=is_endless) as listener:
+def listening(*statuses: int, **options: Any) -> Iterator[Listener]:
+    with Listener(*statuses, **options) as listener:
         yield listener
 
 
@@ -95,6 +97,32 @@ def test_changes_are_told_and_signed_and_contents_are_not(serving: Any) -> None:
         assert {("conversation.status", "running"), ("task.state", "running")} <= set(told)
         assert client.delete(f"/api/webhooks/{made.json()['id']}").json() == {"success": True}
         assert client.get("/api/webhooks").json() == []
+
+
+def test_receivers_that_are_slow_delay_nothing_else(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    released = threading.Event()
+    with (
+        listening(held=released) as slow,
+        listening() as quick,
+        listening() as other,
+        serving(webhook_networks=NETWORKS) as server,
+        server.client(red.text) as ours,
+        server.client(blue.text) as theirs,
+    ):
+        try:
+            hooks = [ours.post("/api/webhooks", json={"url": slow.url}).json()["id"] for _ in range(3)]
+            for hook in hooks * 10:
+                ours.post(f"/api/webhooks/{hook}/test")
+            for client, listener in ((theirs, other), (ours, quick)):
+                hook = client.post("/api/webhooks", json={"url": listener.url}).json()["id"]
+                client.post(f"/api/webhooks/{hook}/test")
+                assert listener.read()[1]["kind"] == "webhook.test"
+            assert slow.heard.qsize() < 30, "what goes elsewhere did not wait for the slow receiver"
+        finally:
+            released.set()
+        for _ in range(30):
+            slow.read()
 
 
 def test_what_fails_is_tried_again_and_a_tested_webhook_is_told(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 from pathlib import Path
@@ -15,9 +16,11 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 def owner() -> str:
     """Return a name that no other holder has: `2/<boot id>/<pid namespace>/<pid>/<nonce>/<host>`.
 
-    The host is for people only: containers often have the same one.
+    The host is a digest of its name, by which machines can be told apart: logs hold these names, and whoever may read a
+    log need not know what the operator's machines are called. Containers often have the same one.
     """
-    return f"{_FORM}/{boot_id()}/{_pid_namespace()}/{os.getpid()}/{uuid4().hex[:8]}/{socket.gethostname()}"
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    return f"{_FORM}/{boot_id()}/{_pid_namespace()}/{os.getpid()}/{uuid4().hex[:8]}/{host}"
 
 
 def is_gone(owner: str) -> bool:

@@ -33,14 +33,16 @@ def key_of(connection: HTTPConnection) -> str | None:
     """Return the key that a request carries in one of the two headers.
 
     Raises:
-        Unauthenticated: The two headers are there and differ.
+        Unauthenticated: Several headers carry keys, and these differ.
     """
-    given = connection.headers.get("x-session-api-key")
-    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
-    bearer = token.strip() if scheme.lower() == "bearer" else None
-    if given and bearer and given != bearer:
-        raise Unauthenticated("two different keys were sent", hint="send one")
-    return given or bearer
+    keys = connection.headers.getlist("x-session-api-key")
+    for value in connection.headers.getlist("authorization"):
+        scheme, _, token = value.partition(" ")
+        if scheme.lower() == "bearer":
+            keys.append(token.strip())
+    if len(set(filter(None, keys))) > 1:
+        raise Unauthenticated("different keys were sent", hint="send one")
+    return next(filter(None, keys), None)
 
 
 async def access_of(connection: HTTPConnection, key: str | None) -> Access:
@@ -74,9 +76,12 @@ class Right(NeedsKey):
         Raises:
             PermissionDenied: The key's role is too small, or it lacks a scope.
         """
-        access = await access_of(request, key_of(request))
-        access.caller.require(self._role, *self._scopes)
-        return access
+        granted: dict[Right, Access] = request.scope.setdefault("granted", {})
+        if self not in granted:
+            access = await access_of(request, key_of(request))
+            access.caller.require(self._role, *self._scopes)
+            granted[self] = access
+        return granted[self]
 
 
 Reader: TypeAlias = Annotated[Access, Depends(Right("read", "conversations"))]

@@ -22,7 +22,7 @@ from bough.server.a2a.endpoint import PATHS as A2A_PATHS
 from bough.server.a2a.endpoint import ROOT_PATHS as A2A_ROOT_PATHS
 from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
 from bough.server.auth.keys import Keys, KeyTable
-from bough.server.auth.origin import HostOrigin
+from bough.server.auth.origin import CrossOrigin, HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
@@ -117,6 +117,7 @@ def create_app(
         # Outermost first: the id comes before whatever may refuse, and a refusal is counted and logged.
         middleware=[
             Middleware(RequestLog, metrics=plan.metrics),
+            Middleware(CrossOrigin, settings=server),
             Middleware(HeadRequests),
             Middleware(Problems),
             Middleware(Bounds, settings=server),

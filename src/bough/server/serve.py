@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import resource
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -15,10 +17,11 @@ from fastapi import FastAPI
 
 from bough.errors import PermissionDenied, Unavailable
 from bough.server.bounds.tenants import reload_at_sighup
-from bough.server.requests.connection import BoundedH11Protocol, BoundedSocketProtocol
+from bough.server.requests.connection import BoundedH11Protocol, BoundedSocketProtocol, OpenConnections
 from bough.server.settings import ServerSettings
 
 _BACKLOG = 2048
+_OTHER_DESCRIPTORS = 256
 _WATCHER = "_shutdown_watcher"
 
 
@@ -110,9 +113,10 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     Raises:
         Unavailable: The application could not start; its own error is the cause.
     """
+    connections = OpenConnections(_compute_connection_limit(settings))
     options: dict[str, Any] = {
-        "http": BoundedH11Protocol.within(settings.read_seconds, settings.send_seconds),
-        "ws": BoundedSocketProtocol.within(settings.send_seconds),
+        "http": BoundedH11Protocol.within(settings.read_seconds, settings.send_seconds, connections),
+        "ws": BoundedSocketProtocol.within(settings.send_seconds, connections),
         "ws_max_size": settings.message_bytes,
         "ws_ping_interval": settings.heartbeat_seconds,
         "ws_ping_timeout": settings.heartbeat_seconds * 2,
@@ -135,6 +139,23 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     if not server.started:
         failure: BaseException | None = getattr(app.state, "startup_error", None)
         raise failure or Unavailable("the server could not start", hint="see the log")
+
+
+def _compute_connection_limit(settings: ServerSettings) -> int:
+    """Return how many connections may be open: some descriptors of the process are for everything else."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return settings.connections
+    return min(settings.connections, max(2, most - _OTHER_DESCRIPTORS))
+
+
+def _raise_descriptor_limit(wanted: int) -> None:
+    """Let the process have as many open descriptors as it wants, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, raised), hard))
 
 
 async def _end_stream_watchers() -> None:
@@ -178,4 +199,5 @@ def run_server(app: FastAPI, settings: ServerSettings, listening: socket.socket,
         gc.freeze()  # what was imported stays: without this, readers wait for each full collection to pass over it
         ready()
 
+    _raise_descriptor_limit(settings.connections + _OTHER_DESCRIPTORS)
     asyncio.run(serve(app, settings, listening, ready=begin))

@@ -20,7 +20,10 @@ class TenantLimits(BaseModel):
     """What one tenant may use.
 
     Attributes:
-        runs: Pending and running at once.
+        runs: Running at once.
+        queued_runs: Waiting for these to end; more are refused.
+        requests_per_second: Of all keys together; `key_requests_per_second`: of each key. Bursts are twice that.
+        streams: Open streams and sockets of all keys together; `key_streams`: of each key.
         conversations: How many it may have; its lists scan them.
         access: The widest tools that its agents may have in their workspace.
         models: Whether its runs may use the operator's own model keys; `none`: only keys that it posted itself.
@@ -31,8 +34,11 @@ class TenantLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs: int = Field(default=20, ge=0)
+    queued_runs: int = Field(default=100, ge=0)
     requests_per_second: float = Field(default=200, gt=0)
+    key_requests_per_second: float = Field(default=50, gt=0)
     streams: int = Field(default=1000, ge=0)
+    key_streams: int = Field(default=100, ge=0)
     conversations: int = Field(default=100_000, ge=0)
     models: Literal["all", "none"] = "all"
     access: Literal["none", "read", "write", "run"] = "run"
@@ -56,6 +62,8 @@ class ServerSettings(BaseModel):
         trusted_proxies: Networks whose `X-Forwarded-*` count.
         root: The tenants' folders; None is `workspaces` in the home.
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
+        body_seconds: How long a whole body may take.
+        connections: How many may be open; one address may have three quarters of them.
         keep_alive_seconds: How long a connection may be idle between two requests; clients should keep theirs for less.
         runs: Whether this process runs tasks, or workers do.
         models: Base URLs that anyone may name.
@@ -78,6 +86,8 @@ class ServerSettings(BaseModel):
     message_bytes: int = Field(default=MEBIBYTE, ge=1024)
     read_seconds: float = Field(default=30, gt=0)
     send_seconds: float = Field(default=30, gt=0)
+    body_seconds: float = Field(default=600, gt=0)
+    connections: int = Field(default=10_000, ge=2)
     keep_alive_seconds: int = Field(default=75, ge=1)
     heartbeat_seconds: float = Field(default=15, gt=0)
     shutdown_seconds: float = Field(default=20, ge=0)

@@ -44,6 +44,7 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
     async def find(record: ConversationRecord, state: State) -> Credentials:
         found = await sealed.credentials(record, state)
         if rules is not None:
+            rules.require_workspace(record.owner, state.workspace)
             rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
         return found
 

@@ -63,7 +63,7 @@ class TaskBroker:
         dispatcher: None: Procrastinate where the store is on Postgres, else in this process.
         queues: Whose tasks it runs while it is entered; `()`: of no strangers.
         concurrency: How many tasks it runs at once.
-        admit: Called inside each submission without a parent.
+        admit: Asked inside each submission without a parent, and before such a task starts.
         executor: See `Worker`.
 
     Raises:
@@ -96,6 +96,8 @@ class TaskBroker:
         self._queues = tuple(queues)
         self._concurrency = concurrency
         self._admit = admit
+        if admit is not None:
+            self.store.admission = admit
         self._agents: dict[str, AgentSpec] = {}
         self._watch = TransitionWatch(self.store)
         self.worker = Worker(

@@ -93,9 +93,12 @@ def _report_key(command: str, key: NewKey) -> Report:
 
 
 def _row(info: KeyInfo) -> Line:
-    expiry = f"until {info.expires:%Y-%m-%d %H:%M}" if info.expires else ""
+    from bough.server.auth.caller import SCOPES
+
+    expiry = f"until {info.expires:%Y-%m-%d %H:%M} UTC" if info.expires else "does not expire"
     ended = "revoked" if info.revoked else expiry
-    return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  ", (ended, "dim"))
+    scopes = "all scopes" if set(info.scopes) >= SCOPES else ",".join(info.scopes) or "no scopes"
+    return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  {scopes}  ", (ended, "dim"))
 
 
 def _json(info: KeyInfo) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -89,7 +90,7 @@ def serve_at(
 
     Raises:
         ImportError: A package of the extra `server` is missing.
-        Unavailable: The address is not available.
+        Unavailable: The address is not available, or the store's secrets were sealed with other keys.
         PermissionDenied: The address is open to others, and there is no key.
     """
     from bough.cli.transcript import as_markdown
@@ -119,9 +120,16 @@ def serve_at(
 
 
 async def _has_keys(settings: Settings) -> bool:
+    """Return whether the store has keys of callers.
+
+    Raises:
+        Unavailable: Its secrets were sealed with keys that are not here.
+    """
     from bough.server.auth.keys import KeyTable
+    from bough.server.auth.sealed import SealedSecrets, SecretBox
 
     async with options.open_settings_store(settings) as store:
+        await SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ)).require_keys()
         return await KeyTable(store).any()
 
 

@@ -39,6 +39,11 @@ class Caller:
         """What the rows of its tenant have in their column `owner`."""
         return None if self.tenant == LOCAL else self.tenant
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether it is an admin of the tenant of the command line: whose machine this is."""
+        return self.tenant == LOCAL and self.role == "admin"
+
     def may(self, role: Role) -> bool:
         """Whether its role is `role` or one that contains it."""
         return ROLES.index(self.role) >= ROLES.index(role)

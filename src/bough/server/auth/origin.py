@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bough.errors import PermissionDenied
 from bough.server.requests.problems import answer_to, request_id_of
@@ -13,6 +16,44 @@ from bough.server.settings import ServerSettings
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_EXPOSED: Final = (
+    "Content-Disposition, ETag, Idempotency-Replayed, Location, Mcp-Session-Id, Request-Id, Retry-After, "
+    "WWW-Authenticate"
+)
+_PREFLIGHT: Final[Mapping[str, str]] = {
+    "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, DELETE",
+    "Access-Control-Allow-Headers": (
+        "A2A-Extensions, A2A-Version, Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, "
+        "Last-Event-ID, Mcp-Protocol-Version, Mcp-Session-Id, Range, Traceparent, Tracestate, X-Session-API-Key"
+    ),
+    "Access-Control-Allow-Private-Network": "true",
+    "Access-Control-Max-Age": "600",
+}
+
+
+class CrossOrigin:
+    """Lets browsers show answers to pages of the listed origins, and of no others. Cookies are never asked for."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._origins = read_origins(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or not self._origins:
+            return await self._app(scope, receive, send)
+        origin = find_origin(scope, self._origins)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.add_vary_header("Origin")
+                if origin is not None:
+                    headers["Access-Control-Allow-Origin"] = origin
+                    headers["Access-Control-Expose-Headers"] = _EXPOSED
+            await send(message)
+
+        await self._app(scope, receive, sending)
 
 
 class HostOrigin:
@@ -24,7 +65,7 @@ class HostOrigin:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, bind: str = "127.0.0.1") -> None:
         self._app = app
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.origins)
+        self._origins = read_origins(settings)
         own = {bind.lower()} if bind not in ("0.0.0.0", "::", "") else set[str]()  # noqa: S104 - compared, not bound
         self._hosts = _LOOPBACK | own | {host.lower() for host in settings.hosts}
 
@@ -33,12 +74,21 @@ class HostOrigin:
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
         error = self._refusal(scope)
+        if error is None and self._is_preflight(scope):
+            return await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
         if error is None:
             return await self._app(scope, receive, send)
         if scope["type"] == "websocket":
             await receive()
             return await send({"type": "websocket.close", "code": 1008})  # before the handshake: answered by 403
         await answer_to(error, request_id_of(scope))(scope, receive, send)
+
+    def _is_preflight(self, scope: Scope) -> bool:
+        """Whether a browser asks if a page of a listed origin may send a request; such a question carries no key."""
+        if scope["type"] != "http" or scope["method"] != "OPTIONS":
+            return False
+        headers = Headers(scope=scope)
+        return "access-control-request-method" in headers and find_origin(scope, self._origins) is not None
 
     def _refusal(self, scope: Scope) -> PermissionDenied | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -60,6 +110,17 @@ class HostOrigin:
         except ValueError:
             return False
         return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def read_origins(settings: ServerSettings) -> frozenset[str]:
+    """Return the listed origins in the form in which they are compared."""
+    return frozenset(origin.lower().rstrip("/") for origin in settings.origins)
+
+
+def find_origin(scope: Scope, origins: Collection[str]) -> str | None:
+    """Return the origin of a request as it was sent, where it is one of `origins`."""
+    origin = Headers(scope=scope).get("origin", "")
+    return origin if origin.lower().rstrip("/") in origins else None
 
 
 def _name_of(host: str) -> str:

@@ -180,6 +180,19 @@ class SealedSecrets:
         rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"))
         return bool(rows) and not {row[0] for row in rows} & self.box.ids
 
+    async def require_keys(self) -> None:
+        """Check that secrets that were sealed before can be opened.
+
+        Raises:
+            Unavailable: None of the keys that are here opens any of them.
+        """
+        if await self.lacks_keys():
+            raise Unavailable(
+                "the secrets in this store were sealed with keys that are not here",
+                hint=f"put the key back into {VARIABLE} or secret.key of the home; if it is lost, delete the rows of "
+                "server_sealed and server_sealed_key, and post the secrets again",
+            )
+
 
 def secrets_of(values: Mapping[str, str]) -> Secrets:
     """Return values as secrets of a conversation, the model's key left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,8 +13,6 @@ from bough.server.auth.caller import Caller
 from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.metrics import Metrics
 
-KEY_REQUESTS = 50.0
-KEY_STREAMS = 100
 _BURST = 2
 _BUCKETS = 10_000
 
@@ -43,10 +41,10 @@ class RequestLimits:
         Raises:
             LimitExceeded: The key or the tenant asks more often than allowed; `retry_after_seconds` says when again.
         """
-        bound = self._settings.limits_of(caller.tenant).requests_per_second
-        self._take(f"tenant {caller.tenant}", bound)
+        limits = self._settings.limits_of(caller.tenant)
+        self._take(f"tenant {caller.tenant}", limits.requests_per_second)
         if caller.key is not None:
-            self._take(f"key {caller.key}", min(KEY_REQUESTS, bound))
+            self._take(f"key {caller.key}", min(limits.key_requests_per_second, limits.requests_per_second))
 
     @contextmanager
     def stream(self, caller: Caller) -> Generator[None]:
@@ -55,18 +53,28 @@ class RequestLimits:
         Raises:
             LimitExceeded: The key or the tenant has as many as allowed.
         """
-        bounds = {f"tenant {caller.tenant}": self._settings.limits_of(caller.tenant).streams}
+        names = self.require_stream(caller)
+        self._streams.update(names)
+        try:
+            yield
+        finally:
+            self._streams.subtract(names)
+
+    def require_stream(self, caller: Caller) -> Collection[str]:
+        """Check that one more stream may be opened, before its answer begins; return what it is counted for.
+
+        Raises:
+            LimitExceeded: The key or the tenant has as many as allowed.
+        """
+        limits = self._settings.limits_of(caller.tenant)
+        bounds = {f"tenant {caller.tenant}": limits.streams}
         if caller.key is not None:
-            bounds[f"key {caller.key}"] = KEY_STREAMS
+            bounds[f"key {caller.key}"] = limits.key_streams
         for name, bound in bounds.items():
             if self._streams[name] >= bound:
                 self._metrics.limited.labels("streams").inc()
                 raise LimitExceeded(f"{bound} streams are open", hint="close one", details={"limit": "streams"})
-        self._streams.update(bounds.keys())
-        try:
-            yield
-        finally:
-            self._streams.subtract(bounds.keys())
+        return bounds.keys()
 
     def _take(self, name: str, rate: float) -> None:
         now = self._monotonic()

@@ -8,10 +8,12 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from bough.errors import BoughError, PermissionDenied
 from bough.server.auth.caller import LOCAL
+from bough.server.auth.folders import require_inside
 from bough.server.settings import ServerSettings, TenantLimits
 from bough.settings import Settings
 
@@ -51,6 +53,15 @@ class TenantRules:
     def bounds_any_key(self) -> bool:
         """Whether the keys of any tenant have quotas of their own."""
         return self._server.bounds_any_key
+
+    def require_workspace(self, owner: str | None, folder: str | Path) -> None:
+        """Check that the folder that a run works in is still its tenant's.
+
+        Raises:
+            PermissionDenied: A link leads out of the tenant's folder.
+        """
+        home, tenant = self._settings.home, owner or LOCAL
+        require_inside(folder, tenant=tenant, root=self._server.folder_of(tenant, home), home=home)
 
     def require_own_model_key(self, owner: str | None, model: str | None, *, has_key: bool) -> None:
         """Check that a run uses a model key that its tenant may use.

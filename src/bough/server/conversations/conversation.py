@@ -83,17 +83,18 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
     rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
     store = access.store.keeping(new.about)
-    conversation = await AsyncConversation.create(
-        new.agent,
-        workspace=new.workspace,
-        store=store,
-        id=new.id,
-        title=new.title,
-        tags=new.tags,
-        settings=services.settings,
-        broker=services.runs.broker.delegation_for(store),
-        **rules,
-    )
+    with services.workspaces.making(new.workspace):
+        conversation = await AsyncConversation.create(
+            new.agent,
+            workspace=new.workspace,
+            store=store,
+            id=new.id,
+            title=new.title,
+            tags=new.tags,
+            settings=services.settings,
+            broker=services.runs.broker.delegation_for(store),
+            **rules,
+        )
     async with conversation:
         await services.states.add(new.id, conversation.state)
         if new.secrets:
@@ -210,8 +211,10 @@ async def reopen_from(
 
     Raises:
         Unavailable: A secret cannot be opened.
+        PermissionDenied: Its workspace has become a link that leads out of the tenant's folder.
     """
     settings, rules = services.settings, rules_of(services.settings)
+    services.rules.require_workspace(record.owner, state.workspace)
     values = await services.sealed.values(record.owner, state.policies)
     if values:
         rules["secrets"] = secrets_of(values)

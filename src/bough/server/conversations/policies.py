@@ -1,14 +1,31 @@
-"""Which rules a caller may give: none wider than the operator's without the scope `approve`."""
+"""Which rules a caller may give: without the scope `approve`, none wider than the operator's or than those in force."""
 
 from __future__ import annotations
 
-from bough.conversation.rules import GivenRules
-from bough.errors import InvalidInput
-from bough.guard import Policy, SecurityAnalyzer, analyzer_from_json, policy_from_json, policy_named
-from bough.guard.confirmation_policy import allows_change
+from collections.abc import Callable
+from uuid import UUID
+
+from bough.conversation import State
+from bough.conversation.rules import GivenRules, read_recorded_limits
+from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.events.model import StateChanged
+from bough.guard import (
+    AlwaysConfirm,
+    Limits,
+    Policy,
+    SecurityAnalyzer,
+    analyzer_from_json,
+    policy_from_json,
+    policy_named,
+)
+from bough.guard.confirmation_policy import allows_change, narrower
+from bough.guard.limits import allows_change as allows_limits
 from bough.server.access import Access
 from bough.server.forms.conversations import NewConversation, read_allow_list
 from bough.types import JsonObject
+
+_ATTEMPTS = 20
+"""How often a change is compared anew because the conversation went on meanwhile."""
 
 
 def rules_from(access: Access, body: NewConversation) -> GivenRules:
@@ -58,10 +75,100 @@ def parse_analyzer(given: JsonObject) -> SecurityAnalyzer:
 
 
 def require_policy(access: Access, policy: Policy) -> None:
-    """Check that the caller may have this policy.
+    """Check that the caller may start a conversation with this policy.
 
     Raises:
         PermissionDenied: It asks less often than the operator's, and the key lacks the scope `approve`.
     """
-    if not allows_change(policy_named(access.services.settings.policy or "allow"), policy):
+    if not allows_change(_read_default(access), policy):
         access.caller.require("write", "approve")
+
+
+async def replace_policy(access: Access, id: UUID, policy: Policy) -> None:
+    """Change which calls of a conversation wait for a person.
+
+    Raises:
+        PermissionDenied: The policy asks less often than the one in force, and the key lacks the scope `approve`.
+    """
+    default = _read_default(access)
+
+    def is_allowed(state: State) -> bool:
+        return allows_change(_read_policy(state, default), policy)
+
+    await _change_rules(access, id, "policy", policy.to_json(), is_allowed)
+
+
+async def replace_analyzer(access: Access, id: UUID, analyzer: SecurityAnalyzer | None) -> None:
+    """Change what says how risky a call of a conversation is. Which of two analyzers is stricter cannot be told.
+
+    Raises:
+        PermissionDenied: It replaces or removes the analyzer in force, and the key lacks the scope `approve`.
+    """
+    recorded = None if analyzer is None else analyzer.to_json()
+
+    def is_allowed(state: State) -> bool:
+        present = state.policies.get("analyzer")
+        return recorded is not None and present in (None, recorded)
+
+    await _change_rules(access, id, "security_analyzer", recorded, is_allowed, name="analyzer")
+
+
+async def replace_limits(access: Access, id: UUID, limits: Limits) -> None:
+    """Change the bounds of the runs of a conversation.
+
+    Raises:
+        PermissionDenied: A bound is wider than the one in force, and the key lacks the scope `approve`.
+    """
+
+    def is_allowed(state: State) -> bool:
+        return allows_limits(read_recorded_limits(state.policies)[0], limits)
+
+    await _change_rules(access, id, "limits", limits.to_json(), is_allowed)
+
+
+async def _change_rules(
+    access: Access,
+    id: UUID,
+    field: str,
+    value: JsonObject | None,
+    is_allowed: Callable[[State], bool],
+    *,
+    name: str | None = None,
+) -> None:
+    """Record a rule of a conversation; without the scope `approve` only what `is_allowed` says is no wider.
+
+    Args:
+        field: What a body calls the rule; `name`: what the log calls it, where that differs.
+    """
+    event = StateChanged(changes={"policies": {name or field: value}})
+    record = await access.store.get(id)
+    if "approve" in access.caller.scopes:
+        await access.store.append(id, [event])
+        return
+    for _ in range(_ATTEMPTS):
+        state = await access.services.states.state_of(record)
+        if not is_allowed(state):
+            raise PermissionDenied(
+                f"{field}: only a key with the scope approve may make the rules of a conversation wider",
+                hint="ask somebody whose key has the scope approve",
+            )
+        try:
+            # The head that was compared: a rule that somebody makes stricter in between is compared as well.
+            await access.store.append(id, [event], expected_head=state.head)
+        except Conflict:
+            record = await access.store.get(id)
+            continue
+        return
+    raise Conflict("the conversation is changing", hint="try again")
+
+
+def _read_default(access: Access) -> Policy:
+    return policy_named(access.services.settings.policy or "allow")
+
+
+def _read_policy(state: State, default: Policy) -> Policy:
+    """Return the policy in force: the recorded one and the operator's; in quarantine every call waits."""
+    if state.quarantined:
+        return AlwaysConfirm()
+    recorded = state.policies.get("policy")
+    return default if recorded is None else narrower(policy_from_json(recorded), default)

@@ -96,14 +96,15 @@ async def import_file(
         before = None
     folder = services.workspaces.folder_for(caller, bundle.record.id, workspace)
     config = {**bundle.record.config, "workspace": str(folder)}
-    record = await store_bundle(view, replace(bundle, record=replace(bundle.record, config=config)))
-    is_new = before is None or before.deleted or before.head != record.head
-    if is_new:
-        journal = Journal(access.store, record.id)
-        await journal.catch_up()
-        await quarantine(journal, record, services.settings, folder)
-        if narrowing := _narrow(access, journal.state):
-            await journal.append(*narrowing)
+    with services.workspaces.making(folder):
+        record = await store_bundle(view, replace(bundle, record=replace(bundle.record, config=config)))
+        is_new = before is None or before.deleted or before.head != record.head
+        if is_new:
+            journal = Journal(access.store, record.id)
+            await journal.catch_up()
+            await quarantine(journal, record, services.settings, folder)
+            if narrowing := _narrow(access, journal.state):
+                await journal.append(*narrowing)
     return await access.store.get(record.id), is_new
 
 

@@ -24,7 +24,11 @@ from bough.types import JsonObject
 
 DEFAULT = "default"
 _ACCESS = ("none", "read", "write", "run")
-_ADMINS_FIELDS = ("system_prompt_path", "skill_roots")
+_PATHS: Mapping[str, str] = {
+    "system_prompt_path": "send the text itself as agent.system_prompt",
+    "skill_roots": "name an agent that the operator registered with these skills",
+}
+"""Fields of an agent that name files of this machine, which only its operator may read; and what to do instead."""
 
 
 class AgentCatalogue:
@@ -85,11 +89,11 @@ class AgentCatalogue:
         """Check that a caller may say what it says.
 
         Raises:
-            PermissionDenied: A field needs the role admin; the message names it.
+            PermissionDenied: A field is the operator's, or needs the role admin; the message names it.
         """
-        said = next((name for name in _ADMINS_FIELDS if getattr(given, name) is not None), None)
-        if said is not None and not caller.may("admin"):
-            raise PermissionDenied(f"agent.{said} needs the role admin", hint="name a registered agent")
+        path = next((name for name in _PATHS if getattr(given, name) is not None), None)
+        if path is not None and not caller.is_operator:
+            raise PermissionDenied(f"agent.{path}: only the operator may name files of the server", hint=_PATHS[path])
         self.require_base_url(caller, given.base_url)
 
     def require_base_url(self, caller: Caller, base_url: str | None, *, field: str = "agent.base_url") -> None:
@@ -143,13 +147,13 @@ class AgentCatalogue:
     def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
         """Return an agent that a log from elsewhere recorded, as far as a caller may say it.
 
-        Addresses and paths that need the role admin are left out, workspace tools stay within the tenant's.
+        Addresses and paths that only the operator may name are omitted, workspace tools stay within the tenant's.
         """
         said = dict(recorded)
-        if not caller.may("admin"):
+        if not caller.is_operator:
             allowed = said.get("base_url") in self._server.models
             said = {name: value for name, value in said.items() if name != "base_url" or allowed}
-            said = {name: value for name, value in said.items() if name not in _ADMINS_FIELDS}
+            said = {name: value for name, value in said.items() if name not in _PATHS}
         bound, access = self._rules.limits_of(caller.tenant).access, said.get("workspace_access")
         if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
             said["workspace_access"] = bound

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
+from bough.server.auth.folders import require_inside
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 
@@ -25,8 +28,13 @@ class Workspaces:
         root.mkdir(parents=True, exist_ok=True)
         return Path(os.path.realpath(root))
 
+    def require_inside(self, caller: Caller, folder: str | Path) -> Path:
+        """Return the real path of the folder of a conversation. Raises: see `auth.folders.require_inside`."""
+        home = self._settings.home
+        return require_inside(folder, tenant=caller.tenant, root=self._server.folder_of(caller.tenant, home), home=home)
+
     def folder_for(self, caller: Caller, id: UUID, working_dir: str | None) -> Path:
-        """Return the working folder of a new conversation; it is made if missing.
+        """Return the working folder of a new conversation; `making` makes it if it is missing.
 
         Args:
             working_dir: Absolute, or relative to the tenant's folder; None is a folder of the conversation's own.
@@ -37,9 +45,7 @@ class Workspaces:
         """
         root = self.root_of(caller)
         if working_dir is None:
-            folder = root / str(id)
-            folder.mkdir(exist_ok=True)
-            return folder
+            return root / str(id)
         if "\0" in working_dir:
             raise InvalidInput("workspace.working_dir is not a path", hint="name a folder")
         folder = Path(os.path.realpath(root / working_dir))
@@ -47,8 +53,29 @@ class Workspaces:
             return folder  # the person's own machine: any folder that is there
         if folder != root and root not in folder.parents:
             raise PermissionDenied("workspace.working_dir lies outside of the tenant's folder", hint="leave it out")
+        if any(place.exists() and not place.is_dir() for place in (folder, *folder.parents)):
+            raise InvalidInput("workspace.working_dir is not a folder", hint="name another one")
+        return folder
+
+    @contextmanager
+    def making(self, folder: Path) -> Generator[None]:
+        """Make the working folder of a conversation that the block starts; if that fails, remove what was made.
+
+        Raises:
+            InvalidInput: It cannot be made.
+            PermissionDenied: A link leads elsewhere.
+        """
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput("workspace.working_dir is not a folder", hint="name another one") from error
-        return folder
+        if os.path.realpath(folder) != str(folder):  # it became a link after it was checked
+            raise PermissionDenied("workspace.working_dir is a link", hint="name the folder itself")
+        try:
+            yield
+        except BaseException:
+            for place in missing:
+                with suppress(OSError):  # somebody else put something there
+                    place.rmdir()
+            raise

@@ -80,4 +80,4 @@ def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
 
 
 def _cwd_of(body: CommandForm, place: WorkspacePlace) -> Path:
-    return place.base if body.cwd is None else place.resolve(body.cwd)
+    return place.base if body.cwd is None else place.resolve_folder(body.cwd)

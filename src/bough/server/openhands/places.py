@@ -16,6 +16,7 @@ from bough.agents.workspace.tree import WorkspaceTree
 from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge
 from bough.server.access import Access
 from bough.server.auth.caller import LOCAL
+from bough.server.auth.folders import is_below
 
 T = TypeVar("T")
 
@@ -47,6 +48,18 @@ class WorkspacePlace(NamedTuple):
             raise PermissionDenied("path: it lies outside of the workspace", hint="name a path below it")
         return found
 
+    def resolve_folder(self, path: str) -> Path:
+        """Return the real path of a folder that commands are to run in.
+
+        Raises:
+            PermissionDenied: It lies outside, or a link leads there.
+            InvalidInput: It is not a path.
+        """
+        folder = os.path.realpath(self.resolve(path))
+        if not self.open and not is_below(folder, os.path.realpath(self.root)):
+            raise PermissionDenied("cwd: it leads outside of the workspace", hint="name a folder below it")
+        return Path(folder)
+
     def tree_of(self, path: Path, *, max_file_bytes: int) -> WorkspaceTree:
         """Return what reads and writes at a path and follows no link to anywhere else."""
         root = self.root if path == self.root or self.root in path.parents else path.parent
@@ -58,6 +71,7 @@ async def place_of(request: Request, access: Access) -> WorkspacePlace:
 
     Raises:
         NotFound: The conversation is not there, or another tenant's.
+        PermissionDenied: Its workspace has become a link that leads out of the tenant's folder.
     """
     services = access.services
     root = services.workspaces.root_of(access.caller)
@@ -68,8 +82,10 @@ async def place_of(request: Request, access: Access) -> WorkspacePlace:
         record = await access.store.get(UUID(str(id)))
     except ValueError as error:
         raise InvalidInput("id: not a UUID", hint="the id of a conversation") from error
-    folder = await asyncio.to_thread(os.path.realpath, str(record.config.get("workspace", root)))
-    return WorkspacePlace(Path(folder), Path(folder), is_open)
+    folder = await asyncio.to_thread(
+        services.workspaces.require_inside, access.caller, record.config.get("workspace", root)
+    )
+    return WorkspacePlace(folder, folder, is_open)
 
 
 async def on_tree(do: Callable[[], T]) -> T:

@@ -6,29 +6,25 @@ from typing import Any
 
 from bough.errors import InvalidInput
 from bough.guard import Policy, RuleAnalyzer, SecurityAnalyzer
-from bough.server.access import Access
-from bough.server.conversations.policies import parse_policy, require_policy
+from bough.server.conversations.policies import parse_policy
 from bough.types import JsonObject
 
 _RULES = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")
 _FIELDS = ("kind", "threshold", "confirm_unknown")
 
 
-def policy_of(access: Access, given: JsonObject | None) -> Policy:
+def policy_of(given: JsonObject | None) -> Policy:
     """Return the policy of a body.
 
     Raises:
         InvalidInput: It is none of the three.
-        PermissionDenied: It asks less often than the operator's, and the key lacks the scope `approve`.
     """
     data = {name: value for name, value in (given or {}).items() if name in _FIELDS}
     if data.get("kind") != "ConfirmRisky":
         data = {"kind": data.get("kind")}
     if len((given or {}).keys() - set(_FIELDS)) > 0:
         raise InvalidInput("policy: unknown fields", hint="kind, threshold, confirm_unknown")
-    policy = parse_policy(data)
-    require_policy(access, policy)
-    return policy
+    return parse_policy(data)
 
 
 def analyzer_of(given: JsonObject | None) -> SecurityAnalyzer:

@@ -15,6 +15,7 @@ from bough.guard import Limits
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations.conversation import Start
+from bough.server.conversations.policies import require_policy
 from bough.server.forms.base import is_empty
 from bough.server.forms.info import MASKED
 from bough.server.openhands.bodies import AgentBody, MessageBody, StartConversation, ThresholdsBody
@@ -78,7 +79,8 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
     spec = agent_of(access, body.agent)
     rules: GivenRules = {"limits": Limits(steps=body.max_iterations)}
     if not is_empty(body.confirmation_policy):
-        rules["confirmation_policy"] = policy_of(access, body.confirmation_policy)
+        rules["confirmation_policy"] = policy_of(body.confirmation_policy)
+        require_policy(access, rules["confirmation_policy"])
     if not is_empty(body.security_analyzer):
         rules["security_analyzer"] = analyzer_of(body.security_analyzer)
     if (condenser := condenser_of(body.agent.condenser)) is not None:

@@ -12,11 +12,13 @@ import hmac
 import json
 import logging
 import secrets as randomness
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx2
@@ -42,9 +44,19 @@ OFF_AFTER_SECONDS = 24 * 3600
 _SECOND = 1_000_000
 _SEND_SECONDS = 10.0
 _LEASE_SECONDS = 60
-_AT_ONCE = 4
+_AT_ONCE = 64
+_OF_TENANT = 8
+_OF_HOST = 4
+"""How many deliveries are under way: of all tenants, of one tenant, and of one tenant to one host."""
+
 _LOOK_SECONDS = 5.0
 _LOG = logging.getLogger("bough.server.webhooks")
+
+_Place: TypeAlias = tuple[str, str]
+"""The tenant and the host of a delivery."""
+
+_Delivery: TypeAlias = tuple[int, int, str, Sequence[Any]]
+"""The number, attempts and body of a delivery, and the row of its webhook."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,32 +196,65 @@ class Webhooks:
         follow_notices(self._store, lambda: loop.call_soon_threadsafe(self._wake.set))
 
     async def serve(self) -> None:
-        """Deliver what is due until cancelled."""
-        async with httpx2.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, trust_env=False) as http:
-            while True:
-                self._wake.clear()
-                try:
-                    while due := await self._take_due():
-                        await asyncio.gather(*(self._deliver(http, *each) for each in due))
-                except BoughError as error:
-                    _LOG.warning("webhooks wait: %s", error.code)  # the store is away; it comes back
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
+        """Deliver what is due until cancelled. A receiver that is slow delays only what goes to it."""
+        sending = dict[asyncio.Task[None], _Place]()
 
-    async def _take_due(self) -> list[tuple[int, int, str, Sequence[Any]]]:
+        def on_end(task: asyncio.Task[None]) -> None:
+            del sending[task]
+            self._wake.set()
+
+        async with httpx2.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, trust_env=False) as http:
+            try:
+                while True:
+                    self._wake.clear()
+                    with _log_store_errors():
+                        for place, delivery in await self._take_due(list(sending.values())):
+                            task = asyncio.create_task(self._send(http, *delivery), name=f"delivery {delivery[0]}")
+                            sending[task] = place
+                            task.add_done_callback(on_end)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
+            finally:
+                left = list(sending)
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+
+    async def _take_due(self, sending: Collection[_Place]) -> list[tuple[_Place, _Delivery]]:
         """Claim deliveries that are due: no other server makes them while the claim holds.
 
-        Returns: Of each its number, attempts, body and the row of its webhook.
-        """
+        Args:
+            sending: Tenant and host of each delivery that is under way.
 
-        def take(tables: Tables) -> list[tuple[Any, ...]]:
+        Returns: Of each its tenant and host; and its number, attempts, body and the row of its webhook.
+        """
+        if len(sending) >= _AT_ONCE:
+            return []
+
+        def take(tables: Tables) -> list[tuple[_Place, _Delivery]]:
             now = tables.now()
             until = now + _LEASE_SECONDS * _SECOND
-            taken = tables.run("server.take_due", now=now, until=until, most=_AT_ONCE)
-            return [(*each, *(tables.one("server.webhook", id=each[2]) or ())) for each in taken]
+            hooks = {
+                str(id): (str(tenant), _read_host(url))
+                for id, tenant, url in tables.run("server.due_webhooks", now=now)
+            }
+            slots = DeliverySlots(sending)
+            taken: list[tuple[_Place, _Delivery]] = []
+            while (id := slots.choose(hooks)) is not None:
+                rows = tables.run("server.take_due", webhook=id, now=now, until=until, most=1)
+                row = tables.one("server.webhook", id=id)
+                if not rows or row is None:
+                    del hooks[id]
+                    continue
+                slots.add(hooks[id])
+                taken.append((hooks[id], (rows[0][0], rows[0][1], rows[0][3], row)))
+            return taken
 
-        rows = await self._store.together(SERVER, take)
-        return [(row[0], row[1], row[3], row[4:]) for row in rows if len(row) > 4]
+        return await self._store.together(SERVER, take)
+
+    async def _send(self, http: httpx2.AsyncClient, id: int, attempts: int, body: str, row: Sequence[Any]) -> None:
+        with _log_store_errors():  # the claim ends, and the delivery is made again
+            await self._deliver(http, id, attempts, body, row)
 
     async def _deliver(self, http: httpx2.AsyncClient, id: int, attempts: int, body: str, row: Sequence[Any]) -> None:
         hook = _read_row(row)
@@ -252,6 +297,54 @@ class Webhooks:
         hook, (key_id, nonce, ciphertext) = _read_row(row), row[6:9]
         secret = self._sealed.box.open(_about(hook.tenant, hook.id), key_id, bytes(nonce), bytes(ciphertext))
         return replace(hook, secret=secret)
+
+
+class DeliverySlots:
+    """How many more deliveries may begin, and whose: none waits for another tenant's, or for another host's.
+
+    Args:
+        sending: Tenant and host of each delivery that is under way.
+    """
+
+    def __init__(self, sending: Collection[_Place]) -> None:
+        self._hosts = Counter(sending)
+        self._tenants = Counter(tenant for tenant, _ in sending)
+
+    def choose(self, waiting: Mapping[str, _Place]) -> str | None:
+        """Return the webhook that is delivered to next: of the tenant, then of the host, with the fewest under way.
+
+        Args:
+            waiting: Webhooks with their tenant and host, the one that has waited longest first.
+        """
+        if self._tenants.total() >= _AT_ONCE:
+            return None
+        free = [id for id, place in waiting.items() if self._is_free(place)]
+        return min(free, key=lambda id: (self._tenants[waiting[id][0]], self._hosts[waiting[id]]), default=None)
+
+    def add(self, place: _Place) -> None:
+        """Count a delivery that begins."""
+        self._hosts[place] += 1
+        self._tenants[place[0]] += 1
+
+    def _is_free(self, place: _Place) -> bool:
+        return self._tenants[place[0]] < _OF_TENANT and self._hosts[place] < _OF_HOST
+
+
+@contextmanager
+def _log_store_errors() -> Generator[None]:
+    """Log that the store is away while the block runs; it comes back."""
+    try:
+        yield
+    except BoughError as error:
+        _LOG.warning("webhooks wait: %s", error.code)
+
+
+def _read_host(url: str) -> str:
+    """Return the host and port of an address; the address itself where it has none."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2].lower() or url
+    except ValueError:
+        return url
 
 
 def _read_row(row: Sequence[Any]) -> Webhook:

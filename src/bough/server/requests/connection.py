@@ -5,12 +5,39 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import Counter
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 _RESET = struct.pack("ii", 1, 0)
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class OpenConnections:
+    """Counts the connections of a server.
+
+    Args:
+        most: How many may be open; one address may have three quarters of them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def admit(self, address: str) -> bool:
+        """Count a connection that begins; False if there are too many."""
+        if self._open.total() >= self._most or self._open[address] >= max(1, self._most * 3 // 4):
+            return False
+        self._open[address] += 1
+        return True
+
+    def release(self, address: str) -> None:
+        """Count a connection that has ended."""
+        self._open[address] -= 1
+        if self._open[address] <= 0:
+            del self._open[address]
 
 
 class WatchedWrites(asyncio.Protocol):
@@ -20,7 +47,9 @@ class WatchedWrites(asyncio.Protocol):
     """
 
     send_seconds: ClassVar[float] = 30.0
+    open_connections: ClassVar[OpenConnections] = OpenConnections(10_000)
     transport: Any
+    _address: str | None = None
     _stalled: asyncio.TimerHandle | None = None
     _unsent = 0
 
@@ -42,6 +71,9 @@ class WatchedWrites(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching."""
         self._stop_watching()
+        if self._address is not None:
+            self.open_connections.release(self._address)
+            self._address = None
         super().connection_lost(exc)
 
     def _watch(self) -> None:
@@ -66,9 +98,15 @@ class BoundedSocketProtocol(WatchedWrites, WebSocketsSansIOProtocol):
     """A WebSocket whose reader reads."""
 
     @classmethod
-    def within(cls, send_seconds: float) -> type[BoundedSocketProtocol]:
-        """Return the protocol with that bound."""
-        return type("BoundedSocketProtocol", (cls,), {"send_seconds": send_seconds})
+    def within(cls, send_seconds: float, open_connections: OpenConnections) -> type[BoundedSocketProtocol]:
+        """Return the protocol with these bounds."""
+        bounds = {"send_seconds": send_seconds, "open_connections": open_connections}
+        return type("BoundedSocketProtocol", (cls,), bounds)
+
+    def connection_made(self, transport: Any) -> None:
+        """Take over a connection that was counted when it began."""
+        self._address = _read_address(transport)
+        super().connection_made(transport)
 
 
 class BoundedH11Protocol(WatchedWrites, H11Protocol):
@@ -78,17 +116,26 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
     _headers_timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def within(cls, read_seconds: float, send_seconds: float) -> type[BoundedH11Protocol]:
+    def within(
+        cls, read_seconds: float, send_seconds: float, open_connections: OpenConnections
+    ) -> type[BoundedH11Protocol]:
         """Return the protocol with these bounds."""
-        return type("BoundedH11Protocol", (cls,), {"read_seconds": read_seconds, "send_seconds": send_seconds})
+        bounds = {"read_seconds": read_seconds, "send_seconds": send_seconds, "open_connections": open_connections}
+        return type("BoundedH11Protocol", (cls,), bounds)
 
     @property
     def _has_request(self) -> bool:
         return getattr(self, "cycle", None) is not None
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer of the first request."""
+        """Start the timer of the first request; a connection too many is refused."""
         super().connection_made(transport)
+        address = _read_address(transport)
+        if not self.open_connections.admit(address):
+            transport.write(_TOO_MANY)
+            transport.close()
+            return
+        self._address = address
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -112,6 +159,7 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
         """Hand the connection to the socket's own protocol, which has bounds of its own."""
         self._stop_timer()
         self._stop_watching()
+        self._address = None  # counted by the socket's protocol from here
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,3 +184,9 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
     def _close_silent(self) -> None:
         if not self.transport.is_closing() and (not self._has_request or self.cycle.response_complete):
             self.transport.close()
+
+
+def _read_address(transport: Any) -> str:
+    """Return the address of the other side of a connection, without its port."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""

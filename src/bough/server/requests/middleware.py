@@ -140,7 +140,10 @@ class Problems:
 
 
 class Bounds:
-    """Counts the bytes of a body as they come, and does not wait longer than `read_seconds` for the next ones."""
+    """Counts the bytes of a body as they come.
+
+    Waits no longer than `read_seconds` for the next ones, and no longer than `body_seconds` for the last one.
+    """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -150,23 +153,28 @@ class Bounds:
         """Serve one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        if _has_two_lengths(scope):
+            hint = "send Content-Length or Transfer-Encoding, not both"
+            raise RefusedRequest(400, "the length of the body is given twice", hint=hint, headers=_CLOSING)
         upload = scope["path"].endswith((_UPLOAD, "/import"))
         bound = self._settings.upload_bytes if upload else self._settings.body_bytes
         if _content_length(scope) > bound:
             await _discard(receive)
             raise _too_long(bound)
         got, complete = 0, False
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._settings.body_seconds
 
         async def receiving() -> Message:
             nonlocal got, complete
             if complete:  # what comes now is the end of the connection, for which a stream may wait long
                 return await receive()
             try:
-                async with asyncio.timeout(self._settings.read_seconds):
+                async with asyncio.timeout_at(min(clock() + self._settings.read_seconds, deadline)):
                     message = await receive()
             except TimeoutError:
-                hint = "send the whole body without pauses"
-                raise RefusedRequest(408, "no more of the body came", hint=hint, headers=_CLOSING) from None
+                hint = "send the whole body without pauses; server.body_seconds bounds how long all of it may take"
+                raise RefusedRequest(408, "the body did not come in time", hint=hint, headers=_CLOSING) from None
             got += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if got > bound:
@@ -193,6 +201,12 @@ async def _discard(receive: Receive) -> None:
                 left -= len(message.get("body", b""))
                 if not message.get("more_body", False):
                     return
+
+
+def _has_two_lengths(scope: Scope) -> bool:
+    """Whether a request gives the length of its body in two ways, which a proxy may read differently."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}
 
 
 def _content_length(scope: Scope) -> int:

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from bough.errors import OUTCOMES, BoughError
 from bough.types import JsonObject
@@ -138,10 +139,22 @@ def install(app: FastAPI) -> None:
     """Have every refusal of the application answered by a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            error.headers = {**(error.headers or {}), "Allow": ", ".join(_list_methods(app, request))}
         return answer_to(error, request_id_of(request.scope))
 
     for kind in (BoughError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer)
+
+
+def _list_methods(app: FastAPI, request: Request) -> list[str]:
+    """Return the methods of all routes of a path; HEAD is served wherever GET is."""
+    scope: dict[str, Any] = {**request.scope, "path_params": {}}
+    matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
+    # Routes that only say what is not served are not listed, unless there is nothing else.
+    listed = [route for route in matching if getattr(route, "include_in_schema", False)] or matching
+    methods = {method for route in listed for method in getattr(route, "methods", None) or ()}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 def request_id_of(scope: Any) -> str:
@@ -155,10 +168,7 @@ def _of_http(error: HTTPException, request_id: str) -> Response:
     if error.status_code in (404, 405):
         hint = "see /docs for the routes"
     wrapped = BoughError(str(error.detail), code=code, hint=hint)
-    headers = dict(error.headers or {})
-    if headers.get("Allow") == "GET":
-        headers["Allow"] = "GET, HEAD"  # `HeadRequests` serves HEAD for every GET route
-    return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=headers)
+    return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=error.headers)
 
 
 def _invalid(error: RequestValidationError, request_id: str) -> Response:
@@ -181,7 +191,9 @@ def _field_problem(error: JsonObject) -> FieldProblem:
     field = ".".join(parts) or "body"
     near = None
     if error["type"] == "extra_forbidden":
-        near = next(iter(get_close_matches(parts[-1], list_known_fields(), 1, _NEAR)), None)
+        known = list_known_fields()
+        if parts[-1] not in known:  # a field of another body: its own name is no hint
+            near = next(iter(get_close_matches(parts[-1], known, 1, _NEAR)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
     return FieldProblem(field=field[:200], rule=_rule(error))
 

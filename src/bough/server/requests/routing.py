@@ -46,7 +46,11 @@ SECURITY_SCHEMES: JsonObject = {
 
 
 class NeedsKey:
-    """A dependency that looks at the key of a request."""
+    """A dependency that looks at the key of a request; a route asks it before the body is read."""
+
+    async def __call__(self, request: Request) -> Any:
+        """Return what the holder of the key may work with; asked twice for one request, it looks once."""
+        raise NotImplementedError
 
 
 class StrictRoute(APIRoute):
@@ -62,9 +66,12 @@ class StrictRoute(APIRoute):
         """Return the handler."""
         handle = super().get_route_handler()
         known = set(_query_names(self.dependant))
+        rights = [each.call for each in self.dependant.dependencies if isinstance(each.call, NeedsKey)]
         takes_json = self.body_field is not None and not _takes_form(self)
 
         async def strict(request: Request) -> Response:
+            for right in rights:  # FastAPI reads the body first: of a stranger's nothing is kept or parsed
+                await right(request)
             unknown = next((name for name in request.query_params if name not in known), None)
             if unknown is not None:
                 raise RequestValidationError([{"type": "extra_forbidden", "loc": ("query", unknown), "msg": ""}])

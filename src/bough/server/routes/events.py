@@ -59,6 +59,7 @@ async def stream_events(
     """Follow the conversation: durable events with their seq as id, pieces of text as `delta`, changes of status."""
     record = await access.store.get(id)
     after = query.place(last_event_id, record.head)
+    access.services.limits.require_stream(access.caller)
     server = access.services.server
     return EventSourceResponse(
         sse_frames(access, record, query, after),

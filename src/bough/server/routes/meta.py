@@ -22,6 +22,8 @@ CAPABILITIES = ("idempotent_conversation_create_v1", "bough_fork_v1")
 _TOOLS = ("terminal", "file_editor", "glob", "grep", "task_tracker")
 _STARTED = time.monotonic()
 _READY_SECONDS = 1.0
+_LOOPBACK = frozenset({"127.0.0.1", "::1"})
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 
 @routes.get("/health")
@@ -68,10 +70,16 @@ async def get_server_info(request: Request) -> JsonObject:
 async def get_metrics(request: Request) -> Response:
     """Return the figures: without a key to this machine alone."""
     services = services_of(request)
-    client = request.client.host if request.client else ""
-    if client not in ("127.0.0.1", "::1"):
+    if not _is_from_here(request):
         (await access_of(request, key_of(request))).caller.require("admin")
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+def _is_from_here(request: Request) -> bool:
+    """Whether a request comes from this machine itself; what a proxy here passes on comes from somewhere else."""
+    client = request.client.host if request.client else ""
+    is_forwarded = any(name in request.headers for name in _FORWARDED)
+    return client in _LOOPBACK and request.url.hostname in {*_LOOPBACK, "localhost"} and not is_forwarded
 
 
 @routes.get("/docs", include_in_schema=False)

@@ -9,13 +9,13 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from bough.errors import Conflict, NotSupported
-from bough.events.model import StateChanged
 from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import open_to_ask
 from bough.server.conversations.model import change_model
+from bough.server.conversations.policies import replace_analyzer, replace_limits, replace_policy
 from bough.server.forms.base import Form, LenientForm, Number, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
@@ -146,23 +146,17 @@ async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Te
 
 @routes.post("/api/conversations/{id}/confirmation_policy")
 async def set_confirmation_policy(id: ConversationId, body: PolicyBody, access: Writer) -> Success:
-    """Change which calls wait for a person."""
+    """Change which calls wait for a person; one that asks less often needs the scope `approve`."""
     await access.store.get(id)
-    policy = policy_of(access, body.policy)
-    await access.store.append(id, [StateChanged(changes={"policies": {"policy": policy.to_json()}})])
+    await replace_policy(access, id, policy_of(body.policy))
     return Success()
 
 
 @routes.post("/api/conversations/{id}/security_analyzer")
 async def set_security_analyzer(id: ConversationId, body: AnalyzerBody, access: Writer) -> Success:
-    """Change what says how risky a call is; none at all needs the scope `approve`."""
+    """Change what says how risky a call is; another one than the present one, or none, needs the scope `approve`."""
     await access.store.get(id)
-    if body.security_analyzer is None:
-        access.caller.require("write", "approve")
-        recorded = None
-    else:
-        recorded = analyzer_of(body.security_analyzer).to_json()
-    await access.store.append(id, [StateChanged(changes={"policies": {"analyzer": recorded}})])
+    await replace_analyzer(access, id, None if body.security_analyzer is None else analyzer_of(body.security_analyzer))
     return Success()
 
 
@@ -178,10 +172,8 @@ async def set_secrets(id: ConversationId, body: SecretsBody, access: Writer) -> 
 
 @routes.post("/api/conversations/{id}/limits")
 async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Success:
-    """Change the bounds of its runs."""
-    await access.store.get(id)
-    limits = body.limits().to_json()
-    await access.store.append(id, [StateChanged(changes={"policies": {"limits": limits}})])
+    """Change the bounds of its runs; wider ones need the scope `approve`."""
+    await replace_limits(access, id, body.limits())
     return Success()
 
 

@@ -109,6 +109,7 @@ async def get_task_events(
     """Return the latest 1,000 events behind `after`; with `Accept: text/event-stream` all of them, then live ones."""
     found = await _tasks(access).get(str(task))
     if accept is not None and "text/event-stream" in accept:
+        access.services.limits.require_stream(access.caller)
         return EventSourceResponse(_stream(access, found.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
     return [TaskEventInfo.of(event) for event in found.events if event.seq > after]
 

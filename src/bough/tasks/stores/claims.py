@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
@@ -18,6 +18,11 @@ MAX_CANDIDATES = 16
 """How many candidates one claim looks at."""
 
 _SECOND = 1_000_000
+_HELD_BACK = _SECOND // 2
+"""How long the tasks of an owner wait who runs as many as it may."""
+
+MayStart: TypeAlias = Callable[[Tables, str | None], bool]
+"""Says whether the owner of a conversation may have one more task running."""
 
 
 class Claimed(NamedTuple):
@@ -28,21 +33,29 @@ class Claimed(NamedTuple):
     lease: Lease
 
 
-def claim_by_id(tables: Tables, id: UUID, owner: str, ttl_seconds: float) -> Claimed | None:
+def claim_by_id(
+    tables: Tables, id: UUID, owner: str, ttl_seconds: float, may_start: MayStart | None = None
+) -> Claimed | None:
     """Claim a task that may run now, or take a running one over whose owner is gone; None where that is not so."""
     row = find_row(tables, id)
     if row is None or row.format > FORMAT:
         return None
     if row.current is TaskState.PENDING:
         is_due = row.not_before is None or row.not_before <= tables.now()
-        return _start(tables, row, owner, ttl_seconds) if is_due else None
+        return _start(tables, row, owner, ttl_seconds, may_start) if is_due else None
     if row.current is TaskState.RUNNING:
         return _take_over(tables, row, owner, ttl_seconds)
     return None
 
 
-def claim_next(tables: Tables, queues: Collection[str], owner: str, ttl_seconds: float) -> Claimed | None:
-    """Claim the next task of some queues, by priority, then age; None where nothing can be claimed."""
+def claim_next(
+    tables: Tables, queues: Collection[str], owner: str, ttl_seconds: float, may_start: MayStart | None = None
+) -> Claimed | None:
+    """Claim the next task of some queues, by priority, then age; None where nothing can be claimed.
+
+    Args:
+        may_start: Holds back the tasks of an owner that runs as many as it may; tasks with a parent are never held.
+    """
     tables.run("task.make_ready", now=tables.now())
     tried: set[int] = set()
     while len(tried) < MAX_CANDIDATES:
@@ -50,7 +63,7 @@ def claim_next(tables: Tables, queues: Collection[str], owner: str, ttl_seconds:
         if row is None:
             return None
         tried.add(row.k)
-        if (claimed := _start(tables, row, owner, ttl_seconds)) is not None:
+        if (claimed := _start(tables, row, owner, ttl_seconds, may_start)) is not None:
             return claimed
     return None
 
@@ -96,8 +109,13 @@ def _best(tables: Tables, queues: Collection[str], tried: set[int]) -> TaskRow |
     return find_row(tables, UUID(bytes=min(fronts)[2])) if fronts else None
 
 
-def _start(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float) -> Claimed | None:
+def _start(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float, may_start: MayStart | None) -> Claimed | None:
     try:
+        if may_start is not None and row.parent is None:
+            tenant = tables.get(row.conversation_id).owner
+            if not may_start(tables, tenant):
+                tables.run("task.hold_back", owner=tenant, not_before=tables.now() + _HELD_BACK)
+                return None
         lease = take_lease(tables, row.conversation_id, owner, ttl_seconds)
     except NotFound:
         tables.run("task.forget", k=row.k)

@@ -34,7 +34,7 @@ from bough.tasks.stores.rows import (
     parse_id,
     read_task,
 )
-from bough.tasks.stores.submission import require_row
+from bough.tasks.stores.submission import Admission, require_row
 from bough.tasks.stores.summary import TASKS
 from bough.tasks.view import task_event
 from bough.types import JsonObject
@@ -50,7 +50,12 @@ class RelationalTaskStore(TaskStore):
 
     Args:
         store: The log; None or a URL is opened by the first call, and closed by `aclose`.
+
+    Attributes:
+        admission: Holds tasks back whose owners run as many as they may; None: there is no such bound.
     """
+
+    admission: Admission | None = None
 
     def __init__(self, store: EventStore | str | None = None) -> None:
         self._given = store
@@ -221,13 +226,19 @@ class RelationalTaskStore(TaskStore):
         ttl_seconds: float = LEASE_SECONDS,
     ) -> Claim | None:
         """Claim a task. See `TaskStore.claim`."""
+        beside = () if self.admission is None else self.admission.beside
+        may_start = None if self.admission is None else self.admission.may_start
         if id is not None:
             wanted = parse_id(id)
             if wanted is None:
                 return None
-            claimed = await self.change(lambda tables: claim_by_id(tables, wanted, owner, ttl_seconds))
+            claimed = await self.change(
+                lambda tables: claim_by_id(tables, wanted, owner, ttl_seconds, may_start), beside=beside
+            )
         else:
-            claimed = await self.change(lambda tables: claim_next(tables, queues, owner, ttl_seconds))
+            claimed = await self.change(
+                lambda tables: claim_next(tables, queues, owner, ttl_seconds, may_start), beside=beside
+            )
         return None if claimed is None else Claim(claimed.task, claimed.lease, claimed.row.last)
 
     async def heartbeat(self, claim: Claim, ttl_seconds: float = LEASE_SECONDS) -> None:

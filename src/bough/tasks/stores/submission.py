@@ -12,7 +12,7 @@ from bough.events.beside import Beside, Tables
 from bough.events.model import Event, TaskChanged, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord, Lease
 from bough.tasks.state import TaskState
-from bough.tasks.stores.claims import Claimed, claim_by_id
+from bough.tasks.stores.claims import Claimed, MayStart, claim_by_id
 from bough.tasks.stores.rows import (
     FORMAT,
     Enqueue,
@@ -27,15 +27,17 @@ from bough.types import JsonObject
 
 
 class Admission(NamedTuple):
-    """A question that is asked inside every submission without a parent.
+    """Questions that are asked inside every submission without a parent, and before such a task starts.
 
     Attributes:
-        beside: Whose tables it reads.
+        beside: Whose tables they read.
         check: `check(tables, owner, metadata)` raises where the owner of the conversation may not submit that now.
+        may_start: Whether the owner may have one more task running; None: always.
     """
 
     beside: tuple[Beside, ...]
     check: Callable[[Tables, str | None, Mapping[str, Any]], None]
+    may_start: MayStart | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,10 @@ select pg_advisory_xact_lock(hashtextextended('bough tenant ' || %(id)s::text, 0
 select count(*) from task t join conversation c on c.cid = t.cid
 where t.state < 2 and c.owner is not distinct from %(owner)s;
 
+-- name: count_running
+-- Running tasks of an owner's conversations that no other task started.
+select count(*) from task t join conversation c on c.cid = t.cid where t.state = 1 and t.parent is null and c.owner is not distinct from %(owner)s;
+
 -- name: count_conversations
 select count(*) from conversation where owner is not distinct from %(owner)s and not deleted;
 
@@ -140,10 +144,18 @@ delete from server_delivery where webhook = %(webhook)s and id <= (
   select max(id) from server_delivery where webhook = %(webhook)s
 ) - %(most)s;
 
+-- name: due_webhooks
+-- Webhooks that something is due to, the one that has waited longest first.
+select id, tenant, url from (
+  select id, tenant, url, (select min(due) from server_delivery where webhook = server_webhook.id) as first_due
+  from server_webhook
+) as waiting where first_due <= %(now)s order by first_due, id;
+
 -- name: take_due
--- Claims deliveries: whoever looks meanwhile finds them due later.
+-- Claims deliveries of a webhook: whoever looks meanwhile finds them due later.
 update server_delivery set due = %(until)s where id in (
-  select id from server_delivery where due <= %(now)s order by due, id limit %(most)s for update skip locked
+  select id from server_delivery where webhook = %(webhook)s and due <= %(now)s order by due, id limit %(most)s
+  for update skip locked
 ) returning id, attempts, webhook, body;
 
 -- name: postpone

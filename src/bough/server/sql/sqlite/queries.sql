@@ -66,6 +66,10 @@ select 1 from server_tenant where id = :id;
 -- Tasks of an owner's conversations that are pending or running.
 select count(*) from task t join conversation c on c.cid = t.cid where t.state < 2 and c.owner is :owner;
 
+-- name: count_running
+-- Running tasks of an owner's conversations that no other task started.
+select count(*) from task t join conversation c on c.cid = t.cid where t.state = 1 and t.parent is null and c.owner is :owner;
+
 -- name: count_conversations
 select count(*) from conversation where owner is :owner and not deleted;
 
@@ -138,10 +142,17 @@ delete from server_delivery where webhook = :webhook and id <= (
   select max(id) from server_delivery where webhook = :webhook
 ) - :most;
 
+-- name: due_webhooks
+-- Webhooks that something is due to, the one that has waited longest first.
+select id, tenant, url from (
+  select id, tenant, url, (select min(due) from server_delivery where webhook = server_webhook.id) as first_due
+  from server_webhook
+) where first_due <= :now order by first_due, id;
+
 -- name: take_due
--- Claims deliveries: whoever looks meanwhile finds them due later.
+-- Claims deliveries of a webhook: whoever looks meanwhile finds them due later.
 update server_delivery set due = :until where id in (
-  select id from server_delivery where due <= :now order by due, id limit :most
+  select id from server_delivery where webhook = :webhook and due <= :now order by due, id limit :most
 ) returning id, attempts, webhook, body;
 
 -- name: postpone

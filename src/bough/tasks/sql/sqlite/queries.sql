@@ -101,6 +101,11 @@ update task set job = :job where k = :k;
 -- A pending task that cannot run now.
 update task set not_before = :not_before where k = :k and state = 0;
 
+-- name: hold_back
+-- The pending tasks of an owner that nobody's run waits for.
+update task set not_before = :not_before where state = 0 and not_before is null and parent is null
+and exists (select 1 from conversation c where c.cid = task.cid and c.owner is :owner);
+
 -- name: forget
 -- A row whose conversation is gone.
 delete from task where k = :k;

@@ -1,0 +1,2 @@
+create index server_delivery_of on server_delivery (webhook, due);
+drop index server_delivery_webhook;
