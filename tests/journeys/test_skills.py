@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tests.journeys.conftest import Person
@@ -35,9 +34,7 @@ def _use_model(person: Person, model: OpenAIServer) -> None:
 
 
 @pytest.mark.slow
-def test_an_installed_skill_with_scripts_is_usable(
-    person: Person, openai_server: Callable[..., OpenAIServer]
-) -> None:
+def test_an_installed_skill_with_scripts_is_usable(person: Person, openai_server: Callable[..., OpenAIServer]) -> None:
     _write_source(person)
     person.bough("skills", "add", person.folder / "source", "--yes")
     assert person.bough("skills", "run", "greet", "hello.py", "you").stdout == "hello you\n"

@@ -129,9 +129,10 @@ class SkillRegistry:
         found = self._known.get(name)
         if found is None:
             self._refuse(name)
+        # Read before trust is checked: a file that is gone or broken is reported as that, not as untrusted code.
+        skill = read_skill(found.path, source=found.source, scope=found.scope)
         if self._is_withheld(found):
             self._refuse_untrusted(found)
-        skill = read_skill(found.path, source=found.source, scope=found.scope)
         return skill if found.file not in self._locked else skill.with_fields(name=name)
 
     @property
