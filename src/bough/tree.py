@@ -111,7 +111,7 @@ def make_folder(fd: int, name: str) -> int:
 
 
 def walk(root_fd: int, *, enter: Callable[[Entry], bool] = lambda entry: True) -> Iterator[Entry]:
-    """Yield every entry below a folder, each folder before what is in it. O(entries), with two descriptors at any depth.
+    """Yield every entry below a folder, each folder before what is in it. O(entries), two open descriptors.
 
     The entries of one folder follow each other, sorted by name.
 
@@ -126,8 +126,7 @@ def walk(root_fd: int, *, enter: Callable[[Entry], bool] = lambda entry: True) -
         names = waiting.pop()
         with suppress_replaced(), open_beneath(root_fd, names) as folder:
             entries = list(list_folder(folder, "/".join(names)))
-            for entry in entries:
-                yield entry
+            yield from entries
             waiting += [(*names, entry.name) for entry in reversed(entries) if entry.is_folder and enter(entry)]
 
 
