@@ -31,7 +31,7 @@ _FICLONE: Final = 0x40049409
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """One name in a folder.
 
     Attributes:
@@ -110,7 +110,7 @@ def make_folder(fd: int, name: str) -> int:
     return os.open(name, FOLDER, dir_fd=fd)
 
 
-def walk(root_fd: int, *, enter: Callable[[Entry], bool] = lambda entry: True) -> Iterator[Entry]:
+def walk(root_fd: int, *, enter: Callable[[FolderEntry], bool] = lambda entry: True) -> Iterator[FolderEntry]:
     """Yield every entry below a folder, each folder before what is in it. O(entries), two open descriptors.
 
     The entries of one folder follow each other, sorted by name.
@@ -130,7 +130,7 @@ def walk(root_fd: int, *, enter: Callable[[Entry], bool] = lambda entry: True) -
             waiting += [(*names, entry.name) for entry in reversed(entries) if entry.is_folder and enter(entry)]
 
 
-def list_folder(folder_fd: int, path: str = "") -> Iterator[Entry]:
+def list_folder(folder_fd: int, path: str = "") -> Iterator[FolderEntry]:
     """Yield the entries of one folder, sorted by name.
 
     Args:
@@ -139,7 +139,7 @@ def list_folder(folder_fd: int, path: str = "") -> Iterator[Entry]:
     for name in sorted(set(os.listdir(folder_fd))):  # a name that moves meanwhile may be listed twice
         with suppress_replaced():
             state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-            yield Entry(folder_fd, name, f"{path}/{name}" if path else name, state)
+            yield FolderEntry(folder_fd, name, f"{path}/{name}" if path else name, state)
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def copy(
     source_fd: int,
     target_fd: int,
     *,
-    skip: Callable[[Entry], bool] = lambda entry: False,
+    skip: Callable[[FolderEntry], bool] = lambda entry: False,
     retarget: Callable[[str, str], str] = lambda path, target: target,
 ) -> None:
     """Copy what is below one folder into another, empty one: folders, regular files, links as links. O(bytes).
@@ -172,7 +172,7 @@ def copy(
     """
     skipped: set[str] = set()
 
-    def enter(entry: Entry) -> bool:
+    def enter(entry: FolderEntry) -> bool:
         return entry.path not in skipped
 
     folders: list[tuple[str, ...]] = []
@@ -195,7 +195,7 @@ def copy(
 
 
 def copy_entry(
-    entry: Entry, folder_fd: int, *, retarget: Callable[[str, str], str] = lambda path, target: target
+    entry: FolderEntry, folder_fd: int, *, retarget: Callable[[str, str], str] = lambda path, target: target
 ) -> None:
     """Copy a regular file or a link into another folder under its name; other kinds are left out.
 

@@ -182,7 +182,7 @@ def _open_top(source: Path) -> AbstractContextManager[int]:
     return tree.open_descriptor(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _is_foreign_index(entry: tree.Entry) -> bool:
+def _is_foreign_index(entry: tree.FolderEntry) -> bool:
     """Whether an entry is a `.git` that leads elsewhere: the copy would share its index."""
     return entry.name == ".git" and not entry.is_folder
 
@@ -247,7 +247,7 @@ def _copy_listed(source: Path, target: Path, names: Sequence[str]) -> None:
             with tree.suppress_replaced(), tree.open_beneath(old, parents) as folder:
                 state = os.stat(last, dir_fd=folder, follow_symlinks=False)
                 with tree.open_beneath(new, parents, enter=tree.make_folder) as made:
-                    tree.copy_entry(tree.Entry(folder, last, name, state), made)
+                    tree.copy_entry(tree.FolderEntry(folder, last, name, state), made)
 
 
 def _remove(made: Path) -> None:
