@@ -59,3 +59,20 @@ def test_an_installed_skill_under_another_name_runs(person: Person) -> None:
     _write_source(person)
     person.bough("skills", "add", person.folder / "source/greet", "--as", "welcome", "--yes")
     assert person.bough("skills", "run", "welcome", "hello.py").stdout == "hello\n"
+
+
+def test_a_list_of_untrusted_skills_does_not_claim_that_there_are_none(person: Person) -> None:
+    person.write({".agents/skills/greet/SKILL.md": SKILL, ".agents/skills/greet/scripts/hello.py": SCRIPT})
+    listed = person.bough("skills", "list").output
+    assert "greet: not trusted" in listed
+    assert "no skills found" not in listed
+
+
+def test_a_branch_with_files_of_its_own(person: Person, openai_server: Callable[..., OpenAIServer]) -> None:
+    _use_model(person, openai_server("first"))
+    person.write({"notes.txt": "notes"})
+    person.bough("run", "hello")
+    person.bough("fork", "-", "--workspace", "elsewhere", code=2)
+    branch = person.bough("fork", "-", "--workspace", "copy", "--json").json()["conversation"]
+    copy = person.home / ".bough/workspaces" / branch["id"]
+    assert (copy / "notes.txt").read_text() == "notes"
