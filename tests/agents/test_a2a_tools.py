@@ -89,12 +89,14 @@ async def test_a_question_is_answered_by_calling_again(converse: Any) -> None:
     assert [answer["result"] for answer in _answers(model.asked[-1])] == ["VERY"]
 
 
-async def test_an_agent_that_is_away_or_lies_is_left_out_and_named(converse: Any) -> None:
-    """A dead address, and a card that leads elsewhere: two recorded errors; the third agent's tool works."""
+async def test_an_agent_that_is_away_is_left_out_and_one_whose_card_leads_elsewhere_is_used_where_it_is(
+    converse: Any,
+) -> None:
+    """A dead address is a recorded error. A card that names another host is used at the configured address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with serve_agent(ONE, elsewhere="http://evil.example:1") as liar, serve_agent(ONE) as honest:
-        conversation, model = await converse(tool_call("shouter", prompt="hello"), "done", urls=[dead, liar, honest])
+    with serve_agent(ONE, elsewhere="http://evil.example:1") as url:
+        conversation, model = await converse(tool_call("shouter", prompt="hello"), "done", urls=[dead, url])
         await conversation.run()
         errors = [
             str(getattr(stored.event, "message", ""))
@@ -102,8 +104,7 @@ async def test_an_agent_that_is_away_or_lies_is_left_out_and_named(converse: Any
             if stored.kind == "ErrorRaised"
         ]
     assert [answer["result"] for answer in _answers(model.asked[-1])] == ["HELLO"]
-    assert len(errors) == 2
-    assert any("says that it is at evil.example:1" in error for error in errors)
+    assert len(errors) == 1
 
 
 async def test_an_interrupted_call_cancels_the_remote_task(converse: Any) -> None:

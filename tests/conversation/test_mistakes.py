@@ -89,6 +89,8 @@ def test_a_rule_that_is_misspelled_names_the_nearest(conversation: Any) -> None:
         lambda c: c.reject(reason=3),
         lambda c: c.approve(by=3),
         lambda c: c.fork(at="x"),
+        lambda c: c.fork(tags=["a"]),
+        lambda c: c.fork(tags={"a": 1}),
         lambda c: c.fork(overrides={"bogus": 1}),
         lambda c: c.fork(overrides={"model": 3}),
         lambda c: c.fork(overrides={"system_prompt": 3}),

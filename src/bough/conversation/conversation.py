@@ -14,6 +14,7 @@ from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import Source
+from bough.conversation.fork.orphans import remove_made
 from bough.conversation.fork.request import ForkOverrides, ForkRequest
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.open import Beginning, create_or_open, page_of, reopen
@@ -286,10 +287,11 @@ class AsyncConversation(ConversationRuns[T]):
             await self._log.append(*ended.events)
 
     async def _remove_temporary(self) -> None:
-        """Delete an ephemeral fork, with the files that were made for it."""
+        """Delete an ephemeral fork, with the files that were made for it unless another conversation works in them."""
         if self._temporary is not None:
             await self.store.delete(self.id)
-            await self._temporary.remove()
+            if self._temporary.made is not None:
+                await remove_made(self.store, self._environment.settings.home, [self._record])
 
 
 def _remote() -> tuple[Any, Callable[..., None]]:

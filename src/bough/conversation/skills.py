@@ -55,7 +55,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
             known=state.active_skills.get(each.name),
             keyword=match.keyword,
             inputs=match.inputs,
-            allowed_tools=registry.get(each.name).allowed_tools,
+            allowed_tools=each.allowed_tools,
         )
         for match, each in done.activations
     ]
@@ -81,10 +81,18 @@ def _is_known(match: TriggerMatch, state: State, registry: SkillRegistry) -> boo
 
 
 def _again(known: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
-    """Return records, without text, of known skills whose list of allowed tools begins to hold again."""
+    """Return records, without text, of known skills whose list of allowed tools begins to hold again.
+
+    A skill that can no longer be used is recorded as skipped: its text stays in the conversation, and the message is
+    sent without it.
+    """
     again: list[Event] = []
     for match in known:
-        allowed = registry.get(match.skill).allowed_tools if match.skill in registry else None
+        try:
+            allowed = registry.get(match.skill).allowed_tools if match.skill in registry else None
+        except BoughError as error:
+            again += make_skip_events([(match.skill, error)])
+            continue
         if allowed is not None:
             hash = state.active_skills[match.skill]
             again.append(

@@ -365,6 +365,15 @@ class Skill:
                 again.__dict__.pop(held, None)
         return again
 
+    def with_fields(self, **fields: Any) -> Skill:
+        """Return a copy with other values for some fields, which reads nothing.
+
+        `dataclasses.replace` would read `content` and take it for a text passed in code, with another hash.
+        """
+        changed = copy(self)
+        changed.__dict__.update(fields)
+        return changed
+
     def summary(self) -> SkillMetadata:
         """Return its tier 1 metadata."""
         return SkillMetadata(

@@ -10,7 +10,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -129,10 +129,11 @@ class SkillRegistry:
         found = self._known.get(name)
         if found is None:
             self._refuse(name)
+        # Read before trust is checked: a file that is gone or broken is reported as that, not as untrusted code.
+        skill = read_skill(found.path, source=found.source, scope=found.scope)
         if self._is_withheld(found):
             self._refuse_untrusted(found)
-        skill = read_skill(found.path, source=found.source, scope=found.scope)
-        return skill if found.file not in self._locked else replace(skill, name=name)
+        return skill if found.file not in self._locked else skill.with_fields(name=name)
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -164,7 +165,7 @@ class SkillRegistry:
             self.get(name)  # raises a precise error if the skill is not trusted at all
             _refuse_changed(name)
         skill = read_skill(kept.folder / known.path.name, source=known.source, scope=known.scope)
-        return replace(skill, name=name), kept
+        return skill.with_fields(name=name), kept
 
     def snapshot(self, skill: Skill, tree: str = "") -> SkillSnapshot | None:
         """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bough.execution.base import ExecutionLimits, File
-from bough.execution.process.files import collect, open_descriptor, write_file
+from bough.execution.process.files import collect, write_file
+from bough.tree import open_descriptor
 
 WRITES = 2000
 

@@ -12,8 +12,8 @@ import pytest
 
 from bough.errors import Conflict, ExecutorError, InvalidInput, PermissionDenied
 from bough.execution import CodeExecutionInput, Guards, LocalSandboxCodeExecutor, Mount
-from bough.execution.process.files import open_descriptor
 from bough.execution.process.guarded import MAX_GUARDED, find_guarded, set_aside
+from bough.tree import open_descriptor
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bough import tree
 from bough.execution import CodeExecutionInput, UnsafeLocalCodeExecutor
 from bough.execution.process import run_directory
-from bough.execution.process.files import remove_tree
 
 
 def fill(folder: Path) -> None:
@@ -28,9 +28,9 @@ def test_a_removal_that_was_cut_short_can_be_continued(tmp_path: Path) -> None:
         folder.mkdir(exist_ok=True)
         fill(folder)
         asked = iter(range(left))
-        assert not remove_tree(str(folder), is_over=lambda asked=asked: next(asked, None) is None)
+        assert not tree.remove(str(folder), is_over=lambda asked=asked: next(asked, None) is None)
         assert folder.exists()
-        assert remove_tree(str(folder))
+        assert tree.remove(str(folder))
         assert not folder.exists()
 
 

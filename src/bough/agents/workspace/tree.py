@@ -11,18 +11,17 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 from bough.execution.base import USUAL_GUARDS, Guards
-from bough.execution.process.files import FOLDER
 from bough.execution.process.guarded import changes_repository
+from bough.tree import FILE, FOLDER, list_folder, open_beneath
 
 _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -54,7 +53,7 @@ class WorkspaceTree:
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
         with self._parent(parts) as parent:
-            file = open(os.open(parts[-1], _READ, dir_fd=parent), "rb")  # noqa: SIM115 - the caller closes it
+            file = open(os.open(parts[-1], FILE, dir_fd=parent), "rb")  # noqa: SIM115 - the caller closes it
         try:
             _check_regular(os.fstat(file.fileno()), path)
         except OSError:
@@ -83,8 +82,8 @@ class WorkspaceTree:
         while todo:
             parts = todo.pop()
             try:
-                with self._open_folder(parts) as folder, os.scandir(folder) as found:
-                    entries = sorted((entry.name, _kind(entry)) for entry in found)
+                with self._open_folder(parts) as folder:
+                    entries = list(list_folder(folder, "/".join(parts)))
             except PermissionError:
                 yield "/".join(parts) or ".", "unreadable"
                 continue
@@ -92,10 +91,10 @@ class WorkspaceTree:
                 if parts == start:
                     raise
                 continue  # it was taken away, or made a link, since its name was read
-            for name, kind in entries:
-                if kind == "file" or kind == "link":
-                    yield "/".join((*parts, name)), kind
-            todo += [(*parts, name) for name, kind in reversed(entries) if kind == "folder" and name not in skip]
+            for entry in entries:
+                if entry.is_file or entry.is_link:
+                    yield entry.path, "file" if entry.is_file else "link"
+            todo += [(*parts, entry.name) for entry in reversed(entries) if entry.is_folder and entry.name not in skip]
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file, making its folders; an existing one is overwritten in place and keeps owner and mode."""
@@ -156,7 +155,7 @@ class WorkspaceTree:
         self._check_guard(parts, path)
         with self._make_folder(parts[:-1]) as parent:
             try:
-                os.close(self._enter(parent, parts[-1], make=True))
+                os.close(_enter_or_make(parent, parts[-1]))
             except NotADirectoryError as error:
                 raise FileExistsError(errno.EEXIST, "File exists", path) from error
 
@@ -258,34 +257,20 @@ class WorkspaceTree:
         return self._open_folder(parts[:-1])
 
     def _open_folder(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
-        return self._walk_to(parts, make=False)
+        return open_beneath(self.folder, parts)
 
     def _make_folder(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
-        return self._walk_to(parts, make=True)
+        return open_beneath(self.folder, parts, enter=_enter_or_make)
 
-    @contextmanager
-    def _walk_to(self, parts: tuple[str, ...], *, make: bool) -> Generator[int]:
-        """Open a folder, name by name, with at most two descriptors at a time."""
-        fd = os.open(self.folder, FOLDER)
-        try:
-            for part in parts:
-                inner = self._enter(fd, part, make=make)
-                os.close(fd)
-                fd = inner
-            yield fd
-        finally:
-            os.close(fd)
 
-    def _enter(self, fd: int, part: str, *, make: bool) -> int:
-        try:
-            return os.open(part, FOLDER, dir_fd=fd)
-        except FileNotFoundError:
-            if not make:
-                raise
-        os.mkdir(part, 0o755, dir_fd=fd)
-        inner = os.open(part, FOLDER, dir_fd=fd)
-        _give(inner, os.fstat(inner), os.fstat(fd))
-        return inner
+def _enter_or_make(fd: int, name: str) -> int:
+    try:
+        return os.open(name, FOLDER, dir_fd=fd)
+    except FileNotFoundError:
+        os.mkdir(name, 0o755, dir_fd=fd)
+    inner = os.open(name, FOLDER, dir_fd=fd)
+    _give(inner, os.fstat(inner), os.fstat(fd))
+    return inner
 
 
 def _give(fd: int, state: os.stat_result, folder: os.stat_result) -> None:
@@ -296,14 +281,6 @@ def _give(fd: int, state: os.stat_result, folder: os.stat_result) -> None:
     """
     if os.geteuid() == 0 and state.st_uid == 0 != folder.st_uid:
         os.fchown(fd, folder.st_uid, folder.st_gid)
-
-
-def _kind(entry: os.DirEntry[str]) -> Literal["file", "link", "folder", "other"]:
-    if entry.is_symlink():
-        return "link"
-    if entry.is_dir(follow_symlinks=False):
-        return "folder"
-    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _find_regular(folder: int, name: str, path: str) -> os.stat_result | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 import typer
@@ -20,6 +20,9 @@ from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
 from bough.settings import Settings
 
+if TYPE_CHECKING:
+    from bough.conversation.fork.workspace import WorkspacePolicy
+
 
 def fork(
     id: options.Conversation,
@@ -30,6 +33,14 @@ def fork(
     pending: Annotated[
         str, typer.Option("--pending", metavar="close|drop", help="What to do with calls open at the cut.")
     ] = "close",
+    workspace: Annotated[
+        str,
+        typer.Option(
+            "--workspace",
+            metavar="shared|readonly|copy|worktree",
+            help="The files of the branch: the same folder, or one of its own.",
+        ),
+    ] = "shared",
     model: options.Model = None,
     rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
@@ -45,16 +56,19 @@ def fork(
     settings = options.settings_of(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
     cut = _parse_pending(pending)
+    files = _parse_workspace(workspace)
 
     async def main() -> Report | int:
-        if prompt is None and model is None and rules == NO_RULES:
+        if prompt is None and model is None and rules == NO_RULES and files == "shared":
             report = await _fork_unopened(settings, target, title=title, tags=tags, reason=reason, pending=cut)
             if report is not None:
                 return report
         async with await open_conversation(target.name, settings, rules) as source:
             name = title if title is not None or prompt is None else one_line(prompt, 60)
             agent = None if model is None else source.agent.model_copy(update={"model": model})
-            branch = await source.fork(at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=cut)
+            branch = await source.fork(
+                at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=cut, workspace=files
+            )
             async with branch:
                 if prompt is None:
                     record = await branch.store.get(branch.id)
@@ -105,3 +119,9 @@ def _parse_pending(choice: str) -> Literal["close", "drop"]:
     if choice == "close" or choice == "drop":
         return choice
     raise InvalidInput(f"--pending {choice!r} is neither close nor drop", hint="close keeps the call as not executed")
+
+
+def _parse_workspace(choice: str) -> WorkspacePolicy:
+    if choice == "shared" or choice == "readonly" or choice == "copy" or choice == "worktree":
+        return choice
+    raise InvalidInput(f"--workspace {choice!r} is no way to fork the files", hint="shared, readonly, copy or worktree")

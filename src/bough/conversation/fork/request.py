@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import UUID
 
 from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn
 from bough.errors import InvalidInput
-from bough.events.draft import parse_cut, parse_id
+from bough.events.draft import check_tags, parse_cut, parse_id
 from bough.events.model import ForkedFrom
 from bough.events.store import Cut
 from bough.types import JsonObject, require_type
@@ -66,6 +67,8 @@ class ForkRequest:
             require_type(getattr(self, name), bool, name, "give True or False")
         if not isinstance(self.at, Turn):
             object.__setattr__(self, "at", parse_cut(self.at))
+        require_type(self.tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
+        check_tags(dict(self.tags or {}))
         if self.secrets not in ("reference", "none"):
             raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="reference or none")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)

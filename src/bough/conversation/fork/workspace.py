@@ -9,18 +9,16 @@ import asyncio
 import logging
 import os
 import re
-import shutil
-import stat
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from bough import git
+from bough import git, tree
 from bough.cancellation import finish
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
 from bough.events.owner import owner
@@ -37,7 +35,6 @@ MAKING = ".making-"
 
 MAX_COPIED_BYTES = 4 << 30
 MAX_COPIED_FILES = 200_000
-_FICLONE = 0x40049409
 _NONCE = re.compile("[0-9a-f]{32}")
 _log = logging.getLogger(__name__)
 
@@ -170,67 +167,44 @@ def _copy(source: Path, place: Path) -> Path:
     _prepare(place)
     temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        _copy_folder(source, temporary, source.resolve())
+        root = source.resolve()
+        with _open_top(source) as old, tree.open_descriptor(temporary) as new:
+            tree.copy(old, new, skip=_is_foreign_index, retarget=partial(_retarget, root))
         temporary.rename(place)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove_folder(temporary)
         raise
     return place
 
 
+def _open_top(source: Path) -> AbstractContextManager[int]:
+    """Open a workspace; a person may have given it by a link."""
+    return tree.open_descriptor(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _is_foreign_index(entry: tree.FolderEntry) -> bool:
+    """Whether an entry is a `.git` that leads elsewhere: the copy would share its index."""
+    return entry.name == ".git" and not entry.is_folder
+
+
 def _measure(source: Path) -> None:
     size = count = 0
-    for folder, _, files in os.walk(source):
-        count += len(files)
-        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)
-        if count > MAX_COPIED_FILES or size > MAX_COPIED_BYTES:
-            raise LimitExceeded(
-                f"the workspace is too big to be copied: more than {count} files or {size} bytes",
-                hint="fork with workspace=worktree or shared",
-            )
+    with _open_top(source) as top:
+        for entry in tree.walk(top):
+            count += not entry.is_folder
+            size += 0 if entry.is_folder else entry.state.st_size
+            if count > MAX_COPIED_FILES or size > MAX_COPIED_BYTES:
+                raise LimitExceeded(
+                    f"the workspace is too big to be copied: more than {count} files or {size} bytes",
+                    hint="fork with workspace=worktree or shared",
+                )
 
 
-def _copy_folder(source: Path, target: Path, root: Path) -> None:
-    for entry in os.scandir(source):
-        to = target / entry.name
-        if entry.is_symlink():
-            os.symlink(_retarget(entry.path, root), to)
-        elif entry.is_dir(follow_symlinks=False):
-            to.mkdir()
-            _copy_folder(Path(entry.path), to, root)
-        elif entry.is_file(follow_symlinks=False) and entry.name != ".git":  # a `.git` file would share an index
-            _copy_file(entry.path, to)
-    shutil.copystat(source, target, follow_symlinks=False)
-
-
-def _retarget(link: str, root: Path) -> str:
+def _retarget(root: Path, path: str, target: str) -> str:
     """Return where a copied link points: one that names a place in the workspace absolutely is made relative."""
-    aim = os.readlink(link)
-    if not os.path.isabs(aim) or not Path(os.path.normpath(aim)).is_relative_to(root):
-        return aim
-    return os.path.relpath(aim, os.path.realpath(os.path.dirname(link)))
-
-
-def _copy_file(source: str, target: Path) -> None:
-    """Copy a file, sharing its blocks until one of the two changes where the file system can."""
-    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(fd, "rb") as reader:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return
-        with target.open("xb") as writer:
-            if not _cloned(reader.fileno(), writer.fileno()):
-                shutil.copyfileobj(reader, writer, 1 << 20)
-    shutil.copystat(source, target, follow_symlinks=False)
-
-
-def _cloned(source: int, target: int) -> bool:
-    try:
-        from fcntl import ioctl
-
-        ioctl(target, _FICLONE, source)
-    except (ImportError, OSError):
-        return False
-    return True
+    if not os.path.isabs(target) or not Path(os.path.normpath(target)).is_relative_to(root):
+        return target
+    return os.path.relpath(target, os.path.dirname(root / path))
 
 
 def _worktree(source: Path, place: Path) -> Path:
@@ -244,20 +218,36 @@ def _worktree(source: Path, place: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="bough-index-") as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
         _git(top, "read-tree", head, env=index)
-        # Git looks into a submodule by another git, which follows the settings of that repository.
         listed = _git(top, "ls-files", "--stage", "-z", env=index).split("\0")
         submodules = [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
-        paths = "".join(f"{path}\0" for path in submodules)
-        _git(top, "update-index", "--force-remove", "-z", "--stdin", env=index, stdin=paths)
-        _git(top, "add", "--all", env=index)
-        tree = _git(top, "write-tree", env=index).strip()
+        names = _git(top, "ls-files", "--cached", "--others", "--exclude-standard", "-z", env=index).split("\0")
+        # Git reads files by their paths, and a script may replace a folder of a path by a link: it gets a copy.
+        files = Path(folder, "files")
+        files.mkdir()
+        _copy_listed(top, files, [name for name in names if name and name not in submodules])
+        for name in submodules:  # empty, so that git keeps the recorded commit and starts no other git there
+            Path(files, name).mkdir(parents=True, exist_ok=True)
+        copied = git.Repository(repository.git_dir, files)
+        _git(files, "add", "--all", env=index, repository=copied)
+        recorded = _git(files, "write-tree", env=index, repository=copied).strip()
     _git(top, "worktree", "add", "--detach", str(place), head)
     try:
-        _git(place, "restore", f"--source={tree}", "--worktree", "--", ".")
+        _git(place, "restore", f"--source={recorded}", "--worktree", "--", ".")
     except BaseException:
         _remove(place)
         raise
     return place / prefix
+
+
+def _copy_listed(source: Path, target: Path, names: Sequence[str]) -> None:
+    """Copy files and links by their paths; one that is gone, or whose folder is a link by now, is left out."""
+    with _open_top(source) as old, tree.open_descriptor(target) as new:
+        for name in names:
+            *parents, last = name.split("/")
+            with tree.suppress_replaced(), tree.open_beneath(old, parents) as folder:
+                state = os.stat(last, dir_fd=folder, follow_symlinks=False)
+                with tree.open_beneath(new, parents, enter=tree.make_folder) as made:
+                    tree.copy_entry(tree.FolderEntry(folder, last, name, state), made)
 
 
 def _remove(made: Path) -> None:
@@ -270,17 +260,28 @@ def _remove(made: Path) -> None:
             _log.warning("%s is removed as a folder: %s", made, error.message)
         else:
             return
-    shutil.rmtree(made, ignore_errors=True)
+    _remove_folder(made)
 
 
-def _git(folder: Path, *arguments: str, env: dict[str, str] | None = None, stdin: str = "") -> str:
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder as far as that is possible. Nothing happens where there is none."""
+    with suppress(FileNotFoundError):
+        try:
+            tree.remove(folder)
+        except OSError as error:
+            _log.warning("%s cannot be removed: %s", folder, error.strerror)
+
+
+def _git(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None, repository: git.Repository | None = None
+) -> str:
     """Run git so that it starts nothing of the repository, and return what it says.
 
     Raises:
         InvalidInput: It refuses.
         Unavailable: There is no git.
     """
-    done = git.run(folder, *arguments, env=env, stdin=stdin)
+    done = git.run(folder, *arguments, env=env, repository=repository)
     if done.code:
         reason = " ".join(done.stderr.split())[:300]
         raise InvalidInput(f"no worktree can be made of {folder}: {reason}", hint="fork with workspace=copy")

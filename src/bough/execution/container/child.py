@@ -17,9 +17,10 @@ from bough.cancellation import finish
 from bough.execution.container.engine import engine_errors, is_refusal
 from bough.execution.process.cgroup import Group, LateGroup
 from bough.execution.process.child import ChildProcess, Launch
-from bough.execution.process.files import Collected, open_descriptor
+from bough.execution.process.files import Collected
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
+from bough.tree import open_descriptor
 
 _TOKEN_SECONDS: Final = 5.0
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.child import processes_below, read_numbers
-from bough.execution.process.files import open_descriptor
 from bough.execution.process.tree import TreeCursor, identity_of
+from bough.tree import open_descriptor
 
 _FOLDER_BYTES: Final = 4096
 _NAME_BYTES: Final = 512

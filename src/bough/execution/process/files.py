@@ -9,33 +9,20 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import count
 
 from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
 from bough.execution.file_name import split_name
-
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a folder is opened: as a folder, never through a link."""
+from bough.tree import FILE, FOLDER, open_descriptor
 
 MAX_ENTRIES = 20_000
 """How many names a walk looks at before it gives up."""
 
 Print = tuple[int, int, int, int, int]
 """What tells one state of a file from another: inode, size, mtime, ctime, mode."""
-
-
-@contextmanager
-def open_descriptor(name: str | os.PathLike[str], flags: int = FOLDER, *, dir_fd: int | None = None) -> Generator[int]:
-    """Open a descriptor for the length of a `with` block."""
-    fd = os.open(name, flags, dir_fd=dir_fd)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None) -> None:
@@ -234,8 +221,7 @@ def _fetch(entry: TreeEntry, left_bytes: int, limits: ExecutionLimits) -> File |
 
 
 def _read(entry: TreeEntry, left_bytes: int) -> File | str:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    with open(os.open(entry.name, flags, dir_fd=entry.folder_fd), "rb") as source:
+    with open(os.open(entry.name, FILE, dir_fd=entry.folder_fd), "rb") as source:
         state = os.fstat(source.fileno())
         if (state.st_dev, state.st_ino) != (entry.state.st_dev, entry.state.st_ino):
             return "changed while it was read"
@@ -243,65 +229,3 @@ def _read(entry: TreeEntry, left_bytes: int) -> File | str:
     if len(content) > left_bytes:
         return "grew while it was read"
     return File(path=entry.path, content=content, mode=stat.S_IMODE(state.st_mode) & 0o777)
-
-
-def remove_tree(path: str, *, is_over: Callable[[], bool] = lambda: False) -> bool:
-    """Remove the folder `path` and everything in it, at any depth, with two open descriptors; nothing may run in it.
-
-    Args:
-        is_over: Called before each entry; once it returns true, the rest is left for another call.
-
-    Returns:
-        Whether all of it is gone.
-    """
-    names = count()
-    with open_descriptor(path) as root:
-        os.fchmod(root, 0o700)
-        while found := _names(root, 1000):
-            for name in found:
-                if is_over() or not _remove_or_flatten(root, name, names, is_over):
-                    return False
-    os.rmdir(path)
-    return True
-
-
-def _remove_or_flatten(root: int, name: str, names: Iterator[int], is_over: Callable[[], bool]) -> bool:
-    """Remove `name`; of a folder, move its folders up to `root`, so that depth costs neither stack nor descriptors."""
-    if not _is_folder(root, name):
-        os.unlink(name, dir_fd=root)
-        return True
-    os.chmod(name, 0o700, dir_fd=root)
-    with open_descriptor(name, dir_fd=root) as inner:
-        while found := _names(inner, 1000):
-            for child in found:
-                if is_over():
-                    return False
-                if _is_folder(inner, child):
-                    _remove_or_move(inner, child, root, names)
-                else:
-                    os.unlink(child, dir_fd=inner)
-    os.rmdir(name, dir_fd=root)
-    return True
-
-
-def _remove_or_move(fd: int, name: str, root: int, names: Iterator[int]) -> None:
-    """Remove a folder if it is empty, else move it to `root`."""
-    try:
-        os.rmdir(name, dir_fd=fd)
-    except OSError:
-        os.chmod(name, 0o700, dir_fd=fd)
-        os.rename(name, _free_name(root, names), src_dir_fd=fd, dst_dir_fd=root)
-
-
-def _free_name(root: int, names: Iterator[int]) -> str:
-    for number in names:
-        name = f".removing-{number}"
-        try:
-            os.stat(name, dir_fd=root, follow_symlinks=False)
-        except FileNotFoundError:
-            return name
-    raise AssertionError("count() never ends")
-
-
-def _is_folder(fd: int, name: str) -> bool:
-    return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)

@@ -16,8 +16,8 @@ from typing import Final
 
 from bough.errors import PermissionDenied
 from bough.execution.base import Guards
-from bough.execution.process.files import FOLDER
 from bough.execution.process.tree import TreeCursor, TreeLevel, identity_of
+from bough.tree import FOLDER
 
 GUARDED_NAME: Final = "guarded name"
 """How reasons begin that tell of one."""

@@ -11,9 +11,9 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Final
 
+from bough import tree
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import Group, Hierarchy, usable_hierarchy
-from bough.execution.process.files import remove_tree
 from bough.execution.process.janitor import Janitor
 from bough.execution.process.lend import Lender
 
@@ -73,7 +73,7 @@ class RunDirectory:
     def remove(self, folder: str) -> None:
         """Remove a folder in it; a large one is moved within it, and removed by another thread."""
         end = time.monotonic() + REMOVE_SECONDS
-        if remove_tree(folder, is_over=lambda: time.monotonic() > end):
+        if tree.remove(folder, is_over=lambda: time.monotonic() > end):
             return
         with self._lock:
             if self._path is not None:
@@ -83,7 +83,7 @@ class RunDirectory:
                     self._remover = Remover()
                 self._remover.add(moved)
                 return
-        remove_tree(folder)  # it is being closed
+        tree.remove(folder)  # it is being closed
 
     def close(self) -> None:
         """Remove it; the next use makes a new one. Twice is fine."""
@@ -95,7 +95,7 @@ class RunDirectory:
         end = time.monotonic() + CLOSE_SECONDS
         if remover is not None:
             remover.close(end)
-        is_gone = path is None or remove_tree(path, is_over=lambda: time.monotonic() > end)
+        is_gone = path is None or tree.remove(path, is_over=lambda: time.monotonic() > end)
         if janitor is not None:
             janitor.close(wait=is_gone)
 
@@ -138,6 +138,6 @@ class Remover:
     def _work(self) -> None:
         while (folder := self._folders.get()) is not None:
             try:
-                remove_tree(folder, is_over=lambda: self._is_stopped)
+                tree.remove(folder, is_over=lambda: self._is_stopped)
             except OSError as error:
                 _log.warning("a folder of a run could not be removed; closing the executor tries again: %s", error)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from bough.execution.process.files import FOLDER
+from bough.tree import FOLDER
 
 
 @dataclass

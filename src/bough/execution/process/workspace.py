@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import Conflict, ExecutorError
-from bough.execution.process.files import Collected, Print, collect, open_descriptor, snapshot, write_file
+from bough.execution.process.files import Collected, Print, collect, snapshot, write_file
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.tree import identity_of
 from bough.execution.request import WORK, Plan
+from bough.tree import open_descriptor
 
 
 @dataclass(frozen=True)

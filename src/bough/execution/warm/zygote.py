@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Protocol
 
+from bough import tree
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONTROL, ChildProcess, Launch, processes_below
-from bough.execution.process.files import remove_tree
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
@@ -162,7 +162,7 @@ class Zygote:
             self.process.wait()
         self.group.close()
         if os.path.isdir(self.folder):
-            remove_tree(self.folder)
+            tree.remove(self.folder)
 
 
 class WarmChild(ChildProcess):

@@ -134,7 +134,7 @@ def walk(
             notes += _place_notes(path, top, outer)
             yield from _present(probe(path, os.path.basename(folder)))
         elif folder == top:
-            for path, home in _flat_files(entries, root):
+            for path, home in _flat_files(entries, root, notes):
                 yield from _present(probe(path, home))
         for name, entry in entries.items():
             if name in _NEVER_ENTERED or not (everything or _is_entered(f"{folder}/{name}", name, own)):
@@ -227,9 +227,15 @@ def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dic
     return {}
 
 
-def _flat_files(entries: dict[str, os.DirEntry[str]], root: Root) -> Iterator[tuple[str, str]]:
+def _flat_files(entries: dict[str, os.DirEntry[str]], root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
     for name, entry in entries.items():
-        if not name.endswith(".md") or name.lower() in _NO_SKILL or not entry.is_file():
+        if not name.endswith(".md") or name.lower() in _NO_SKILL:
+            continue
+        try:
+            if not entry.is_file():
+                continue
+        except OSError as error:  # a link in a circle
+            notes.append(Diagnostic("unreadable", "warning", f"cannot be read: {error.strerror}", path=entry.path))
             continue
         if root.flat or _begins_with_frontmatter(entry.path):
             yield entry.path, name.removesuffix(".md")

@@ -11,7 +11,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from bough.skills.find.discover import WalkBounds, describe_bound
@@ -133,8 +132,8 @@ def _read(file: Path, real: Path, top: Path, below: str, notes: list[Diagnostic]
         return None
     name = file.relative_to(top).as_posix()
     trigger = _trigger(file, reading.skill, below)
-    return replace(
-        reading.skill, name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=kept
+    return reading.skill.with_fields(
+        name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=kept
     )
 
 

@@ -39,6 +39,7 @@ class Activation:
         rendered: What the model sees.
         missing: Required inputs without a value; `rendered` tells the model to ask for them.
         tree: Digest of the snapshot that its scripts and files come from; empty if it has no files.
+        allowed_tools: The tools that it limits the conversation to; None if it names none.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Activation:
     rendered: str
     missing: tuple[str, ...] = ()
     tree: str = ""
+    allowed_tools: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
     ]
     body = "\n\n".join(part for part in parts if part)
     rendered = f'<skill name="{escape(skill.name)}">\n{_contain(body)}\n</skill>'
-    return Activation(skill.name, skill.content_hash, rendered, missing, tree)
+    return Activation(skill.name, skill.content_hash, rendered, missing, tree, skill.allowed_tools)
 
 
 def activate_matches(

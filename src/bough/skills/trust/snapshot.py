@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Collection, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from typing import Final
 from bough.errors import PermissionDenied, StoreError
 from bough.skills.model import Diagnostic
 from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_manifest, read_tree
+from bough.tree import remove
 
 KEPT_SECONDS: Final = 30 * 24 * 3600.0
 KEPT_BYTES: Final = 2 << 30
@@ -206,13 +206,9 @@ def make_locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, including read-only subfolders; does nothing if it does not exist."""
-    for place, names, _ in os.walk(folder):
-        for name in ("", *names):
-            path = os.path.join(place, name)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder, including read-only subfolders, as far as possible; does nothing if it does not exist."""
+    with suppress(OSError):
+        remove(folder)
 
 
 def _remove_unlocked(place: Path) -> bool:

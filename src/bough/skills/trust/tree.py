@@ -15,12 +15,14 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
 from bough.skills.model import Diagnostic
+from bough.tree import FILE, open_beneath
 
 MAX_FILES: Final = 20_000
 MAX_BYTES: Final = 512 << 20
@@ -32,8 +34,6 @@ _FIRST_LINE = "bough-tree-1"
 _PIECE_BYTES = 1 << 20
 _MAX_LINKS = 40
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +173,13 @@ class _Walk:
         waiting = [""]
         while waiting and not self._is_over:
             inside = waiting.pop()
-            try:
-                folder = _open_below(top, inside)
-            except OSError as error:
-                self.faults.append((inside, f"cannot read the folder: {error.strerror}", "tree-fault"))
-                continue
-            try:
+            with ExitStack() as opened:
+                try:
+                    folder = opened.enter_context(open_beneath(top, inside.split("/") if inside else ()))
+                except OSError as error:
+                    self.faults.append((inside, f"cannot read the folder: {error.strerror}", "tree-fault"))
+                    continue
                 waiting += reversed(list(self._read_names(folder, inside)))
-            finally:
-                os.close(folder)
 
     def _read_names(self, folder: int, inside: str) -> Iterator[str]:
         """Read the files of one folder; yield the folders in it."""
@@ -226,7 +224,7 @@ class _Walk:
             os.symlink(target, self._copy_to / path)
 
     def _read_file(self, folder: int, name: str, path: str) -> None:
-        handle = os.open(name, _FILE, dir_fd=folder)
+        handle = os.open(name, FILE, dir_fd=folder)
         try:
             info = os.fstat(handle)
             if reason := _refuse_file(info):
@@ -257,18 +255,6 @@ def _refuse_file(info: os.stat_result) -> str:
     if info.st_nlink > 1:
         return "has several hard links, so it can be changed from elsewhere"
     return ""
-
-
-def _open_below(top: int, inside: str) -> int:
-    """Open a folder one path component at a time, so that none of them can be a link."""
-    at = os.dup(top)
-    for name in inside.split("/") if inside else ():
-        try:
-            following = os.open(name, _FOLDER, dir_fd=at)
-        finally:
-            os.close(at)
-        at = following
-    return at
 
 
 def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple[str, int]:

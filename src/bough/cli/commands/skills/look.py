@@ -151,7 +151,7 @@ def _listing(registry: SkillRegistry) -> Iterator[Block]:
     if found:
         rows = tuple(_row(skill) for skill in found)
         yield Table(head=("name", "kind", "from", "description"), rows=rows, flexible=3)
-    if all(skill.scope == "builtin" for skill in found):
+    if all(skill.scope == "builtin" for skill in found) and not registry.withheld:
         yield line(("no skills found in this project", "dim"))
         yield line(("put a folder with a SKILL.md into .agents/skills, or pass a folder with --skills", "dim"))
     for skill in registry.withheld:
