@@ -157,8 +157,12 @@ def _asks_for_deltas(record: ConversationRecord) -> bool:
 
     An agent that was not posted in OpenHands' form has no field for it; its pieces are sent.
     """
-    agent = (record.config.get("posted") or {}).get("agent")
-    return agent is None or bool((agent.get("llm") or {}).get("stream"))
+    posted: JsonObject = record.config.get("posted") or {}
+    agent: JsonObject | None = posted.get("agent")
+    if agent is None:
+        return True
+    llm: JsonObject = agent.get("llm") or {}
+    return bool(llm.get("stream"))
 
 
 class _Socket:
