@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import httpx2
 import pytest
 
+import bough
 from bough.server.forms.base import OUR_EVENTS
 
 OURS = {"Accept": OUR_EVENTS}
@@ -225,7 +226,9 @@ def test_what_the_server_says_of_itself(serving: Any) -> None:
     with serving() as server, server.client() as client:
         assert client.get("/health").json() == client.get("/alive").json() == {"status": "ok"}
         assert client.get("/ready").json()["checks"]["store"] == "ok"
-        assert client.get("/server_info").json()["sdk_version"] == "1.58"
+        said = client.get("/server_info").json()
+        assert said["version"] == said["sdk_version"] == "1.58.2", "clients compare it with a minimum, in three parts"
+        assert said["bough_version"] == bough.__version__
         page = client.get("/docs").text
         assert "<script" not in page
         assert "/api/conversations/{id}/fork" in page

@@ -51,6 +51,25 @@ def test_a_run_is_followed_and_ends_with_a_state(serving: Any) -> None:
         assert fork.status_code == 201, "people fork from the id of a state frame"
 
 
+@pytest.mark.parametrize("stream", [None, False, True])
+def test_pieces_of_a_response_are_sent_where_the_posted_agent_asks_for_them(serving: Any, stream: bool | None) -> None:
+    with serving("some words to stream") as server, server.client() as client:
+        llm = {"model": "openai/test", "base_url": server.model_url, "api_key": "key-of-mine", "stream": stream}
+        agent = {"kind": "Agent", "llm": {name: value for name, value in llm.items() if value is not None}, "tools": []}
+        body = {"agent": agent, "workspace": {"kind": "LocalWorkspace", "working_dir": "."}}
+        created = client.post("/api/conversations", json=body)
+        assert created.status_code == 201, created.text
+        id = created.json()["id"]
+        with join(server, id) as socket:
+            read(socket)
+            message = {"role": "user", "content": [{"type": "text", "text": "hi"}], "run": True}
+            assert client.post(f"/api/conversations/{id}/events", json=message).status_code == 200
+            frames, state = state_after_run(socket)
+            assert state["execution_status"] == "finished"
+            deltas = [frame for frame in frames if frame["kind"] == "StreamingDeltaEvent"]
+            assert bool(deltas) is bool(stream)
+
+
 def test_a_run_with_nothing_to_do_ends_with_a_state_too(serving: Any) -> None:
     with serving() as server, server.client() as client:
         id = client.post("/api/conversations", json={}).json()["id"]

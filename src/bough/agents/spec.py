@@ -98,7 +98,8 @@ def _allow_list(value: Any) -> AllowList | None:
     return value if value is None or isinstance(value, AllowList) else allow_list_from_json(value)
 
 
-_UNRECORDED_SETTINGS = frozenset({"extra_headers", "extra_body"})
+UNRECORDED_SETTINGS = frozenset({"extra_headers", "extra_body"})
+"""Settings that a log never holds: they may contain keys."""
 
 T = TypeVar("T", default=Any)
 _V = TypeVar("_V")
@@ -352,7 +353,7 @@ class AgentSpec(BaseModel, Generic[T]):
     @field_serializer("settings")
     def _settings_json(self, settings: Mapping[str, Any]) -> JsonObject:
         """Return the settings as JSON, without custom headers and bodies, which may contain keys."""
-        data = {name: value for name, value in settings.items() if name not in _UNRECORDED_SETTINGS}
+        data = {name: value for name, value in settings.items() if name not in UNRECORDED_SETTINGS}
         return pydantic_core.from_json(pydantic_core.to_json(data, serialize_unknown=True))
 
     @field_serializer("retry")

@@ -208,15 +208,15 @@ async def reopen(
     workspace: str | Path | None = None,
     cache: BlueprintCache | None = None,
     found: FoundLog | None = None,
-    is_recorded: bool = False,
+    record_agent: bool = True,
 ) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`.
 
     Args:
-        is_recorded: Whether `agent` was made of the log's record: an imported log is not changed to it, since the
-            record has addresses and paths that the agent was made without.
         cache: Makes its blueprint; None: it shares nothing with other conversations.
         found: Its log, if the caller has read it.
+        record_agent: Whether a given agent that differs from the recorded one is written to the log. False for one
+            that was made from the record of an imported log, which has addresses and paths that it was made without.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.close_on_failure():
@@ -239,8 +239,7 @@ async def reopen(
         folder, pool = workspace_folder(state.workspace), environment.pool
         changed = state.changed_rules
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
-        is_foreign = is_recorded and state.quarantined
-        if given is not None and not is_foreign and given.snapshot() != state.agent:
+        if record_agent and given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
     return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)
 

@@ -10,10 +10,11 @@ from pydantic import Discriminator, Tag
 
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
+from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bounds.idempotency import digest_of
 from bough.server.conversations.conversation import Start, existing, start
 from bough.server.conversations.policies import rules_from
-from bough.server.forms.conversations import NewConversation
+from bough.server.forms.conversations import AgentForm, NewConversation
 from bough.server.openhands.bodies import FIELDS, StartConversation
 from bough.server.openhands.starting import start_of
 from bough.types import JsonObject, new_id
@@ -63,6 +64,12 @@ async def start_conversation(
     return await start(access, planned), True
 
 
+def _secrets_of(body: NewConversation) -> dict[str, str]:
+    """Return the secrets of a body, its model's key among them."""
+    key = body.agent.api_key if isinstance(body.agent, AgentForm) else None
+    return (body.secrets or {}) | ({} if key is None else {MODEL_KEY: key})
+
+
 def _start_of(access: Access, body: NewConversation, id: UUID, about: JsonObject) -> Start:
     services = access.services
     folder = services.workspaces.folder_for(access.caller, id, body.workspace and body.workspace.working_dir)
@@ -75,6 +82,6 @@ def _start_of(access: Access, body: NewConversation, id: UUID, about: JsonObject
         rules=rules_from(access, body),
         message=body.message(),
         run=body.run,
-        secrets=body.secrets or {},
+        secrets=_secrets_of(body),
         about=about | {"form": "ours"},
     )

@@ -17,8 +17,9 @@ from bough.agents.build import BlueprintCache
 from bough.agents.config.agents import AgentConfig
 from bough.agents.config.code import name_tool
 from bough.agents.config.named import NamedParts
-from bough.agents.spec import MODEL_OBJECT, AgentSpec
+from bough.agents.spec import MODEL_OBJECT, UNRECORDED_SETTINGS, AgentSpec
 from bough.conversation.agent import CODE_KEYS, read_record, read_recorded_spec, settle_spec
+from bough.conversation.fork.model_key import is_same_recipient
 from bough.conversation.log.state import State
 from bough.conversation.open import find_log, reopen
 from bough.conversation.parts import Parts
@@ -114,7 +115,7 @@ async def open_conversation(
     record, journal = found
     recorded = journal.state.agent
     spec = await find_agent(task, recorded, agents, settings)
-    is_recorded = spec is None
+    is_foreign = spec is None and journal.state.quarantined
     if spec is None:
         spec = await find_recorded(read_record(journal.state), settings) or read_recorded_spec(journal.state, model)
     spec = with_model(spec, model)
@@ -130,7 +131,9 @@ async def open_conversation(
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
     executor = None if spec.executor is not None else executor
-    return await reopen(cid, log, spec, executor, settings, rules, cache=cache, found=found, is_recorded=is_recorded)
+    return await reopen(
+        cid, log, spec, executor, settings, rules, cache=cache, found=found, record_agent=not is_foreign
+    )
 
 
 async def find_agent(
@@ -150,9 +153,9 @@ async def find_agent(
     if registered is not None:
         return registered
     if recorded:
-        same = find_same(recorded, known, settings)
-        if same is not None or is_data(recorded):
-            return same
+        found = find_for_record(recorded, known, settings)
+        if found is not None or is_data(recorded):
+            return found
     if name is None:
         return None if recorded else await make_agent(task.metadata, settings)
     configured = await find_configured(task.metadata, name, settings)
@@ -274,13 +277,51 @@ def find_by_path(known: Mapping[str, AgentSpec], path: Sequence[str]) -> AgentSp
     return spec
 
 
-def find_same(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
-    """Return the registered spec that a log recorded, whose Python tools it only names; None where none is the same."""
+def find_for_record(
+    recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings
+) -> AgentSpec | None:
+    """Return the agent of a record with the code of the registered agent of that name; everything else is recorded.
+
+    None where no agent of that name is registered, and for a record that is all data and differs from that agent: it
+    may be somebody else's agent of that name, which must not get its code.
+
+    Raises:
+        InvalidInput: The record does not fit.
+    """
     registered = known.get(str(recorded.get("name")))
     if registered is None:
         return None
-    settled = settle_spec(registered, settings)
-    return settled if settled.snapshot() == recorded else None
+    if isinstance(registered.model, str):  # its name is final; looking it up would need its key
+        settled = registered.model_copy(update={"base_url": registered.base_url or settings.base_url})
+    else:
+        settled = settle_spec(registered, settings)
+    present = settled.snapshot()
+    if present == recorded:
+        return settled
+    return None if is_data(recorded) else _update_from_record(settled, present, recorded)
+
+
+def _update_from_record(registered: AgentSpec, present: Mapping[str, Any], recorded: Mapping[str, Any]) -> AgentSpec:
+    """Return a registered agent with what was recorded of it as data.
+
+    A key is only for the provider and address that it was registered for, and so are headers and bodies of requests.
+
+    Args:
+        present: The snapshot of the registered agent.
+    """
+    code = {*CODE_KEYS, *(("model", "base_url") if str(recorded.get("model")).startswith(MODEL_OBJECT) else ())}
+    changed = {key: value for key, value in recorded.items() if key not in code and value != present.get(key)}
+    if changed.get("system_prompt_path") is not None:
+        changed.pop("system_prompt", None)
+    values = {key: value for key, value in changed.items() if value is not None}
+    data = AgentSpec.model_validate({"name": registered.name, **values})
+    updates: dict[str, Any] = {key: getattr(data, key) for key in changed}
+    spec = registered.model_copy(update=updates)
+    unrecorded = {key: value for key, value in registered.settings.items() if key in UNRECORDED_SETTINGS}
+    if is_same_recipient(spec.snapshot(), dict(present)):
+        return spec.model_copy(update={"settings": {**unrecorded, **spec.settings}}) if unrecorded else spec
+    settings = {key: value for key, value in spec.settings.items() if key not in UNRECORDED_SETTINGS}
+    return spec.model_copy(update={"api_key": None, "settings": settings})
 
 
 async def find_configured(metadata: Mapping[str, Any], name: str, settings: Settings) -> AgentSpec | None:
@@ -355,10 +396,16 @@ def name_private_queue(spec: AgentSpec) -> str:
     return _name_queue(spec.name, [name_tool(tool) for tool in spec.tools], toolsets)
 
 
-def queue_of_recorded(recorded: Mapping[str, Any]) -> str | None:
-    """Return the private queue of an agent whose record names code; None for one that is data."""
+def queue_of_recorded(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec]) -> str | None:
+    """Return the private queue of an agent whose record names code; None for one that is data.
+
+    Args:
+        known: Registered agents. One of that name gives the code, so its queue counts, whatever tools it has now.
+    """
     if is_data(recorded):
         return None
+    if (registered := known.get(str(recorded.get("name")))) is not None:
+        return name_private_queue(registered)
     return _name_queue(str(recorded.get("name")), recorded.get("tools") or [], recorded.get("toolsets") or [])
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
+from bough.agents.spec import AgentSpec
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.message import check_message
@@ -60,6 +61,7 @@ class Replies:
     """Takes answers and messages for tasks of one store.
 
     Args:
+        agents: Registered specs by name.
         submit: Submits a run of a conversation: what to submit, and what is appended. Returns the task's id.
         enqueue: Has a task delivered that becomes pending again.
         wake: Told of a task that may run now.
@@ -68,11 +70,13 @@ class Replies:
     def __init__(
         self,
         store: RelationalTaskStore,
+        agents: Mapping[str, AgentSpec],
         submit: SubmitRun,
         enqueue: Enqueue,
         wake: Callable[[str], None],
     ) -> None:
         self._store = store
+        self._agents = agents
         self._submit = submit
         self._enqueue = enqueue
         self._wake = wake
@@ -148,7 +152,7 @@ class Replies:
         """Submit a run of a conversation that has no live task."""
         opening, _ = _decide(said, state)
         message = _message(said)
-        queue = queue_of_recorded(state.agent) or read_queue(said.metadata) or DEFAULT_QUEUE
+        queue = queue_of_recorded(state.agent, self._agents) or read_queue(said.metadata) or DEFAULT_QUEUE
         asked = SubmissionRequest(
             input=None if message is None else message.plain, metadata={**said.metadata, "conversation": conversation}
         )

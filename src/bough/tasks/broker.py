@@ -117,7 +117,7 @@ class TaskBroker:
         )
         self.delegation = BrokerDelegation(self, self._agents)
         self.worker.delegation = self.delegation
-        self._replies = Replies(self.store, self.submit_run, self.dispatcher.enqueue, self.wake)
+        self._replies = Replies(self.store, self._agents, self.submit_run, self.dispatcher.enqueue, self.wake)
         self.worker.on_end.append(self._run_ended)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None

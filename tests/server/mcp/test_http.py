@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from tests.server.processes import POLL_SECONDS
 
 from bough.testing import Answer, ServerCall
-from bough.testing.openai_server import Hang, Received, Reply
+from bough.testing.openai_server import Failure, Hang, Received, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -118,13 +118,27 @@ async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(serving: 
                 await anyio.to_thread.run_sync(reached.wait, 60)
                 await heard.wait()
                 group.cancel_scope.cancel()
-            assert told[:2] == [(1, "the model answered"), (1, "list_files")]
+            assert told[:2] == [(1, "the model answered"), (2, "list_files")]
             (record,) = (await call(client, "list_conversations"))["items"]
             while record["status"] == "running":  # the server learns of it in its own time
                 await anyio.sleep(POLL_SECONDS)
                 (record,) = (await call(client, "list_conversations"))["items"]
             assert record["status"] == "paused"
             assert (await call(client, "run_conversation", conversation=record["id"]))["answer"] == "resumed"
+
+
+async def test_a_failed_run_is_an_error_with_a_reason_and_can_be_continued(serving: Any) -> None:
+    failure = Failure(status=400, message="no such model", headers={"x-should-retry": "false"})
+    with serving(failure, "after all") as server:
+        async with connect(server) as client:
+            failed = await client.call_tool("start_conversation", {"message": "go"})
+            assert failed.is_error
+            assert failed.structured_content is not None
+            error = failed.structured_content["error"]
+            assert error["code"]
+            assert "no such model" in error["reason"]
+            id = failed.structured_content["id"]
+            assert (await call(client, "send_message", conversation=id, message="again"))["answer"] == "after all"
 
 
 async def test_keys_scopes_and_tenants_hold(serving: Any, new_key: Any) -> None:

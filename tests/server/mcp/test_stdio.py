@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from tests.server.processes import POLL_SECONDS
 
 from bough.testing import OpenAIServer
-from bough.testing.openai_server import Answer, Hang, Received, Reply, ServerCall, Step
+from bough.testing.openai_server import Answer, Failure, Hang, Received, Reply, ServerCall, Step
 
 pytestmark = pytest.mark.anyio
 _SKILL = "---\nname: greet\ndescription: Greets people by name when asked to.\n---\nSay hello.\n"
@@ -158,13 +158,26 @@ async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(folder: P
             await anyio.to_thread.run_sync(reached.wait, 60)
             await heard.wait()  # progress comes beside the run, and may be later than its next request
             group.cancel_scope.cancel()
-        assert told[:2] == [(1, "the model answered"), (1, "list_files")]
+        assert told[:2] == [(1, "the model answered"), (2, "list_files")]
         (record,) = (await _call(client, "list_conversations"))["items"]
         while record["status"] == "running":  # the server learns of it in its own time; the test's time-out bounds this
             await anyio.sleep(POLL_SECONDS)
             (record,) = (await _call(client, "list_conversations"))["items"]
         assert record["status"] == "paused"
         assert (await _call(client, "run_conversation", conversation=record["id"]))["answer"] == "resumed"
+
+
+async def test_a_failed_run_is_an_error_with_a_reason_and_can_be_continued(folder: Path, bough_home: Path) -> None:
+    failure = Failure(status=400, message="no such model", headers={"x-should-retry": "false"})
+    async with connect(folder, bough_home, [failure, "after all"]) as client:
+        failed = await client.call_tool("start_conversation", {"message": "go"})
+        assert failed.is_error
+        assert failed.structured_content is not None
+        error = failed.structured_content["error"]
+        assert error["code"]
+        assert "no such model" in error["reason"]
+        id = failed.structured_content["id"]
+        assert (await _call(client, "send_message", conversation=id, message="again"))["answer"] == "after all"
 
 
 async def test_a_listener_is_told_that_a_conversation_grew(folder: Path, bough_home: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_peers_client_drives_the_server(
     assert left == 3, "the forks, and not what was deleted"
     assert facts == {
         "alive": True,
-        "sdk": "1.58",
+        "sdk": "1.58.2",
         "command": [3, "out\n", "err\n"],
         "timed_out": -1,
         "files": [True, 4, True, "sent", False],
@@ -79,8 +79,7 @@ def test_the_peers_client_drives_the_server(
         "secrets": ["OTHER", "TOKEN"],
         "reconnected": ["finished", "still here"],
         "kinds": [
-            "ActionEvent", "ConversationStateUpdateEvent", "MessageEvent", "ObservationEvent", "StreamingDeltaEvent",
-            "UserRejectObservation",
+            "ActionEvent", "ConversationStateUpdateEvent", "MessageEvent", "ObservationEvent", "UserRejectObservation",
         ],
         "in_order": True,
     }  # fmt: skip

@@ -83,9 +83,10 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
     rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
     store = access.store.keeping(new.about)
+    key = new.secrets.get(MODEL_KEY)
     with services.workspaces.making(new.workspace):
         conversation = await AsyncConversation.create(
-            new.agent,
+            new.agent if key is None else new.agent.model_copy(update={"api_key": key}),
             workspace=new.workspace,
             store=store,
             id=new.id,
@@ -205,9 +206,12 @@ def _charge_caller(access: Access) -> Access:
 
 
 async def reopen_from(
-    services: Services, store: EventStore, record: ConversationRecord, state: State
+    services: Services, store: EventStore, record: ConversationRecord, state: State, *, agent: AgentSpec | None = None
 ) -> AsyncConversation:
     """Return a conversation in use from its state, with the secrets and the model's key that were sealed for it.
+
+    Args:
+        agent: Instead of its own, which is not looked up. The log does not say so.
 
     Raises:
         Unavailable: A secret cannot be opened.
@@ -218,13 +222,12 @@ async def reopen_from(
     values = await services.sealed.values(record.owner, state.policies)
     if values:
         rules["secrets"] = secrets_of(values)
-    agent = _agent_in_use(services, state, values)
+    agent = agent or _agent_in_use(services, state, values)
     broker = services.runs.broker.delegation_for(store)
     parts = await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
         cache=services.runs.broker.worker.blueprints,
-        found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))),
-        is_recorded=True,
+        found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
     return AsyncConversation(parts)
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation, ForkOverrides
+from bough.conversation import AsyncConversation, ForkOverrides, State
+from bough.conversation.fork.model_key import MODEL_KEY, is_same_recipient
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.conversations.conversation import reopen_from
@@ -40,10 +41,28 @@ async def fork(
     services, model = access.services, (overrides or {}).get("model")
     assert model is None or isinstance(model, str)  # noqa: S101 - bodies name models
     folded = await services.states.read(source)
-    opened = await reopen_from(services, access.store.keeping(about or {}), source, folded.state)
+    store, stand_in = access.store.keeping(about or {}), None
+    if agent is not None:
+        agent = await _with_key(access, source, folded.state, agent, api_key)
+        # Rules and the executor are the source's own: they are recorded.
+        unruled = {"limits": None, "confirmation_policy": None, "allow_list": None, "executor": None}
+        stand_in = agent.model_copy(update=unruled)
+    opened = await reopen_from(services, store, source, folded.state, agent=stand_in)
     async with opened:
-        await require_forkable(access, opened.agent, agent=agent, model=model, api_key=api_key)
+        await require_forkable(access, agent or opened.agent, model=model, is_new=agent is not None)
         made = await opened.fork(agent=agent, overrides=overrides, actor=access.caller.name, **options)
         async with made:
             await services.states.add(made.id, made.state, erased=folded.erased)
             yield made
+
+
+async def _with_key(
+    access: Access, source: ConversationRecord, state: State, agent: AgentSpec, api_key: str | None
+) -> AgentSpec:
+    """Return the agent of a fork with its model's key: the posted one, its own, or the one sealed for its source.
+
+    The source's key is only for the provider and address that it was posted for.
+    """
+    if api_key is None and agent.api_key is None and is_same_recipient(state.agent, agent.snapshot()):
+        api_key = (await access.services.sealed.values(source.owner, state.policies)).get(MODEL_KEY)
+    return agent if api_key is None else agent.model_copy(update={"api_key": api_key})

@@ -67,29 +67,24 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
     await access.store.append(id, [changed], expected_head=head)
 
 
-async def require_forkable(
-    access: Access, source: AgentSpec, *, agent: AgentSpec | None, model: str | None, api_key: str | None = None
-) -> None:
+async def require_forkable(access: Access, agent: AgentSpec, *, model: str | None, is_new: bool) -> None:
     """Check that a fork's model can be had, before it is written down.
 
     Args:
-        source: The agent of its source, with its model's key.
-        agent: Instead of that one; None is the same.
+        agent: The agent of the fork, with its model's key.
         model: Instead of its agent's.
-        api_key: Posted with `agent`.
+        is_new: Whether the agent is another one than its source's.
 
     Raises:
         InvalidInput: The string names no model.
         PermissionDenied: Its address is one that it may not have without a key of its own.
         Unavailable: Its key or package is missing.
     """
-    if agent is None and model is None:
+    if model is None and not is_new:
         return
-    asked = (agent or source).model_copy(update={} if model is None else {"model": model})
-    if is_same_recipient(source.snapshot(), asked.snapshot()):
-        asked = asked.model_copy(update={"api_key": source.api_key})
-    if api_key is not None:
-        asked = asked.model_copy(update={"api_key": api_key})
+    asked = agent if model is None else agent.model_copy(update={"model": model})
+    if not is_same_recipient(agent.snapshot(), asked.snapshot()):
+        asked = asked.model_copy(update={"api_key": None})
     await access.services.agents.require_address(access.caller, asked.base_url, has_key=asked.api_key is not None)
     if not isinstance(asked.model, Model):
         resolve_spec(asked, access.services.settings)

@@ -19,7 +19,7 @@ from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
-from bough.tasks.agents import find_same
+from bough.tasks.agents import find_for_record
 from bough.types import JsonObject
 
 DEFAULT = "default"
@@ -61,12 +61,19 @@ class AgentCatalogue:
         raise InvalidInput("no agent has that name", hint=hint)
 
     def read_recorded(self, state: State) -> AgentSpec:
-        """Return the agent of a conversation: the registered one that its log recorded, else what the record describes.
+        """Return the agent of a conversation: the record's data, with the code of the registered agent of that name.
 
         Raises:
             InvalidInput: It has code of its own, which the record only names, and is not registered here.
         """
-        return find_same(state.agent, self._registered, self._settings) or read_recorded_spec(state)
+        agent = find_for_record(state.agent, self._registered, self._settings)
+        if agent is not None:
+            return agent
+        try:
+            return read_recorded_spec(state)
+        except InvalidInput as error:
+            hint = f"register an agent named {state.agent.get('name')!r} on the server, or fork with another agent"
+            raise InvalidInput(error.message, hint=hint, details=error.details) from None
 
     def agent_for(self, caller: Caller, given: str | AgentForm | None) -> AgentSpec:
         """Return the agent that a body names or describes, its workspace tools within what the tenant may have.
@@ -78,7 +85,7 @@ class AgentCatalogue:
         if not isinstance(given, AgentForm):
             return self.narrow(caller, self.find_named(given or DEFAULT))
         self.require_sayable(caller, given)
-        values = given.model_dump(exclude_none=True, exclude_unset=True)
+        values = given.model_dump(exclude_none=True, exclude_unset=True, exclude={"api_key"})
         default = self._default()
         settled: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
         if "model" not in values:  # the server's own model is where the server says
@@ -130,7 +137,7 @@ class AgentCatalogue:
         if base_url is None or caller.tenant == LOCAL or base_url in operators:
             return
         if not has_key:
-            hint = "the operator's keys are for the operator's addresses: post one with it"
+            hint = "the operator's keys are for the operator's addresses: post api_key with it"
             raise PermissionDenied(f"{field} needs a model key of its own", hint=hint)
         try:
             await check_address(base_url, self._server.webhook_networks)

@@ -99,6 +99,7 @@ class AgentForm(Form):
     description: str = Field(default="", max_length=2000)
     model: ModelName | None = None
     base_url: str | None = Field(default=None, max_length=2000)
+    api_key: str | None = Field(default=None, min_length=1, max_length=4096, repr=False)
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
     system_prompt_path: str | None = Field(default=None, max_length=4096)
     skill_roots: list[str] | None = Field(default=None, max_length=100)
@@ -141,7 +142,7 @@ class NewConversation(Form):
 
     def digestible(self) -> JsonObject:
         """Return what makes two requests the same: everything but secrets."""
-        return drop_unset(self.model_dump(mode="json", exclude={"secrets"}))
+        return drop_unset(self.model_dump(mode="json", exclude={"secrets": True, "agent": {"api_key"}}))
 
     def message(self) -> UserMessage | None:
         """Return the first message.

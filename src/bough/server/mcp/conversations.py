@@ -13,8 +13,8 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Update
 from bough.conversation.rules import GivenRules
-from bough.errors import InvalidInput
-from bough.events.model import ModelResponded, ToolCalled
+from bough.errors import BoughError, InvalidInput
+from bough.events.model import ErrorRaised, ModelResponded, ToolCalled
 from bough.events.record import ConversationFilter, Page
 from bough.events.store import EventStore
 from bough.server.mcp.arguments import (
@@ -33,9 +33,13 @@ from bough.tasks import Task, TaskBroker
 from bough.types import JsonObject
 
 Progress = Callable[[float, str], Awaitable[None]]
-"""Takes how many steps a run has made, and what it does now."""
+"""Takes the number of this report, which grows as MCP demands, and what the run does now."""
 
 C = TypeVar("C")
+
+
+FAILURE = "error"
+"""Where a result says why a run failed: an object with `code`, `reason` and `hint`."""
 
 
 class McpConversations(ABC, Generic[C]):
@@ -199,9 +203,18 @@ class LocalConversations(McpConversations[AsyncConversation]):
         try:
             if message is not None:
                 await conversation.send_message(message)
-            if run:
+            if not run:
+                return describe_state(conversation.id, conversation.state, answered=False)
+            start = conversation.state.head
+            raised: BoughError | None = None
+            try:
                 await conversation.run(on_event=StepReporter(progress))
-            return describe_state(conversation.id, conversation.state, answered=run)
+            except BoughError as error:
+                raised = error
+            failure = await find_failure(self._store, conversation.id, conversation.state, start)
+            if raised is not None and failure is None:
+                raise raised
+            return describe_state(conversation.id, conversation.state, answered=True, failure=failure)
         finally:
             # A client that cancels interrupts its run; what was done until then is recorded in spite of that.
             with anyio.CancelScope(shield=True):
@@ -213,7 +226,7 @@ class StepReporter:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._steps = 0
+        self._reports = 0
 
     async def __call__(self, update: Update) -> None:
         """Take in what happens."""
@@ -221,22 +234,45 @@ class StepReporter:
             return
         match update.event:
             case ModelResponded():
-                self._steps += 1
-                await self._progress(self._steps, "the model answered")
+                doing = "the model answered"
             case ToolCalled() as called:
-                await self._progress(self._steps, called.tool)
+                doing = called.tool
             case _:
-                pass
+                return
+        self._reports += 1
+        await self._progress(self._reports, doing)
 
 
-def describe_state(id: UUID, state: State, *, answered: bool) -> JsonObject:
-    """Return where a conversation stands, as a tool's result."""
+async def find_failure(store: EventStore, id: UUID, state: State, start: int) -> JsonObject | None:
+    """Return why a run failed: a code, a reason and a hint; None where it did not fail.
+
+    Args:
+        start: Seq of the first event that the run may have written.
+    """
+    if state.status == "stuck":
+        return {"code": "stuck", "reason": "the agent repeats itself", "hint": "send a message that says what to do"}
+    if state.status != "error":
+        return None
+    async for stored in store.read(id, start, kinds=("ErrorRaised",), reverse=True):
+        if isinstance(error := stored.event, ErrorRaised):
+            return {"code": error.code, "reason": error.message, "hint": error.hint}
+    return {"code": "error", "reason": "the run ended in an error", "hint": "run_conversation continues it"}
+
+
+def describe_state(id: UUID, state: State, *, answered: bool, failure: JsonObject | None = None) -> JsonObject:
+    """Return where a conversation stands, as a tool's result.
+
+    Args:
+        failure: Why the run failed, which makes the result an error.
+    """
     described: dict[str, Any] = {
         "id": str(id),
         "status": state.status,
         "answer": state.output if answered else None,
         "head": state.head,
     }
+    if failure is not None:
+        described[FAILURE] = failure
     if state.waiting:
         described["waiting"] = [
             {

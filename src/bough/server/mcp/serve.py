@@ -39,7 +39,7 @@ from pydantic import ValidationError
 from bough import __version__
 from bough.errors import BoughError, InvalidInput
 from bough.events.record import StoredEvent
-from bough.server.mcp.conversations import McpConversations
+from bough.server.mcp.conversations import FAILURE, McpConversations
 from bough.server.mcp.resources import ServedResources
 from bough.server.mcp.tools import TOOLS, ServedTool
 
@@ -119,7 +119,9 @@ class McpService:
             _LOG.exception("request %s failed", ctx.request_id)
             return _refuse(f"internal: request {ctx.request_id} failed")
         return CallToolResult(
-            content=[TextContent(text=json.dumps(result, ensure_ascii=False))], structured_content=result
+            content=[TextContent(text=json.dumps(result, ensure_ascii=False))],
+            structured_content=result,
+            is_error=isinstance(result.get(FAILURE), dict),  # of a task it is text: asking for it did not fail
         )
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:

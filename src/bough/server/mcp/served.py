@@ -35,6 +35,7 @@ from bough.server.mcp.conversations import (
     describe_state,
     describe_task,
     filter_of,
+    find_failure,
     overrides_of,
 )
 from bough.server.starting import start_conversation
@@ -137,8 +138,10 @@ class ServedConversations(McpConversations[UUID]):
         """Wait for the run, report its steps, and return where the conversation stands."""
         if run:
             await self._follow(id, head, progress)
-        state = await self._access.services.states.state_of(await self._access.store.get(id))
-        return describe_state(id, state, answered=run)
+        store = self._access.store
+        state = await self._access.services.states.state_of(await store.get(id))
+        failure = await find_failure(store, id, state, head) if run else None
+        return describe_state(id, state, answered=run, failure=failure)
 
     async def _find(self, id: UUID) -> Task:
         """Return a task of the tenant.

@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import Request
 
 from bough.agents.workspace.tree import WorkspaceTree
-from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge
+from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
 from bough.server.access import Access
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.folders import is_below
@@ -96,6 +96,7 @@ async def on_tree(do: Callable[[], T]) -> T:
         PermissionDenied: It is guarded, or leads outside.
         TooLarge: The file is longer than what is taken.
         InvalidInput: It is a folder where a file is needed, or the other way round.
+        Unavailable: The disk is full.
     """
     try:
         return await asyncio.to_thread(do)
@@ -114,4 +115,6 @@ def _of_system(error: OSError) -> BoughError:
         return TooLarge("the file is longer than what is taken")
     if error.errno == errno.ENAMETOOLONG:
         return InvalidInput("path: longer than the file system takes", hint="a shorter name")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable("the disk is full, the file was not written", hint="delete files, or ask the operator")
     return PermissionDenied("the path cannot be used", hint="name a regular file below the workspace")

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
-from bough.errors import OUTCOMES, BoughError
+from bough.errors import OUTCOMES, BoughError, CorruptLog, StoreError
 from bough.types import JsonObject
 
 MEDIA_TYPE = "application/problem+json"
@@ -95,16 +95,21 @@ class Problem(BaseModel):
 
 def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProblem] = ()) -> Problem:
     """Return the document of an error."""
+    message, details = error.message, error.details
+    if isinstance(error, StoreError | CorruptLog) and "path" in details:
+        # Where the operator keeps the database is not for tenants.
+        message = message.removeprefix(f"{details['path']}: ")
+        details = {name: value for name, value in details.items() if name != "path"}
     return Problem(
         type=f"urn:bough:error:{error.code}",
         title=_TITLES.get(error.code, "The request failed"),
         status=error.http_status,
         code=error.code,
-        detail=error.message[:_MAX_DETAIL],
+        detail=message[:_MAX_DETAIL],
         hint=error.hint or _HINTS.get(error.code, ""),
         instance=f"/requests/{request_id}",
         errors=list(errors) or None,
-        details=error.details or None,
+        details=details or None,
     )
 
 

@@ -76,7 +76,7 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
         await access.store.locate(parse_id(asked.from_event_id).event, cid=source.id)
     given = _read_agent(asked.agent)
     agent, posted = _agent_of(access, given)
-    key = given.llm.api_key if isinstance(given, AgentBody) else None
+    key = _key_of(given)
     kept: JsonObject = {"request": digest, **({} if posted is None else _make_posted(source, posted))}
     options: dict[str, Any] = {} if asked.title is None else {"title": asked.title}
     async with fork(
@@ -103,14 +103,22 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
 
 async def _complete(access: Access, made: AsyncConversation, given: str | AgentForm | AgentBody | None) -> None:
     """Give a fork what a posted agent brings beside the agent: its condenser, and its model's key, sealed."""
-    if not isinstance(given, AgentBody):
-        return
-    if (condenser := condenser_of(given.condenser)) is not None:
+    if isinstance(given, AgentBody) and (condenser := condenser_of(given.condenser)) is not None:
         recorded = {"policies": {"condenser": condenser_to_json(condenser)}}
         await access.store.append(made.id, [StateChanged(changes=recorded)])
-    if given.llm.api_key:
-        record, values = await access.store.get(made.id), {MODEL_KEY: given.llm.api_key}
-        await access.services.sealed.put(record, made.state.policies, values)
+    if (key := _key_of(given)) is not None:
+        await access.services.sealed.put(await access.store.get(made.id), made.state.policies, {MODEL_KEY: key})
+
+
+def _key_of(given: str | AgentForm | AgentBody | None) -> str | None:
+    """Return the model's key that is posted with an agent; None without one."""
+    match given:
+        case AgentForm():
+            return given.api_key
+        case AgentBody():
+            return given.llm.api_key or None
+        case _:
+            return None
 
 
 def _make_posted(source: ConversationRecord, agent: JsonObject) -> JsonObject:

@@ -17,7 +17,8 @@ from bough.types import JsonObject
 
 routes = router("Server")
 
-SDK_VERSION = "1.58"
+API_VERSION = "1.58.2"
+"""Of OpenHands' agent server: the version of the API that is served. Its clients compare it with a minimum."""
 CAPABILITIES = ("idempotent_conversation_create_v1", "bough_fork_v1")
 _TOOLS = ("terminal", "file_editor", "glob", "grep", "task_tracker")
 _STARTED = time.monotonic()
@@ -57,7 +58,12 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
 @routes.get("/")
 async def get_server_info(request: Request) -> JsonObject:
     """Say what this is; with a key, what it can do."""
-    public: JsonObject = {"title": "bough agent server", "version": bough.__version__, "sdk_version": SDK_VERSION}
+    public: JsonObject = {
+        "title": "bough agent server",
+        "version": API_VERSION,
+        "sdk_version": API_VERSION,
+        "bough_version": bough.__version__,
+    }
     try:
         await access_of(request, key_of(request))
     except Unauthenticated:

@@ -12,7 +12,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied
-from bough.events.record import StoredEvent
+from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
 from bough.server.conversations.conversation import info, open_conversation, say
 from bough.server.forms.base import MAX_PLACE, Form, Moment, stamp
@@ -152,6 +152,19 @@ async def _close(socket: WebSocket, code: int) -> None:
         return  # the other side has closed already
 
 
+def _asks_for_deltas(record: ConversationRecord) -> bool:
+    """Whether pieces of responses are sent: OpenHands' clients expect them only where the posted agent asks for them.
+
+    An agent that was not posted in OpenHands' form has no field for it; its pieces are sent.
+    """
+    posted: JsonObject = record.config.get("posted") or {}
+    agent: JsonObject | None = posted.get("agent")
+    if agent is None:
+        return True
+    llm: JsonObject = agent.get("llm") or {}
+    return bool(llm.get("stream"))
+
+
 class _Socket:
     """One accepted and authenticated socket."""
 
@@ -161,6 +174,7 @@ class _Socket:
         self._cid = cid
         self._query = query
         self._sending = asyncio.Lock()
+        self._sends_deltas = True
         self._tasks: list[asyncio.Task[None]] = []
 
     async def serve(self) -> None:
@@ -172,7 +186,7 @@ class _Socket:
             _Closed: It ends with a code.
         """
         services = self._access.services
-        await self._access.store.get(self._cid)
+        self._sends_deltas = self._query.form == "ours" or _asks_for_deltas(await self._access.store.get(self._cid))
         async with AsyncExitStack() as stack:
             stack.enter_context(services.limits.stream(self._access.caller))
             if services.broadcasts.readers_of(self._cid) >= MAX_SOCKETS:
@@ -211,7 +225,7 @@ class _Socket:
                     await self._send_other(heard)
 
     async def _send_other(self, heard: Heard) -> None:
-        if isinstance(heard, Fragment):
+        if isinstance(heard, Fragment) and self._sends_deltas:
             field = "reasoning_content" if heard.kind == "thinking" else "content"
             delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: heard.text}
             await self._send({"id": str(new_id()), "timestamp": self._now(), **delta})
