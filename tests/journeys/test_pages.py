@@ -14,30 +14,6 @@ from tests.journeys.conftest import BOUGH, ROOT, Person
 from tests.journeys.page import Page, run_commands
 
 
-def curl(command: str, person: Person) -> httpx2.Response:
-    """Send what a `curl` command of a page sends; files are those of the person's folder."""
-    words = shlex.split(command)
-    assert words.pop(0) == "curl"
-    method, headers, body, output, url = "GET", dict[str, str](), b"", "", ""
-    while words:
-        match words.pop(0):
-            case "-X":
-                method = words.pop(0)
-            case "-H":
-                name, _, value = words.pop(0).partition(": ")
-                headers[name] = value
-            case "-o":
-                output = words.pop(0)
-            case "--data-binary":
-                body = (person.folder / words.pop(0).removeprefix("@")).read_bytes()
-            case word:
-                url = word
-    answer = httpx2.request(method, url, headers=headers, content=body, timeout=60, trust_env=False)
-    if output:
-        (person.folder / output).write_bytes(answer.content)
-    return answer
-
-
 def test_the_page_about_writing_a_skill_works_as_written(person: Person) -> None:
     page = Page("docs/how-to/write-a-skill.md")
     person.write(page.files)
@@ -48,6 +24,7 @@ def test_the_page_about_writing_a_skill_works_as_written(person: Person) -> None
     person.bough("skills", "check", "long-lines", "--strict", code=1)
 
 
+@pytest.mark.needs("curl")
 def test_the_page_about_serving_works_as_written(person: Person) -> None:
     page = Page("docs/how-to/serve.md")
     (program,) = page.programs
@@ -59,25 +36,21 @@ def test_the_page_about_serving_works_as_written(person: Person) -> None:
     try:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["data"]["url"]
-        made = httpx2.post(
-            f"{url}/api/conversations", json={"agent": {"model": "offline"}}, trust_env=False, timeout=60
-        )
-        id = made.json()["id"]
-        (block,) = re.findall(r"```text\n(curl .*?)```", page.text, re.DOTALL)
-        export, load, adopt = (
-            re.sub(r"http://127\.0\.0\.1:800[01]", url, line).replace("$ID", id) for line in block.splitlines()
-        )
-        assert curl(export, person).status_code == 200
-        loaded = curl(load, person)
-        assert loaded.status_code < 500 and (loaded.is_success or loaded.json()["hint"]), "it is there already"
-        assert curl(adopt, person).status_code < 500
+        start, transfer = re.findall(r"```text\n(curl .*?)```", page.text, re.DOTALL)
+        create, _, follow = start.partition("\ncurl -s")
+        id = json.loads(run_commands(person, create.replace("http://127.0.0.1:8000", url)).stdout)["id"]
+        for block in (f"curl -s{follow}", transfer):
+            commands = re.sub(r"http://127\.0\.0\.1:800[01]", url, block).replace("$ID", id)
+            printed = run_commands(person, commands).stdout
+            assert "urn:bough:error:internal" not in printed
+            assert 'status":"finished"' in printed, printed
         assert httpx2.get(f"{url}/docs", trust_env=False).status_code == 200
         assert httpx2.get(f"{url}/openapi.json", trust_env=False).status_code == 200
     finally:
         server.terminate()
         server.communicate(timeout=30)
     listed = run_commands(person, page.commands[1]).stdout
-    assert re.search(r"^\w{8}  local  ci  write  until", listed, re.MULTILINE)
+    assert re.search(r"^\w{8}  local  ci  write  all scopes  until", listed, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -92,6 +65,7 @@ def test_the_page_about_pydantic_ai_works_as_written(person: Person) -> None:
     assert "geography" in done.stdout if is_new else "2.68" in done.stderr or "pydantic_ai.conversation" in done.stderr
 
 
+@pytest.mark.needs("curl")
 def test_the_page_about_deploying_works_as_written_without_an_engine(person: Person) -> None:
     page = Page("docs/how-to/deploy.md")
     key_command = next(line for line in page.text.splitlines() if line.startswith("head -c 48")).partition(" && ")[0]
@@ -106,7 +80,10 @@ def test_the_page_about_deploying_works_as_written_without_an_engine(person: Per
     person.environment["BOUGH_SECRET_KEY"] = (person.folder / "secret.key").read_text().strip()
     with person.serve() as server:
         ask = next(line for line in page.text.splitlines() if line.startswith("curl "))
-        assert curl(ask.replace("$KEY", key).replace("http://127.0.0.1:8001", server.url), person).status_code == 200
+        run_commands(
+            person,
+            ask.replace("curl -H", "curl -f -H").replace("$KEY", key).replace("http://127.0.0.1:8001", server.url),
+        )
         with server.client(key) as client:
             assert [client.get(path).status_code for path in ("/alive", "/ready")] == [200, 200]
             metrics = client.get("/metrics").text
