@@ -1,8 +1,8 @@
 """`module:factory` in a configuration: deciding whether the code is trusted, and calling it.
 
 A configuration that comes with a repository is not trusted. Its code is imported, its programs are started and its
-variables are read only if the file is in bough's own folder, or the user has trusted the file and the modules it names
-in their current state.
+variables are read only if it is the file of bough's own folder, or the user has trusted the file, what it extends and
+the modules it names in their current state.
 """
 
 from __future__ import annotations
@@ -11,39 +11,27 @@ import asyncio
 import hashlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from bough.agents.config.file import NAME, Place
+from bough.agents.config.file import NAME, ConfigFile, Place, Trust, read_beneath, read_config
 from bough.errors import InvalidInput, PermissionDenied
-from bough.skills import TrustStore
 from bough.skills.find.places import project_root
 
 
 class CodeGate:
-    """Decides which configuration files may name code.
-
-    Args:
-        home: bough's own folder.
-        modules: All modules that the configuration names; their files are covered by its trust.
-        is_named: Whether the user passed the file explicitly, instead of merely working in its folder.
-    """
-
-    def __init__(self, home: Path, modules: Iterable[str] = (), *, is_named: bool = False) -> None:
-        self._home = home
-        self._modules = tuple(modules)
-        self._is_named = is_named
+    """Refuses what the file of a value may not do."""
 
     def require_named(self, place: Place, what: str) -> None:
-        """Check that the file of `place` may start programs, read the environment and use addresses.
+        """Check that the file of `place` may start programs, read the environment, use addresses and set rules.
 
         Raises:
             PermissionDenied: It was neither passed explicitly nor trusted in its current state.
         """
-        if not self._is_named:
-            self.require(place, what)
+        if place.trust < Trust.NAMED:
+            raise _refuse(place, what)
 
     def require(self, place: Place, what: str) -> None:
         """Check that the file of `place` may name code.
@@ -51,23 +39,24 @@ class CodeGate:
         Raises:
             PermissionDenied: It is not trusted in its current state.
         """
-        file = Path(os.path.realpath(place.file))
-        if file.is_relative_to(os.path.realpath(self._home)):
-            return
-        project = project_root(file.parent)
-        name = os.path.relpath(file, os.path.realpath(project))
-        if not TrustStore(self._home).remembers(project, name, config_digest(file, self._modules)):
-            raise PermissionDenied(
-                f"{place} uses {what}, but the file is not trusted in its current state",
-                hint=f"review it, then run: cd {file.parent} && bough skills trust",
-                details={"file": str(file), "line": place.line},
-            )
+        if place.trust < Trust.TRUSTED:
+            raise _refuse(place, what)
 
 
-def config_digest(file: Path, modules: Iterable[str]) -> str:
-    """Return the hash of a configuration file and of the files of the modules it names. Imports nothing."""
+def _refuse(place: Place, what: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"{place} uses {what}, but the file is not trusted in its current state",
+        hint=f"review it, then run: cd {place.file.parent} && bough skills trust",
+        details={"file": str(place.file), "line": place.line},
+    )
+
+
+def config_digest(config: ConfigFile) -> str:
+    """Return the hash of a configuration: its files, its prompts, and the modules it names. Imports nothing."""
     digest = hashlib.sha256()
-    for each in (file, *(path for module in sorted(set(modules)) for path in _module_files(module, file.parent))):
+    for text in (*config.digests.values(), *_digest_prompts(config)):
+        digest.update(text.encode())
+    for each in (path for module in sorted(list_modules(config.data)) for path in _module_files(module, config.folder)):
         try:
             digest.update(hashlib.sha256(each.read_bytes()).digest())
         except OSError as error:
@@ -75,19 +64,32 @@ def config_digest(file: Path, modules: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def _digest_prompts(config: ConfigFile) -> Iterator[str]:
+    """Yield the hash of each prompt below the configuration's folder that an agent names."""
+    agents = _mapping(config.data.get("agents"))
+    for name in sorted(agents):
+        path: Any = _mapping(agents[name]).get("system_prompt_path")
+        if not isinstance(path, str):
+            continue
+        folder = config.place(("agents", name, "system_prompt_path")).file.parent
+        try:
+            inside = os.path.relpath(os.path.realpath(folder / path), folder)
+            yield hashlib.sha256(read_beneath(folder, inside).encode()).hexdigest()
+        except (OSError, ValueError) as error:
+            yield type(error).__name__
+
+
 def project_configs(project: Path) -> dict[str, str]:
     """Return the hash of a project's configuration by its path below the project root; empty if it has none."""
-    from bough.agents.config.file import read_config
-
     file = project / NAME
     if not file.is_file():
         return {}
     try:
-        modules = list_modules(read_config([file]).data)
+        config = read_config(file)
     except InvalidInput:
-        modules = set[str]()  # the mistake is reported when the configuration is used
+        return {}  # the mistake is reported when the configuration is used
     top = os.path.realpath(project_root(project))
-    return {os.path.relpath(os.path.realpath(file), top): config_digest(file, modules)}
+    return {os.path.relpath(os.path.realpath(file), top): config_digest(config)}
 
 
 def list_modules(data: Any) -> set[str]:
