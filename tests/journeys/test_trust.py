@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import py_compile
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import cache_from_source
+from pathlib import Path
 
 from tests.journeys.conftest import Person
 
@@ -113,3 +117,73 @@ def test_a_tool_changes_nothing_that_a_configuration_extends(
     person.write({"config.yaml": "extends: conf/base.yaml\n", "conf/base.yaml": "agents: {}\n"})
     person.bough("run", "--agent", "careful", "write it")
     assert (person.folder / "conf" / "base.yaml").read_text() == "agents: {}\n"
+
+
+TOOLS = """\
+import mailbox
+from pathlib import Path
+
+import helper
+
+
+def greet(name: str) -> str:
+    "Greet somebody."
+    return helper.greeting(name)
+
+
+def factory():
+    return [greet]
+"""
+EVIL = 'from pathlib import Path\nPath({marker!r}).write_text("ran")\n'
+
+
+def write_tools(person: Person, model: OpenAIServer) -> Path:
+    """Write a project with code beside its configuration; return what its planted code would write."""
+    write_home(person, "config.yaml", HOME.format(url=model.url))
+    person.write(
+        {
+            "config.yaml": "agents: {greeter: {model: local, tools: ['mytools:factory']}}\n",
+            "mytools.py": TOOLS,
+            "helper.py": "def greeting(name):\n    return f'good day, {name}'\n",
+        }
+    )
+    return person.home / "ran"
+
+
+def test_trusted_code_beside_a_configuration_runs(person: Person, openai_server: Callable[..., OpenAIServer]) -> None:
+    model = openai_server(Answer(calls=(ServerCall(tool="greet", arguments={"name": "Ada"}),)), "done")
+    write_tools(person, model)
+    person.bough("run", "--agent", "greeter", "greet", code=NOT_ALLOWED)
+    person.bough("skills", "trust", "--yes")
+    person.bough("agents", "check")
+    person.bough("run", "--agent", "greeter", "--policy", "allow", "greet")
+    assert "good day, Ada" in json.dumps(model.received[1].body)
+    assert not list(person.folder.rglob("*.pyc"))
+
+
+def test_code_that_was_planted_after_trust_does_not_run(
+    person: Person, openai_server: Callable[..., OpenAIServer]
+) -> None:
+    model = openai_server("one", "two", "three")
+    marker = write_tools(person, model)
+    person.environment["PYTHONPATH"] = str(person.folder)
+    person.bough("skills", "trust", "--yes")
+    evil = EVIL.format(marker=str(marker))
+    planted = person.home / "planted.py"
+    planted.write_text(evil)
+    for name in ("mytools", "helper"):
+        byte_code = cache_from_source(str(person.folder / f"{name}.py"))
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(planted), cfile=byte_code, invalidation_mode=mode, doraise=True)
+    person.write({"mailbox.py": evil})
+    assert "one" in person.bough("run", "--agent", "greeter", "hello").stdout
+    for name in ("mytools/__init__.py", "helper/__init__.py", f"helper{EXTENSION_SUFFIXES[0]}"):
+        person.write({name: evil})
+        refused = person.bough("run", "--agent", "greeter", "hello", code=NOT_ALLOWED)
+        assert "not trusted in its current state" in refused.stderr
+        file = person.folder / name
+        file.unlink()
+        if file.parent != person.folder:
+            file.parent.rmdir()
+    assert "two" in person.bough("run", "--agent", "greeter", "hello").stdout
+    assert not marker.exists()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bough.agents.config.check import find_mistakes, near, validate
-from bough.agents.config.code import CodeGate, call_factory
+from bough.agents.config.code import CodeGate
 from bough.agents.config.file import ConfigFile, Key, Place, Trust, find_config, read_beneath
 from bough.agents.config.layers import is_narrow_policy, load_layers, narrow_limits
 from bough.agents.config.models import check_settings, read_model
@@ -54,10 +54,10 @@ class AgentFields:
 class AgentConfig:
     """A fully validated configuration, from which agents are built by name."""
 
-    def __init__(self, file: ConfigFile, *, env: Mapping[str, str], policy: str | None = None) -> None:
+    def __init__(self, file: ConfigFile, *, home: Path, env: Mapping[str, str], policy: str | None = None) -> None:
         self.file = file
         self.config: Config = validate(file)
-        self._gate = CodeGate()
+        self._gate = CodeGate(home, file)
         self._policy = policy
         self.env = env
 
@@ -74,7 +74,9 @@ class AgentConfig:
             PermissionDenied: An untrusted file leads, or extends another, outside its project.
         """
         settings = settings or Settings.load()
-        return cls(_load_file(path, settings, cwd or Path.cwd()), env=os.environ, policy=settings.policy)
+        return cls(
+            _load_file(path, settings, cwd or Path.cwd()), home=settings.home, env=os.environ, policy=settings.policy
+        )
 
     def make_tools(self, name: str) -> tuple[Any, ...]:
         """Return the tools of an agent, as its factories make them.
@@ -86,16 +88,20 @@ class AgentConfig:
         tools, key = self.entry(name).tools, ("agents", name, "tools")
         return tuple(tool for place, each in enumerate(tools) for tool in self._tools(each, (*key, place)))
 
-    def list_hooks(self) -> list[tuple[str, Place]]:
-        """Return the code that `hooks` names, with where it does. Raises `PermissionDenied` where nobody trusts it."""
-        places = [self.file.place(("hooks", place)) for place in range(len(self.config.hooks))]
-        return self._require_code(list(zip(self.config.hooks, places, strict=True)))
+    def load_hooks(self) -> Iterator[tuple[str, Any]]:
+        """Yield the names in `hooks`, each with the object that it names.
 
-    def list_analyzers(self) -> list[tuple[str, Place]]:
-        """Return the code that `analyzers` names, with where it does. Raises: see `list_hooks`."""
-        return self._require_code(
-            [(code, self.file.place(("analyzers", n))) for n, code in self.config.analyzers.items()]
-        )
+        Raises:
+            InvalidInput: Code cannot be imported.
+            PermissionDenied: Nobody has trusted the file.
+        """
+        for place, name in enumerate(self.config.hooks):
+            yield name, self._gate.load(name, self.file.place(("hooks", place)))
+
+    def make_analyzers(self) -> Iterator[Any]:
+        """Yield the analyzers, as the factories in `analyzers` make them. Raises: see `load_hooks`."""
+        for name, code in self.config.analyzers.items():
+            yield self._gate.call(code, self.file.place(("analyzers", name)))
 
     def require_secret(self, name: str) -> Path:
         """Check that the secret `name` may be read, and return the file that says where it is.
@@ -106,11 +112,6 @@ class AgentConfig:
         place = self.file.place(("secrets", name))
         self._gate.require_named(place, f"the secret {name}")
         return Path(place.file)
-
-    def _require_code(self, named: list[tuple[str, Place]]) -> list[tuple[str, Place]]:
-        for code, place in named:
-            self._gate.require(place, f"the code {code!r}")
-        return named
 
     @property
     def names(self) -> list[str]:
@@ -267,9 +268,7 @@ class AgentConfig:
         return registry.get(name)
 
     def _tools(self, name: str, key: Key) -> Sequence[Any]:
-        place = self.file.place(key)
-        self._gate.require(place, f"the code {name!r}")
-        made = call_factory(name, place)
+        made = self._gate.call(name, self.file.place(key))
         return cast("Sequence[Any]", made) if isinstance(made, list | tuple) else (made,)
 
     def _server(self, name: str) -> Any:
@@ -285,9 +284,7 @@ class AgentConfig:
             return self.fields(name)
         if ":" not in name:
             self.entry(name)  # raises NotFound
-        place = self.file.place(key)
-        self._gate.require(place, f"the code {name!r}")
-        return call_factory(name, place)
+        return self._gate.call(name, self.file.place(key))
 
 
 def _load_file(path: Path | None, settings: Settings, cwd: Path) -> ConfigFile:
@@ -360,7 +357,7 @@ def find_faults(path: Path | None, *, settings: Settings, only: str | None = Non
     mistakes = find_mistakes(file)[1]
     if mistakes:
         return [*mistakes]
-    config = AgentConfig(file, env=os.environ, policy=settings.policy)
+    config = AgentConfig(file, home=settings.home, env=os.environ, policy=settings.policy)
     faults: list[BoughError] = [*file.ignored]
     for name in config.names if only is None else [only]:
         try:

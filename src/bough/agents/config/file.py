@@ -69,6 +69,7 @@ class ConfigFile:
         digests: The sha256 of each file that was read, as it was read.
         trust: What values without a place may do.
         ignored: Why values of an untrusted file are not used.
+        layers: The configurations that this one was merged from.
     """
 
     path: Path | None
@@ -77,6 +78,7 @@ class ConfigFile:
     digests: dict[Path, str] = field(default_factory=dict[Path, str])
     trust: Trust = Trust.UNTRUSTED
     ignored: list[BoughError] = field(default_factory=list[BoughError])
+    layers: list[ConfigFile] = field(default_factory=list["ConfigFile"])
 
     @property
     def folder(self) -> Path:

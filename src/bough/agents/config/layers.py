@@ -13,13 +13,12 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from bough.agents.config.code import config_digest
+from bough.agents.config.code import is_trusted
 from bough.agents.config.file import NAME, ConfigFile, Key, Place, Trust, read_config
 from bough.agents.config.schema import Config
 from bough.errors import BoughError, InvalidInput, PermissionDenied
 from bough.guard import Limits, policy_from_json, policy_named
 from bough.guard.confirmation_policy import allows_change
-from bough.skills import TrustStore
 from bough.skills.find.places import project_root
 from bough.types import Json, JsonObject
 
@@ -51,13 +50,14 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
     config = ConfigFile(files[-1] if files else None)
     for file in dict.fromkeys(files):
         layer = read_config(file)
-        _mark(layer, file, home=home, is_named=is_named)
+        _mark(layer, home=home, is_named=is_named)
         if layer.trust is Trust.UNTRUSTED:
             _require_inside(layer, file)
             _add(config, layer, policy)
         else:
             config.merge(layer)
         config.trust = layer.trust
+        config.layers.append(layer)
     return config
 
 
@@ -73,15 +73,12 @@ def list_files(files: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def _mark(layer: ConfigFile, file: Path, *, home: Path, is_named: bool) -> None:
+def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
     """Decide what the values of a file and of what it extends may do."""
-    real, top = Path(os.path.realpath(file)), Path(os.path.realpath(home))
+    real, top = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
     if real == top / NAME or (is_named and real.is_relative_to(top)):
         layer.mark({path: Trust.NAMED for path in layer.digests if not path.is_relative_to(top)}, Trust.TRUSTED)
-        return
-    project = project_root(real.parent)
-    name = os.path.relpath(real, os.path.realpath(project))
-    if TrustStore(home).remembers(project, name, config_digest(layer)):
+    elif is_trusted(layer, home):
         layer.mark({}, Trust.TRUSTED)
     else:
         layer.mark({}, Trust.NAMED if is_named else Trust.UNTRUSTED)

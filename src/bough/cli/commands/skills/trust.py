@@ -45,7 +45,7 @@ def trust(
 
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
-    from bough.agents.config.code import project_configs
+    from bough.agents.config.code import list_code_files, project_configs
     from bough.guard.hook_trust import project_hooks
     from bough.skills import TrustStore
     from bough.skills.find.rule_files import read_rules
@@ -64,6 +64,7 @@ def trust(
     reviews = review_project(folder)
     check_hosts(reviews, hosts := tuple(host_servers or ()))
     shown = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
+    shown += [line(("  runs on this machine, outside the sandbox  ", "warn"), path) for path in list_code_files(folder)]
     good = [each for each in reviews if not each.is_refused]
     found = sorted([*(each.key for each in good), *hooks])
     data: dict[str, Any] = {"trusted": [], "found": found, "skills": [_review_json(each, hosts) for each in reviews]}
