@@ -187,3 +187,67 @@ def test_code_that_was_planted_after_trust_does_not_run(
             file.parent.rmdir()
     assert "two" in person.bough("run", "--agent", "greeter", "hello").stdout
     assert not marker.exists()
+
+
+CHECK = """\
+import json
+import sys
+from pathlib import Path
+
+try:
+    Path({marker!r}).write_text("ran")
+except OSError:
+    pass
+call = json.load(sys.stdin)
+if call["tool_input"]["path"].startswith("secret"):
+    print("secrets stay as they are", file=sys.stderr)
+    sys.exit(2)
+"""
+
+
+def write_hook(person: Person, model: OpenAIServer) -> Path:
+    """Write a project with a hook that refuses one file; return what it writes outside the project if it can."""
+    write_home(person, "config.yaml", HOME.format(url=model.url).replace("ask", "allow"))
+    hook = {"matcher": "write_file", "hooks": [{"type": "command", "command": "python3 tools/check.py"}]}
+    marker = person.home / "ran"
+    person.write(
+        {
+            ".claude/settings.json": json.dumps({"hooks": {"PreToolUse": [hook]}}),
+            "tools/check.py": CHECK.format(marker=str(marker)),
+        }
+    )
+    return marker
+
+
+def writes(*names: str) -> Answer:
+    """An answer that writes files."""
+    calls = (ServerCall(tool="write_file", arguments={"path": name, "content": "x"}, id=name) for name in names)
+    return Answer(calls=tuple(calls))
+
+
+def test_a_trusted_hook_runs_in_the_sandbox_from_a_copy(
+    person: Person, openai_server: Callable[..., OpenAIServer]
+) -> None:
+    model = openai_server(writes("secret.txt", "a.txt"), "done")
+    marker = write_hook(person, model)
+    person.bough("skills", "trust", "--yes")
+    evil = EVIL.format(marker=str(marker)) + "def load(file): return {'tool_input': {'path': ''}}\n"
+    person.write({"tools/json.py": evil})
+    person.bough("run", "--agent", "careful", "write them")
+    assert not marker.exists()
+    assert not (person.folder / "secret.txt").exists()
+    assert (person.folder / "a.txt").exists()
+
+
+def test_a_hook_on_the_host_is_allowed_by_an_option_and_its_folder_is_guarded(
+    person: Person, openai_server: Callable[..., OpenAIServer]
+) -> None:
+    model = openai_server(writes("tools/json.py", "secret.txt"), "done")
+    marker = write_hook(person, model)
+    shown = person.bough("skills", "trust", "--host-hooks", "--dry-run").stdout
+    assert "outside the sandbox" in shown
+    person.bough("skills", "trust", "--host-hooks", "--yes")
+    person.bough("run", "--agent", "careful", "write them")
+    assert marker.exists()
+    assert not (person.folder / "tools" / "json.py").exists()
+    assert not (person.folder / "secret.txt").exists()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from bough.agents.config.file import NAME, ConfigFile, Place, Trust, read_beneath, read_config
-from bough.agents.config.snapshot import ProjectCode, SnapshotFinder, list_search_path, read_code
 from bough.errors import InvalidInput, PermissionDenied
 from bough.skills import TrustStore
 from bough.skills.find.places import project_root
+from bough.skills.trust.python_code import ProjectCode, SnapshotFinder, list_search_path, read_code
 from bough.skills.trust.snapshot import SnapshotStore
 from bough.skills.trust.tree import SkillTree
 

@@ -344,11 +344,11 @@ class Runner:
 
     @property
     def _guards(self) -> Guards:
-        """What of the workspace stays as it is: the usual names, folders of skills that were named, configurations."""
+        """What of the workspace stays as it is: the usual names, named folders of skills, configurations, hooks."""
         settings, workspace = self._environment.settings, self._journal.state.workspace
         roots = (*self._blueprint.spec.skill_roots, *settings.skill_roots)
         configs = list_files(find_config(None, home=settings.home, cwd=workspace, env=os.environ))
-        return Guards().extend(workspace, (*roots, *configs))
+        return Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
 
     def _context(self, shown_chars: int) -> ToolContext:
         state, shared = self._journal.state, self._shared
