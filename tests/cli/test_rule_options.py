@@ -164,13 +164,11 @@ def test_hooks_of_the_home_folder_are_asked(cli: Any, workspace: Path, bough_hom
 
 
 @pytest.mark.parametrize("name", [".bough/hooks.json", ".openhands/hooks.json", ".claude/settings.json"])
-def test_a_cloned_repository_s_hooks_never_run_by_themselves(
-    cli: Any, workspace: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_cloned_repository_s_hooks_never_run_by_themselves(cli: Any, workspace: Path, name: str) -> None:
     """Not at any moment, not before they are trusted as they are, and no longer once their program has changed."""
-    ran, script = tmp_path / "ran", workspace / "tools" / "hook.sh"
+    ran, script = workspace / "ran", workspace / "tools" / "hook.sh"
     script.parent.mkdir()
-    script.write_text(f"cat >> {ran}\n")
+    script.write_text('cat >> "$CLAUDE_PROJECT_DIR/ran"\n')
     kinds = ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
     group = [{"matcher": "*", "hooks": [{"type": "command", "command": 'sh "$CLAUDE_PROJECT_DIR/tools/hook.sh"'}]}]
     (workspace / name).parent.mkdir(exist_ok=True)
@@ -186,7 +184,7 @@ def test_a_cloned_repository_s_hooks_never_run_by_themselves(
         assert (trusted.returncode, "are not asked" in trusted.stderr) == (0, False), trusted.stderr
         told = ran.read_text()
         assert all(f'"{kind}"' in told for kind in kinds)
-        script.write_text(f"echo changed >> {ran}\n")
+        script.write_text('echo changed >> "$CLAUDE_PROJECT_DIR/ran"\n')
         ran.unlink()
         changed = asked("run", "write")
         assert changed.stderr.count("are not asked") == 1

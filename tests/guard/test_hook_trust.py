@@ -11,7 +11,8 @@ import pytest
 from bough.errors import InvalidInput
 from bough.guard import Guard, ToolRequest, find_hooks
 from bough.guard import hook_trust as hook_trust_module
-from bough.guard.hook_trust import project_hooks
+from bough.guard.hook_trust import project_hooks, trust_hooks
+from bough.guard.hooks import HookInput, HookKind
 from bough.skills import TrustStore
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +34,7 @@ class Project:
         self.store = TrustStore(self.home)
 
     def trust(self) -> None:
-        self.store.trust(
-            self.folder, also={each.key: each.digest for each in project_hooks(self.folder) if each.digest}
-        )
+        trust_hooks(self.folder, project_hooks(self.folder), home=self.home, trust=self.store)
 
     @property
     def found(self) -> Any:
@@ -146,3 +145,24 @@ async def test_a_hook_that_is_changed_in_mid_run_does_not_run(project: Project, 
     assert review.decision == decision
     assert "no longer as they were trusted" in review.events[0].output + review.reason
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("command", ["sh tools/check.sh", "sh check.sh", "python3 check.py", "python3 -m check"])
+async def test_a_program_that_is_swapped_after_the_check_does_not_run(project: Project, command: str) -> None:
+    """Between the comparison and the start, a script may put another program in its place, or a module beside it."""
+    (project.folder / "tools").mkdir()
+    files = {"tools/check.sh": "echo trusted", "check.sh": "echo trusted", "check.py": "import json, helper"}
+    files["helper.py"] = "print('trusted')"
+    for name, text in files.items():
+        (project.folder / name).write_text(text)
+    write(project.folder, ".bough/hooks.json", command)
+    project.trust()
+    [hook] = project.found.hooks
+    (project.folder / "tools" / "check.sh").write_text("echo swapped")
+    for name in ("check.sh", "tools/check.sh"):
+        (project.folder / name).write_text("echo swapped")
+    for name in ("check.py", "helper.py", "json.py"):
+        (project.folder / name).write_text("print('swapped')")
+    given = HookInput(kind=HookKind.PRE_TOOL_USE, conversation_id="c", workspace=project.folder, tool="act")
+    ran = await hook.agreed.run(command, given.payload(), workspace=project.folder, timeout_seconds=30)
+    assert (ran.stdout, ran.stderr, ran.exit_code) == ("trusted\n", "", 0)

@@ -5,6 +5,7 @@ Source: seed 004, `AgentSpec`.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -48,6 +49,8 @@ from bough.guard import AllowList, Limits, Policy, allow_list_from_json, limits_
 from bough.settings import Settings
 from bough.skills import Skill
 from bough.types import Json, JsonObject
+
+_LOG = logging.getLogger("bough.config")
 
 DEFAULT_PROMPT = (
     "You help with the files in the current working folder. Prefer a skill that fits over doing the work by hand: "
@@ -241,6 +244,7 @@ class AgentSpec(BaseModel, Generic[T]):
     ) -> AgentSpec[Any]:
         """Return the agent `name` of `config.yaml`, with everything it refers to.
 
+        Values of an untrusted file that would replace or widen those of the home are ignored, with a warning.
         Arguments take precedence over the file, including `[]`, `""` and None. If the file has no agent of that name,
         the agent is built from the arguments alone.
 
@@ -258,6 +262,8 @@ class AgentSpec(BaseModel, Generic[T]):
         """
         path = None if config_path is None else Path(config_path)
         config = AgentConfig.load(path, settings=settings)
+        for ignored in config.file.ignored:
+            _LOG.warning("%s; %s", ignored.message, ignored.hint)
         given = {
             "model": model_name,
             "system_prompt_path": system_prompt_path,

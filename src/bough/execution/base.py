@@ -121,7 +121,7 @@ class Guards:
 
     names: frozenset[str] = frozenset({".git"})
     top: frozenset[str] = frozenset(
-        {".bough", ".agents", ".claude", ".openhands", ".gitattributes", "bough.yaml", ".mcp.json"}
+        {".bough", ".agents", ".claude", ".openhands", ".gitattributes", "bough.yaml", "config.yaml", ".mcp.json"}
     )
     paths: tuple[str, ...] = ()
 

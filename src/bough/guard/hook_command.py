@@ -1,6 +1,7 @@
 """Runs a hook's command: input as JSON, a small environment, bounded output, and nothing left when it is over.
 
-Hooks are the user's own programs and run with the user's rights, outside any sandbox; only trusted ones get here.
+These are the user's own hooks, and hooks of a project that a person let run on this machine: they run with the user's
+rights, outside any sandbox. Other hooks of projects run in the sandbox (`hook_programs.py`).
 """
 
 from __future__ import annotations
@@ -37,15 +38,23 @@ class Ran:
     trouble: str = ""
 
 
-async def run_command(command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
+async def run_command(
+    command: str,
+    payload: JsonObject,
+    *,
+    workspace: Path,
+    timeout_seconds: float,
+    extra_env: Mapping[str, str] | None = None,
+) -> Ran:
     """Run a command line in `workspace` and return how it ended. Cancelling kills it and all it started.
 
     Args:
         payload: Written to its standard input as one line of JSON.
+        extra_env: Variables besides those of every hook.
     """
     stdout, stderr = Pipe(OUTPUT_BYTES), Pipe(OUTPUT_BYTES)
     try:
-        process = await _start(command, payload, workspace, (stdout, stderr))
+        process = await _start(command, payload, workspace, (stdout, stderr), extra_env or {})
     except (OSError, ValueError) as error:
         return Ran(None, trouble=f"it could not be started: {error}")
     else:
@@ -62,7 +71,9 @@ async def run_command(command: str, payload: JsonObject, *, workspace: Path, tim
         stderr.close()
 
 
-async def _start(command: str, payload: JsonObject, workspace: Path, pipes: tuple[Pipe, Pipe]) -> Process:
+async def _start(
+    command: str, payload: JsonObject, workspace: Path, pipes: tuple[Pipe, Pipe], extra_env: Mapping[str, str]
+) -> Process:
     line = json.dumps(payload, ensure_ascii=True).encode() + b"\n"
     with tempfile.TemporaryFile() as stdin:
         stdin.write(line)
@@ -76,7 +87,7 @@ async def _start(command: str, payload: JsonObject, workspace: Path, pipes: tupl
                 stdout=pipes[0].write_fd,
                 stderr=pipes[1].write_fd,
                 cwd=workspace,
-                env=environment(payload, workspace, os.environ),
+                env=environment(payload, workspace, os.environ) | dict(extra_env),
                 start_new_session=True,
             )
         finally:
@@ -86,8 +97,12 @@ async def _start(command: str, payload: JsonObject, workspace: Path, pipes: tupl
 
 def environment(payload: JsonObject, workspace: Path, outer: Mapping[str, str]) -> dict[str, str]:
     """Return what a hook sees of the environment: no keys, no secrets, only where it is and what it is asked."""
-    project = str(workspace)
-    return {name: outer[name] for name in _KEPT if name in outer} | {
+    return {name: outer[name] for name in _KEPT if name in outer} | describe_event(payload, str(workspace))
+
+
+def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
+    """Return the variables that tell a hook what it is asked about, and where the project is."""
+    return {
         "BOUGH_PROJECT_DIR": project,
         "CLAUDE_PROJECT_DIR": project,
         "OPENHANDS_PROJECT_DIR": project,

@@ -1,8 +1,9 @@
 """Which hooks of a project a person has agreed to: the very files, and the very programs of the project that they name.
 
-A repository that was cloned brings its hooks along, and hooks run with the user's rights outside any sandbox. So they
-are asked only after a person trusted them as they are, and no longer once any of these files has changed, even in
-mid-run: an agent may write where such a program lies. What these programs themselves read or import is not looked at.
+A repository that was cloned brings its hooks along. They are asked only after a person trusted them as they are, and no
+longer once any of these files has changed, even in mid-run: an agent may write where such a program lies. They run in
+the sandbox with the programs as they were trusted (`hook_programs.py`), or, where a person allowed that, on this
+machine.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from bough.errors import InvalidInput
+from bough.errors import Conflict, InvalidInput
+from bough.guard.hook_command import Ran
 from bough.guard.hook_file import PROJECT_FILES, load_hooks
+from bough.guard.hook_programs import HookPrograms, ProgramRunner, copy_programs
 from bough.guard.hooks import Hook, HookSet
 from bough.skills import TrustStore
 from bough.skills.find.places import project_root
+from bough.skills.trust.snapshot import SnapshotStore
+from bough.types import JsonObject
 
 MAX_FILES = 2000
 """How many files a file of hooks may name; one with more of them cannot be trusted."""
@@ -42,21 +47,20 @@ class Agreed:
 
     Attributes:
         digest: Of the file and of what its commands name; empty where that is too much to be trusted.
+        runner: Runs them with the programs that were trusted; None where nobody trusted them yet.
     """
 
     project: Path
     name: str
     digest: str
+    runner: ProgramRunner | None = None
 
     @classmethod
     def now(cls, project: Path, name: str) -> Agreed:
         """Return what one would agree to now. O(bytes of the files)."""
-        file = project / name
-        try:
-            hooks = load_hooks(file).hooks
-        except InvalidInput:
-            hooks = ()  # it says so when it is read for good, which is when it is trusted
-        files = tuple(islice(_distinct(file, _list_named_files(hooks, project)), MAX_FILES + 1))
+        files = tuple(
+            islice(_distinct(project / name, _list_named_files(_load(project / name), project)), MAX_FILES + 1)
+        )
         return cls(project, name, digest_of(files) if len(files) <= MAX_FILES else "")
 
     @property
@@ -64,9 +68,20 @@ class Agreed:
         """The file, relative to the top of the project: its name in the trust store."""
         return os.path.relpath(self.project / self.name, project_root(self.project))
 
+    @property
+    def guarded(self) -> tuple[Path, ...]:
+        """What no script may change while these hooks are asked."""
+        return () if self.runner is None else self.runner.guarded
+
     def holds(self) -> bool:
         """Whether all of it is still as it was."""
         return bool(self.digest) and Agreed.now(self.project, self.name).digest == self.digest
+
+    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
+        """Run a command with the programs that were trusted."""
+        if self.runner is None:
+            return Ran(None, trouble="nobody has trusted it")
+        return await self.runner.run(command, payload, workspace=workspace, timeout_seconds=timeout_seconds)
 
 
 def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
@@ -80,7 +95,10 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     found = load_hooks(home / "hooks.json")
     for agreed in project_hooks(project):
         file = agreed.project / agreed.name
-        if agreed.digest and trust.remembers(project, agreed.key, agreed.digest):
+        programs = trust.programs_of(project, agreed.key)
+        if agreed.digest and programs is not None and trust.remembers(project, agreed.key, agreed.digest):
+            runner = ProgramRunner(agreed.project, HookPrograms.from_json(programs), home / "snapshots")
+            agreed = replace(agreed, runner=runner)
             hooks = load_hooks(file)
             found = found.narrow(replace(hooks, hooks=tuple(replace(each, agreed=agreed) for each in hooks.hooks)))
         else:
@@ -89,10 +107,45 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     return found
 
 
+def trust_hooks(
+    project: Path, hooks_files: Iterable[Agreed], *, home: Path, trust: TrustStore, on_host: bool = False
+) -> tuple[str, ...]:
+    """Trust files of hooks of a project, and the programs they name, as a person saw them. Returns their names.
+
+    Args:
+        hooks_files: What the person saw; see `project_hooks`.
+        on_host: Whether the hooks may run on this machine, outside the sandbox.
+
+    Raises:
+        Conflict: A file has changed meanwhile.
+        PermissionDenied: A program cannot be copied.
+    """
+    snapshots = SnapshotStore(home / "snapshots")
+    agreed = {each.key: each for each in hooks_files if each.digest}
+    programs: dict[str, JsonObject] = {}
+    for key, each in agreed.items():
+        hooks = _load(each.project / each.name)
+        files = _list_named_files(hooks, each.project)
+        commands = [hook.command for hook in hooks]
+        programs[key] = copy_programs(each.project, files, commands, snapshots, on_host=on_host).to_json()
+        if not each.holds():
+            raise Conflict(f"{each.project / each.name} changed while it was being read", hint="try again")
+    digests = {key: each.digest for key, each in agreed.items()}
+    trust.trust(project, also=digests, skills={}, programs=programs)
+    return tuple(agreed)
+
+
 def project_hooks(project: Path) -> list[Agreed]:
     """Return the project's files of hooks, each as it is now; a settings file without hooks is none."""
     top = project.absolute()
     return [Agreed.now(top, name) for name in PROJECT_FILES if _may_hold_hooks(top / name)]
+
+
+def _load(file: Path) -> tuple[Hook, ...]:
+    try:
+        return load_hooks(file).hooks
+    except InvalidInput:
+        return ()  # it says so when it is read for good, which is when it is trusted
 
 
 def _may_hold_hooks(file: Path) -> bool:

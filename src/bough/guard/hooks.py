@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from bough.errors import InvalidInput
-from bough.guard.hook_command import command_answer, run_command
+from bough.guard.hook_command import Ran, command_answer, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
 from bough.guard.request import names_of
 from bough.types import Json, JsonObject, require_type
@@ -81,8 +81,17 @@ class HookInput:
 class Agreement(Protocol):
     """What a person agreed to who trusted a project's hooks."""
 
+    @property
+    def guarded(self) -> tuple[Path, ...]:
+        """What no script may change while these hooks are asked."""
+        ...
+
     def holds(self) -> bool:
         """Whether all of it is still as it was. Reads files."""
+        ...
+
+    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
+        """Run a command as the person agreed to, and return how it ended."""
         ...
 
 
@@ -161,9 +170,8 @@ class Hook:
         return answer
 
     async def _run(self, given: HookInput) -> HookAnswer:
-        ran = await run_command(
-            self.command, given.payload(), workspace=given.workspace, timeout_seconds=self.timeout_seconds
-        )
+        run = run_command if self.agreed is None else self.agreed.run
+        ran = await run(self.command, given.payload(), workspace=given.workspace, timeout_seconds=self.timeout_seconds)
         plain = given.kind in (HookKind.USER_PROMPT_SUBMIT, HookKind.SESSION_START)
         return command_answer(ran, plain_is_context=plain)
 
@@ -226,6 +234,12 @@ class HookSet:
             tuple(dict.fromkeys(self.hooks + other.hooks)),
             tuple(dict.fromkeys(self.notes + other.notes)),
         )
+
+    @property
+    def guarded(self) -> tuple[Path, ...]:
+        """Programs of a project's hooks that run on this machine, which no script may change."""
+        agreed = dict.fromkeys(hook.agreed for hook in self.hooks if hook.agreed is not None)
+        return tuple(path for each in agreed for path in each.guarded)
 
     def ask_at(self, kind: HookKind) -> bool:
         """Whether any hook is asked at this moment."""

@@ -16,7 +16,7 @@ from bough.agents.config.code import project_configs
 from bough.agents.config.schema import json_schema
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
-from bough.guard import ConfirmRisky
+from bough.guard import AllowList, AlwaysConfirm, ConfirmRisky
 from bough.settings import Settings
 from bough.skills import TrustStore
 
@@ -139,6 +139,90 @@ def test_code_programs_and_variables_of_a_cloned_project_need_trust(project: Pat
         AgentSpec.from_config("coordinator", settings=settings)
 
 
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        ("system_prompt_path: SECRET", "outside its folder"),
+        ("system_prompt_path: link.md", "outside its folder"),
+        ("skill_roots: [skills]", "skill_roots"),
+        ("workspace_access: run", "workspace_access 'run'"),
+        ("workspace_access: write", "workspace_access 'write'"),
+        ("confirmation_policy: allow", "confirmation_policy 'allow'"),
+        ("confirmation_policy: {kind: ConfirmRisky, threshold: HIGH, confirm_unknown: false}", "confirmation_policy"),
+        ("limits: {per: run, steps: 100000}", "limits"),
+        ("limits: {cost_usd: 1, unpriced: allow}", "limits"),
+        ("settings: {extra_body: {a: 1}}", "extra_body"),
+        ("model: keyed", "a key"),
+        ("mcp_servers: [theirs]", "http://127.0.0.1:9/mcp"),
+        ("mcp_servers: [mine]", "'mine' of another file"),
+        ("a2a_clients: [far]", "'far' of another file"),
+        ("sub_agents: [careful]", "'careful' of another file"),
+    ],
+)
+def test_an_agent_of_an_untrusted_file_is_refused_what_needs_trust(
+    project: Path, settings: Settings, tmp_path: Path, agent: str, says: str
+) -> None:
+    settings.home.mkdir()
+    (settings.home / "config.yaml").write_text(
+        "agents: {careful: {}}\nmcp_servers: {mine: {command: x}}\na2a: {clients: {far: {url: http://127.0.0.1:9}}}\n"
+    )
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a private text")
+    (project / "link.md").symlink_to(secret)
+    (project / "config.yaml").write_text(
+        f"agents:\n  new: {{{agent.replace('SECRET', str(secret))}}}\n"
+        'models: {keyed: {model: "openai:gpt-5", api_key: theirs}}\n'
+        'mcp_servers: {theirs: {url: "http://127.0.0.1:9/mcp"}}\n'
+    )
+    with pytest.raises(PermissionDenied, match=says):
+        AgentSpec.from_config("new", settings=settings)
+    trust(project, settings)
+    AgentSpec.from_config("new", settings=settings)
+
+
+def test_an_untrusted_file_narrows_and_replaces_nothing(
+    project: Path, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.home.mkdir()
+    (settings.home / "config.yaml").write_text(
+        "models: {default: offline}\n"
+        "agents:\n"
+        "  a: {system_prompt: mine, workspace_access: write, confirmation_policy: rules, limits: {requests: 5},\n"
+        "      sub_agents: [b]}\n"
+        "  b: {queue: slow}\n"
+        "secrets: {TOKEN: {env: TOKEN}}\n"
+    )
+    (project / "config.yaml").write_text(
+        "models: {default: openai:gpt-5, more: offline}\n"
+        "agents:\n"
+        "  a: {system_prompt: mine, workspace_access: read, confirmation_policy: ask,\n"
+        "      limits: {requests: 3, steps: 9}, allow_list: [read_file], sub_agents: []}\n"
+        "  b: {queue: fast, limits: {requests: 10}, model: more}\n"
+        "  c: {model: more}\n"
+        "secrets: {TOKEN: {env: OTHER}}\n"
+    )
+    a = AgentSpec.from_config("a", settings=settings)
+    assert (a.system_prompt, a.workspace_access, a.confirmation_policy) == ("mine", "read", AlwaysConfirm())
+    assert a.limits is not None
+    assert (a.limits.requests, a.limits.steps) == (3, 9)
+    assert (a.allow_list, a.sub_agents, a.model) == (AllowList.of("read_file"), (), "offline")
+    b = AgentSpec.from_config("b", settings=settings)
+    assert (b.queue, b.model) == ("slow", "offline")
+    assert AgentSpec.from_config("c", settings=settings).model == "offline"
+    ignored = [fault.message.partition(": ")[2].split(" ")[0] for fault in find_faults(None, settings=settings)]
+    assert ignored == ["models.default", "secrets.TOKEN", "agents.b.queue", "agents.b.model"]
+    assert "models.default is ignored" in caplog.text
+
+
+def test_a_file_below_the_home_is_not_the_homes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = settings.home / "workspaces" / "a"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("agents: {a: {tools: ['acme_tools.files:get_all_tools']}}\n")
+    monkeypatch.chdir(folder)
+    with pytest.raises(PermissionDenied):
+        AgentSpec.from_config("a", settings=settings)
+
+
 def test_a_file_that_was_named_may_read_the_environment_but_names_no_code(project: Path, settings: Settings) -> None:
     file = project / "config.yaml"
     assert AgentSpec.from_config("analyst", config_path=file, settings=settings).mcp_servers[0].command == "uvx"
@@ -218,6 +302,9 @@ def test_files_extend_one_another_and_the_home_lies_below(project: Path, setting
     (project / "config.yaml").write_text(
         "extends: ../base.yaml\nagents:\n  analyst: {description: mine, limits: {requests: 2}}\n  b: {model: extra}\n"
     )
+    with pytest.raises(PermissionDenied, match="outside its project"):
+        AgentSpec.from_config("analyst", settings=settings)
+    trust(project, settings)
     spec = AgentSpec.from_config("analyst", settings=settings)
     assert (spec.description, spec.queue, spec.model) == ("mine", "slow", "offline")
     assert spec.limits is not None

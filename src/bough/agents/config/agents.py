@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bough.agents.config.check import find_mistakes, near, validate
-from bough.agents.config.code import CodeGate, call_factory, list_modules
-from bough.agents.config.file import ConfigFile, Key, Place, find_config, read_config
-from bough.agents.config.models import read_model
+from bough.agents.config.code import CodeGate
+from bough.agents.config.file import ConfigFile, Key, Place, Trust, find_config, read_beneath
+from bough.agents.config.layers import is_narrow_policy, load_layers, narrow_limits
+from bough.agents.config.models import check_settings, read_model
 from bough.agents.config.schema import AgentEntry, Config, LimitsEntry, PolicyEntry
 from bough.agents.config.servers import make_remote_agent, make_server
-from bough.errors import BoughError, InvalidInput, NotFound
+from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied
 from bough.guard import AllowList, Policy, limits_from_json, policy_from_json, policy_named
 from bough.settings import Settings
 from bough.skills import Skill, SkillRegistry
@@ -53,10 +54,11 @@ class AgentFields:
 class AgentConfig:
     """A fully validated configuration, from which agents are built by name."""
 
-    def __init__(self, file: ConfigFile, *, home: Path, env: Mapping[str, str], is_named: bool = False) -> None:
+    def __init__(self, file: ConfigFile, *, home: Path, env: Mapping[str, str], policy: str | None = None) -> None:
         self.file = file
         self.config: Config = validate(file)
-        self._gate = CodeGate(home, list_modules(file.data), is_named=is_named)
+        self._gate = CodeGate(home, file)
+        self._policy = policy
         self.env = env
 
     @classmethod
@@ -65,13 +67,16 @@ class AgentConfig:
     ) -> AgentConfig:
         """Read and validate the configuration; without a file it is empty.
 
+        Values of an untrusted file that would replace or widen the home's are ignored; `file.ignored` says which.
+
         Raises:
             InvalidInput: It has a mistake.
+            PermissionDenied: An untrusted file leads, or extends another, outside its project.
         """
         settings = settings or Settings.load()
-        files = find_config(path, home=settings.home, cwd=cwd or Path.cwd(), env=os.environ)
-        is_named = path is not None or bool(os.environ.get("BOUGH_CONFIG"))
-        return cls(read_config(files), home=settings.home, env=os.environ, is_named=is_named)
+        return cls(
+            _load_file(path, settings, cwd or Path.cwd()), home=settings.home, env=os.environ, policy=settings.policy
+        )
 
     def make_tools(self, name: str) -> tuple[Any, ...]:
         """Return the tools of an agent, as its factories make them.
@@ -83,16 +88,20 @@ class AgentConfig:
         tools, key = self.entry(name).tools, ("agents", name, "tools")
         return tuple(tool for place, each in enumerate(tools) for tool in self._tools(each, (*key, place)))
 
-    def list_hooks(self) -> list[tuple[str, Place]]:
-        """Return the code that `hooks` names, with where it does. Raises `PermissionDenied` where nobody trusts it."""
-        places = [self.file.place(("hooks", place)) for place in range(len(self.config.hooks))]
-        return self._require_code(list(zip(self.config.hooks, places, strict=True)))
+    def load_hooks(self) -> Iterator[tuple[str, Any]]:
+        """Yield the names in `hooks`, each with the object that it names.
 
-    def list_analyzers(self) -> list[tuple[str, Place]]:
-        """Return the code that `analyzers` names, with where it does. Raises: see `list_hooks`."""
-        return self._require_code(
-            [(code, self.file.place(("analyzers", n))) for n, code in self.config.analyzers.items()]
-        )
+        Raises:
+            InvalidInput: Code cannot be imported.
+            PermissionDenied: Nobody has trusted the file.
+        """
+        for place, name in enumerate(self.config.hooks):
+            yield name, self._gate.load(name, self.file.place(("hooks", place)))
+
+    def make_analyzers(self) -> Iterator[Any]:
+        """Yield the analyzers, as the factories in `analyzers` make them. Raises: see `load_hooks`."""
+        for name, code in self.config.analyzers.items():
+            yield self._gate.call(code, self.file.place(("analyzers", name)))
 
     def require_secret(self, name: str) -> Path:
         """Check that the secret `name` may be read, and return the file that says where it is.
@@ -103,11 +112,6 @@ class AgentConfig:
         place = self.file.place(("secrets", name))
         self._gate.require_named(place, f"the secret {name}")
         return Path(place.file)
-
-    def _require_code(self, named: list[tuple[str, Place]]) -> list[tuple[str, Place]]:
-        for code, place in named:
-            self._gate.require(place, f"the code {code!r}")
-        return named
 
     @property
     def names(self) -> list[str]:
@@ -148,6 +152,7 @@ class AgentConfig:
 
     def _fields(self, name: str, entry: AgentEntry, given: Mapping[str, Any]) -> AgentFields:
         key: Key = ("agents", name)
+        self._check_untrusted(entry, key, given)
         values: dict[str, Any] = {"name": name, "description": entry.description}
         values |= self.model_fields(entry.model)
         values |= self._prompt(entry, key, given)
@@ -189,12 +194,59 @@ class AgentConfig:
             )
         return read_model(name, self.config, self.file, gate=self._gate, env=self.env)
 
+    def _check_untrusted(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> None:
+        """Check that the agent's file may say what it says of rules, access, and what others configured.
+
+        Raises:
+            PermissionDenied: It may not, because it is not trusted.
+        """
+        policy, limits = entry.confirmation_policy, entry.limits
+        data = None if policy is None or isinstance(policy, str) else policy.model_dump(exclude_none=True)
+        wide: dict[str, bool] = {
+            "confirmation_policy": policy is not None and not is_narrow_policy(data or policy, None, self._policy),
+            "limits": isinstance(limits, LimitsEntry)
+            and narrow_limits(None, limits.model_dump(exclude_unset=True)) is None,
+            "workspace_access": entry.workspace_access in ("write", "run"),
+            "skill_roots": bool(entry.skill_roots),
+        }
+        for field in (name for name, is_wide in wide.items() if is_wide and name not in given):
+            self._gate.require_named(self.file.place((*key, field)), f"{field} {self._show(key, field)}".rstrip())
+        if "settings" not in given:
+            check_settings(entry.settings, self.file.place((*key, "settings")), self._gate)
+        for field, section, names in (
+            ("mcp_servers", ("mcp_servers",), entry.mcp_servers),
+            ("a2a_clients", ("a2a", "clients"), entry.a2a_clients),
+            ("sub_agents", ("agents",), entry.sub_agents),
+        ):
+            place = self.file.place((*key, field))
+            for name in () if field in given else names:
+                if self.file.place((*section, name)).trust > place.trust:
+                    self._gate.require_named(place, f"{name!r} of another file")
+
+    def _show(self, key: Key, field: str) -> str:
+        value = getattr(self.config.agents[str(key[-1])], field)
+        return repr(value) if isinstance(value, str) else ""
+
     def _prompt(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
         if entry.system_prompt_path is not None:
-            field = (*key, "system_prompt_path")
-            base = Path() if given.get("system_prompt_path") else self.file.place(field).file.parent
-            return {"system_prompt_path": base / entry.system_prompt_path}
+            place = self.file.place((*key, "system_prompt_path"))
+            if given.get("system_prompt_path"):
+                return {"system_prompt_path": Path(entry.system_prompt_path)}
+            if place.trust is not Trust.UNTRUSTED:
+                return {"system_prompt_path": place.file.parent / entry.system_prompt_path}
+            return {"system_prompt": self._read_prompt(place, entry.system_prompt_path)}
         return {} if entry.system_prompt is None else {"system_prompt": entry.system_prompt}
+
+    def _read_prompt(self, place: Place, name: str) -> str:
+        """Return the text of a prompt below the folder of an untrusted file; never through a link that leaves it."""
+        folder = place.file.parent
+        path = os.path.relpath(os.path.realpath(folder / name), folder)
+        if path.split(os.sep)[0] == os.pardir:
+            self._gate.require_named(place, f"the prompt {name!r} outside its folder")
+        try:
+            return read_beneath(folder, path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{place}: cannot read the prompt {name!r}: {error}", hint="check the path") from error
 
     def _skills(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
         base = Path() if "skill_roots" in given else self.file.place((*key, "skill_roots")).file.parent
@@ -216,9 +268,7 @@ class AgentConfig:
         return registry.get(name)
 
     def _tools(self, name: str, key: Key) -> Sequence[Any]:
-        place = self.file.place(key)
-        self._gate.require(place, f"the code {name!r}")
-        made = call_factory(name, place)
+        made = self._gate.call(name, self.file.place(key))
         return cast("Sequence[Any]", made) if isinstance(made, list | tuple) else (made,)
 
     def _server(self, name: str) -> Any:
@@ -234,9 +284,13 @@ class AgentConfig:
             return self.fields(name)
         if ":" not in name:
             self.entry(name)  # raises NotFound
-        place = self.file.place(key)
-        self._gate.require(place, f"the code {name!r}")
-        return call_factory(name, place)
+        return self._gate.call(name, self.file.place(key))
+
+
+def _load_file(path: Path | None, settings: Settings, cwd: Path) -> ConfigFile:
+    files = find_config(path, home=settings.home, cwd=cwd, env=os.environ)
+    is_named = path is not None or bool(os.environ.get("BOUGH_CONFIG"))
+    return load_layers(files, home=settings.home, is_named=is_named, policy=settings.policy)
 
 
 def _find_entry(entries: Mapping[str, T], name: str, what: str) -> T:
@@ -296,16 +350,15 @@ def find_faults(path: Path | None, *, settings: Settings, only: str | None = Non
     Raises:
         NotFound: There is no agent `only`.
     """
-    files = find_config(path, home=settings.home, cwd=Path.cwd(), env=os.environ)
     try:
-        file = read_config(files)
-    except InvalidInput as error:
+        file = _load_file(path, settings, Path.cwd())
+    except (InvalidInput, PermissionDenied) as error:
         return [error]
     mistakes = find_mistakes(file)[1]
     if mistakes:
         return [*mistakes]
-    config = AgentConfig(file, home=settings.home, env=os.environ, is_named=path is not None)
-    faults: list[BoughError] = []
+    config = AgentConfig(file, home=settings.home, env=os.environ, policy=settings.policy)
+    faults: list[BoughError] = [*file.ignored]
     for name in config.names if only is None else [only]:
         try:
             config.fields(name)

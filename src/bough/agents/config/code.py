@@ -1,8 +1,8 @@
-"""`module:factory` in a configuration: deciding whether the code is trusted, and calling it.
+"""`module:factory` in a configuration: deciding whether the code is trusted, and loading it from a copy.
 
 A configuration that comes with a repository is not trusted. Its code is imported, its programs are started and its
-variables are read only if the file is in bough's own folder, or the user has trusted the file and the modules it names
-in their current state.
+variables are read only if it is the file of bough's own folder, or the user has trusted the file, what it extends and
+the modules it names in their current state.
 """
 
 from __future__ import annotations
@@ -10,40 +10,41 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from bough.agents.config.file import NAME, Place
+from bough.agents.config.file import NAME, ConfigFile, Place, Trust, read_beneath, read_config
 from bough.errors import InvalidInput, PermissionDenied
 from bough.skills import TrustStore
 from bough.skills.find.places import project_root
+from bough.skills.trust.python_code import ProjectCode, SnapshotFinder, list_search_path, read_code
+from bough.skills.trust.snapshot import SnapshotStore
+from bough.skills.trust.tree import SkillTree
 
 
 class CodeGate:
-    """Decides which configuration files may name code.
+    """Refuses what the file of a value may not do, and loads the code that it may name.
 
     Args:
-        home: bough's own folder.
-        modules: All modules that the configuration names; their files are covered by its trust.
-        is_named: Whether the user passed the file explicitly, instead of merely working in its folder.
+        home: bough's own folder, which has the copies of code.
+        config: The configuration; nothing of it is imported yet.
     """
 
-    def __init__(self, home: Path, modules: Iterable[str] = (), *, is_named: bool = False) -> None:
+    def __init__(self, home: Path, config: ConfigFile) -> None:
         self._home = home
-        self._modules = tuple(modules)
-        self._is_named = is_named
+        self._config = config
+        self._loaded: set[Path | None] = set()
 
     def require_named(self, place: Place, what: str) -> None:
-        """Check that the file of `place` may start programs, read the environment and use addresses.
+        """Check that the file of `place` may start programs, read the environment, use addresses and set rules.
 
         Raises:
             PermissionDenied: It was neither passed explicitly nor trusted in its current state.
         """
-        if not self._is_named:
-            self.require(place, what)
+        if place.trust < Trust.NAMED:
+            raise _refuse(place, what)
 
     def require(self, place: Place, what: str) -> None:
         """Check that the file of `place` may name code.
@@ -51,43 +52,146 @@ class CodeGate:
         Raises:
             PermissionDenied: It is not trusted in its current state.
         """
-        file = Path(os.path.realpath(place.file))
-        if file.is_relative_to(os.path.realpath(self._home)):
-            return
-        project = project_root(file.parent)
-        name = os.path.relpath(file, os.path.realpath(project))
-        if not TrustStore(self._home).remembers(project, name, config_digest(file, self._modules)):
-            raise PermissionDenied(
-                f"{place} uses {what}, but the file is not trusted in its current state",
-                hint=f"review it, then run: cd {file.parent} && bough skills trust",
-                details={"file": str(file), "line": place.line},
-            )
+        if place.trust < Trust.TRUSTED:
+            raise _refuse(place, what)
 
+    def load(self, name: str, place: Place) -> Any:
+        """Import `module:factory` from a copy of the project's code, else from what is installed; return the object.
 
-def config_digest(file: Path, modules: Iterable[str]) -> str:
-    """Return the hash of a configuration file and of the files of the modules it names. Imports nothing."""
-    digest = hashlib.sha256()
-    for each in (file, *(path for module in sorted(set(modules)) for path in _module_files(module, file.parent))):
+        Raises:
+            InvalidInput: It cannot be imported.
+            PermissionDenied: The file of `place` and its code are not trusted in their current state.
+        """
+        self.require(place, f"the code {name!r}")
+        module, _, attribute = name.partition(":")
+        layer = next((each for each in self._config.layers if place.file in each.digests), self._config)
+        if layer.path not in self._loaded:
+            self._copy(layer, place, name)
+            self._loaded.add(layer.path)
         try:
-            digest.update(hashlib.sha256(each.read_bytes()).digest())
-        except OSError as error:
-            digest.update(type(error).__name__.encode())
+            found: Any = import_module(module)
+            return getattr(found, attribute)
+        except (ImportError, AttributeError, SyntaxError) as error:
+            raise InvalidInput(f"{place}: cannot import {name}: {error}", hint="check module and name") from error
+
+    def call(self, name: str, place: Place) -> Any:
+        """Call the factory `module:factory` and return its result; a list or a PydanticAI tool is returned itself.
+
+        Raises:
+            InvalidInput: It cannot be imported, or it fails.
+            PermissionDenied: see `load`.
+        """
+        found = self.load(name, place)
+        if not callable(found):
+            return found
+        try:
+            made: Any = found()
+            return asyncio.run(made) if asyncio.iscoroutine(made) else made
+        except Exception as error:
+            raise InvalidInput(
+                f"{place}: {name} failed: {type(error).__name__}: {error}", hint="fix the factory"
+            ) from error
+
+    def _copy(self, layer: ConfigFile, place: Place, name: str) -> None:
+        """Copy the code of a file, compare the copy with what was trusted, and let modules be imported from it."""
+        roots: dict[str, str] = {}
+
+        def copy(folder: Path) -> SkillTree:
+            code = read_code(layer.folder, list_modules(layer.data), copy_to=folder)
+            roots.update(code.roots)
+            # The copy is what is hashed, so nothing that changes in the project from here on can run.
+            if not is_own(layer, self._home) and not is_trusted(layer, self._home, code):
+                raise _refuse(place, f"the code {name!r}")
+            if faults := code.tree.faults:
+                message = f"{place}: the code of {name!r} cannot be copied: {faults[0].message}"
+                raise InvalidInput(message, hint=faults[0].fix)
+            return code.tree
+
+        snapshot = SnapshotStore(self._home / "snapshots").keep(layer.folder, copy)
+        if roots:
+            SnapshotFinder(snapshot.folder, roots).install()
+
+
+def is_own(config: ConfigFile, home: Path) -> bool:
+    """Whether a configuration lies in bough's own folder."""
+    return config.folder.is_relative_to(os.path.realpath(home))
+
+
+def is_trusted(config: ConfigFile, home: Path, code: ProjectCode | None = None) -> bool:
+    """Whether the user trusted a configuration and its code in their current state. O(bytes of its code).
+
+    Args:
+        code: The code, if it was read already.
+    """
+    file = config.folder / Path(os.path.realpath(config.path or NAME)).name
+    project = project_root(config.folder)
+    name = os.path.relpath(file, os.path.realpath(project))
+    return TrustStore(home).remembers(project, name, config_digest(config, code))
+
+
+def _refuse(place: Place, what: str) -> PermissionDenied:
+    return PermissionDenied(
+        f"{place} uses {what}, but the file is not trusted in its current state",
+        hint=f"review it, then run: cd {place.file.parent} && bough skills trust",
+        details={"file": str(place.file), "line": place.line},
+    )
+
+
+def config_digest(config: ConfigFile, code: ProjectCode | None = None) -> str:
+    """Return the hash of a configuration: its files, its prompts, and the code it names. Imports nothing.
+
+    Args:
+        code: The code of the project, if it was read already.
+    """
+    digest = hashlib.sha256()
+    for text in (*config.digests.values(), *_digest_prompts(config)):
+        digest.update(text.encode())
+    modules = list_modules(config.data)
+    if not modules:
+        return digest.hexdigest()
+    code = code or read_code(config.folder, modules)
+    digest.update(code.tree.digest.encode())
+    for module in sorted(module for module in modules if module.partition(".")[0] not in code.roots):
+        for file in _find_installed(module, config.folder):
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _digest_prompts(config: ConfigFile) -> Iterator[str]:
+    """Yield the hash of each prompt below the configuration's folder that an agent names."""
+    agents = _mapping(config.data.get("agents"))
+    for name in sorted(agents):
+        path: Any = _mapping(agents[name]).get("system_prompt_path")
+        if not isinstance(path, str):
+            continue
+        folder = config.place(("agents", name, "system_prompt_path")).file.parent
+        try:
+            inside = os.path.relpath(os.path.realpath(folder / path), folder)
+            yield hashlib.sha256(read_beneath(folder, inside).encode()).hexdigest()
+        except (OSError, ValueError) as error:
+            yield type(error).__name__
 
 
 def project_configs(project: Path) -> dict[str, str]:
     """Return the hash of a project's configuration by its path below the project root; empty if it has none."""
-    from bough.agents.config.file import read_config
-
     file = project / NAME
     if not file.is_file():
         return {}
     try:
-        modules = list_modules(read_config([file]).data)
+        config = read_config(file)
     except InvalidInput:
-        modules = set[str]()  # the mistake is reported when the configuration is used
+        return {}  # the mistake is reported when the configuration is used
     top = os.path.realpath(project_root(project))
-    return {os.path.relpath(os.path.realpath(file), top): config_digest(file, modules)}
+    return {os.path.relpath(os.path.realpath(file), top): config_digest(config)}
+
+
+def list_code_files(project: Path) -> list[str]:
+    """Return the files of the code that a project's configuration names, relative to the project root."""
+    try:
+        config = read_config(project / NAME)
+    except InvalidInput:
+        return []
+    return [entry.path for entry in read_code(config.folder, list_modules(config.data)).tree.entries]
 
 
 def list_modules(data: Any) -> set[str]:
@@ -104,49 +208,16 @@ def _mapping(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def load_code(name: str, place: Place) -> Any:
-    """Import `module:factory` and return the object.
-
-    Raises:
-        InvalidInput: It cannot be imported.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = import_module(module)
-        found = getattr(found, attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise InvalidInput(f"{place}: cannot import {name}: {error}", hint="check module and name") from error
-    return found
-
-
-def call_factory(name: str, place: Place) -> Any:
-    """Call the factory `module:factory` and return its result; a list or a PydanticAI tool is returned itself.
-
-    Raises:
-        InvalidInput: It cannot be imported, or it fails.
-    """
-    found = load_code(name, place)
-    if not callable(found):
-        return found
-    try:
-        made: Any = found()
-        return asyncio.run(made) if asyncio.iscoroutine(made) else made
-    except Exception as error:
-        raise InvalidInput(
-            f"{place}: {name} failed: {type(error).__name__}: {error}", hint="fix the factory"
-        ) from error
-
-
 def name_tool(tool: Any) -> str:
     """Return the name under which a log has a tool: `module:function`, also of PydanticAI's `Tool`."""
     function = tool if hasattr(tool, "__qualname__") else getattr(tool, "function", tool)
     return f"{function.__module__}:{getattr(function, '__qualname__', '?')}"
 
 
-def _module_files(module: str, folder: Path) -> list[Path]:
-    """Return the file of a module, without importing it: below the configuration's folder, else in `sys.path`."""
+def _find_installed(module: str, folder: Path) -> list[Path]:
+    """Return the file of a module that is not the project's, without importing it."""
     parts = module.split(".")
-    for root in (folder, folder / "src", *map(Path, sys.path)):
+    for root in list_search_path(folder):
         for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):
             if path.is_file():
                 return [path]

@@ -5,16 +5,20 @@ Source: seed 004 (`AgentSpec.from_config`, config.yaml).
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import yaml
 
-from bough.errors import InvalidInput, Unavailable
+from bough.errors import BoughError, InvalidInput, Unavailable
 from bough.types import Json, JsonObject
 
 NAME = "config.yaml"
@@ -28,12 +32,27 @@ Key: TypeAlias = tuple[str | int, ...]
 """The path of a value: keys and list indices."""
 
 
+class Trust(IntEnum):
+    """What the values of a file may do.
+
+    Attributes:
+        UNTRUSTED: The file was merely found in a working folder: it adds names, and narrows those of the home.
+        NAMED: The user passed the file: it may also start programs, read the environment and set addresses.
+        TRUSTED: The file of bough's own folder, or one that the user trusted as it is: it may also name code.
+    """
+
+    UNTRUSTED = 0
+    NAMED = 1
+    TRUSTED = 2
+
+
 @dataclass(frozen=True)
 class Place:
-    """A line of a file."""
+    """A line of a file, and what its value may do."""
 
     file: Path
     line: int
+    trust: Trust = field(default=Trust.UNTRUSTED, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -47,21 +66,49 @@ class ConfigFile:
         path: The requested file; None if there is none.
         data: The values.
         places: File and line of each value.
+        digests: The sha256 of each file that was read, as it was read.
+        trust: What values without a place may do.
+        ignored: Why values of an untrusted file are not used.
+        layers: The configurations that this one was merged from.
     """
 
     path: Path | None
     data: JsonObject = field(default_factory=dict[str, Any])
     places: dict[Key, Place] = field(default_factory=dict[Key, Place])
+    digests: dict[Path, str] = field(default_factory=dict[Path, str])
+    trust: Trust = Trust.UNTRUSTED
+    ignored: list[BoughError] = field(default_factory=list[BoughError])
+    layers: list[ConfigFile] = field(default_factory=list["ConfigFile"])
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the requested file, without links."""
+        return Path(os.path.realpath(self.path or NAME)).parent
 
     def place(self, key: Key) -> Place:
         """Return file and line of a value; for a missing value, those of the nearest enclosing one."""
         while key and key not in self.places:
             key = key[:-1]
-        return self.places.get(key, Place(self.path or Path(NAME), 1))
+        return self.places.get(key, Place(self.path or Path(NAME), 1, self.trust))
+
+    def mark(self, trust: Mapping[Path, Trust], default: Trust) -> None:
+        """Set what the values of each file may do; those of other files may do what `default` says."""
+        self.trust = default
+        self.places = {key: replace(place, trust=trust.get(place.file, default)) for key, place in self.places.items()}
 
     def merge(self, other: ConfigFile) -> None:
         """Merge `other` into this configuration: mappings are merged, lists and scalars replaced."""
+        self.digests |= other.digests
         self._merge(self.data, other.data, other, ())
+
+    def put(self, key: Key, value: Json, other: ConfigFile) -> None:
+        """Set one value, which `other` has at the same place, with the lines that it has there."""
+        data: Any = self.data
+        for name in key[:-1]:
+            data = data.setdefault(name, {})
+        data[key[-1]] = value
+        self.places = {at: place for at, place in self.places.items() if at[: len(key)] != key}
+        self.places |= {at: place for at, place in other.places.items() if at[: len(key)] == key}
 
     def _merge(self, below: JsonObject, above: JsonObject, other: ConfigFile, key: Key) -> None:
         for name, value in above.items():
@@ -90,24 +137,24 @@ def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, s
     return [file for file in (base, project) if file is not None and file.is_file() and (file != base or file is base)]
 
 
-def read_config(files: Sequence[Path]) -> ConfigFile:
-    """Return the merged configuration of the files, later ones taking precedence, with everything they extend.
+def read_config(file: Path) -> ConfigFile:
+    """Return the configuration of a file merged with everything it extends, which nobody has trusted yet.
 
     Raises:
         InvalidInput: A file is unreadable, is not a YAML mapping, has a duplicate key, or extends itself.
     """
-    config = ConfigFile(files[-1] if files else None)
-    for file in dict.fromkeys(files):
-        config.merge(_read(file, ()))
+    config = _read(file, (), [])
+    config.path = file
     return config
 
 
-def _read(file: Path, above: tuple[Path, ...]) -> ConfigFile:
+def _read(file: Path, above: tuple[Path, ...], files: list[Path]) -> ConfigFile:
     file = Path(os.path.realpath(file))
     if file in above:
         names = " > ".join(str(each) for each in (*above, file))
         raise InvalidInput(f"{file} extends itself: {names}", hint="remove one of them from `extends`")
-    if len(above) >= MAX_FILES:
+    files.append(file)
+    if len(files) > MAX_FILES:
         raise InvalidInput(f"{file}: more than {MAX_FILES} files extend one another", hint="extend fewer files")
     own = _parse(file)
     extended: Json = own.data.pop("extends", None)
@@ -116,15 +163,17 @@ def _read(file: Path, above: tuple[Path, ...]) -> ConfigFile:
         names = [names]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[Json], names)):
         raise _wrong(own, ("extends",), "extends must be a path or a list of paths")
-    config = ConfigFile(file)
+    config = ConfigFile(file, digests=dict(own.digests))
     for name in cast(list[str], names):
-        config.merge(_read(file.parent / name, (*above, file)))
+        config.merge(_read(file.parent / name, (*above, file), files))
     config.merge(own)
     return config
 
 
 def _parse(file: Path) -> ConfigFile:
     try:
+        if file.exists() and not file.is_file():  # opening a pipe would wait for a writer
+            raise InvalidInput(f"{file} is not a regular file", hint="check the path")
         with file.open("rb") as handle:
             raw = handle.read(_MAX_BYTES + 1)
         text = raw.decode()
@@ -134,7 +183,7 @@ def _parse(file: Path) -> ConfigFile:
         raise InvalidInput(f"cannot read {file}: {error}", hint="check the file and its permissions") from error
     if len(raw) > _MAX_BYTES:
         raise InvalidInput(f"{file} is larger than {_MAX_BYTES >> 20} MiB", hint="shorten it")
-    config = ConfigFile(file)
+    config = ConfigFile(file, digests={file: hashlib.sha256(raw).hexdigest()})
     try:
         node = cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
         data = None if node is None else _Reader(config).value(node, (), 0)
@@ -183,6 +232,34 @@ class _Reader:
             data[name] = self.value(value_node, (*key, name), depth + 1)
             self._config.places[(*key, name)] = Place(cast(Path, self._config.path), name_node.start_mark.line + 1)
         return data
+
+
+def read_beneath(folder: Path, name: str) -> str:
+    """Return the text of a file below a folder; a link on the way there is not followed.
+
+    Raises:
+        OSError: There is no such regular file, or it is larger than a configuration may be.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    *parents, last = name.split(os.sep)
+    if os.pardir in parents:
+        raise OSError(errno.EXDEV, "outside the folder")
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for parent in parents:
+            below = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = below
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for a writer
+        with open(os.open(last, flags, dir_fd=at), "rb") as handle:
+            if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            data = handle.read(_MAX_BYTES + 1)
+    finally:
+        os.close(at)
+    if len(data) > _MAX_BYTES:
+        raise OSError(errno.EFBIG, "the file is too large")
+    return data.decode()
 
 
 def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:

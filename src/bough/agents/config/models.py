@@ -7,10 +7,17 @@ from typing import Any
 
 from bough.agents.config.check import is_model_string
 from bough.agents.config.code import CodeGate
-from bough.agents.config.file import ConfigFile, expand, has_variables
+from bough.agents.config.file import ConfigFile, Place, expand, has_variables
 from bough.agents.config.schema import Config, ModelEntry
 
 _OLLAMA = "http://127.0.0.1:11434/v1"
+_PLAIN_SETTINGS = frozenset(
+    {
+        "frequency_penalty", "logit_bias", "max_tokens", "parallel_tool_calls", "presence_penalty", "seed", "stop",
+        "stop_sequences", "temperature", "thinking", "timeout", "top_k", "top_p",
+    }
+)  # fmt: skip
+"""Settings that change how a model answers; others may add headers, a body, or servers that the provider asks."""
 
 
 def read_model(
@@ -22,7 +29,7 @@ def read_model(
         name: A name of `models`, or a model string; None takes the entry `default`, if there is one.
 
     Raises:
-        PermissionDenied: It uses environment variables or an address, and the file is not trusted.
+        PermissionDenied: It uses environment variables, a key or an address, and the file is not trusted.
         Unavailable: An environment variable is not set.
     """
     if name is None:
@@ -39,7 +46,21 @@ def read_model(
         gate.require_named(place, "environment variables")
     if stated.base_url or stated.endpoint:
         gate.require_named(place, "an address, to which a provider's key would be sent")
+    if stated.api_key:
+        gate.require_named(place, "a key, whose owner may read what is sent with it")
+    check_settings(stated.settings, place, gate)
     return _fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
+
+
+def check_settings(settings: Mapping[str, Any], place: Place, gate: CodeGate) -> None:
+    """Check that a file may set these settings of a model.
+
+    Raises:
+        PermissionDenied: One could send the conversation elsewhere, and the file is not trusted.
+    """
+    for name in settings:
+        if name not in _PLAIN_SETTINGS:
+            gate.require_named(place, f"the model setting {name!r}")
 
 
 def _fields(entry: ModelEntry) -> dict[str, Any]:

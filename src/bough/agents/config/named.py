@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bough.agents.config.agents import AgentConfig
-from bough.agents.config.code import call_factory, load_code, name_tool
+from bough.agents.config.code import name_tool
 from bough.agents.config.file import expand
 from bough.guard import EnvSecret, FileSecret, Hook, HookSet, Secrets, SecurityAnalyzer
 from bough.guard.hooks import HookKind
@@ -52,8 +52,7 @@ class NamedParts:
         """
         functions: dict[str, Callable[..., Any]] = {}
         whole: list[Hook] = []
-        for name, place in self._config.list_hooks():
-            found = load_code(name, place)
+        for name, found in self._config.load_hooks():
             if isinstance(found, Hook | HookSet | list | tuple):
                 whole += _list_hooks(cast("Hook | HookSet | Sequence[Any]", found))
             elif callable(found):
@@ -64,8 +63,7 @@ class NamedParts:
 
     def find_analyzer(self, recorded: Mapping[str, Any]) -> SecurityAnalyzer | None:
         """Return the analyzer that a log describes so; None where the configuration has none."""
-        for name, place in self._config.list_analyzers():
-            made = call_factory(name, place)
+        for made in self._config.make_analyzers():
             if made.to_json() == recorded:
                 return made
         return None

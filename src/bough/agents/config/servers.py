@@ -20,7 +20,7 @@ def make_server(
     """Return the configuration of an MCP server.
 
     Raises:
-        PermissionDenied: It starts a program or uses environment variables, and the file is not trusted.
+        PermissionDenied: The file, which names a program or an address, is not trusted.
         Unavailable: An environment variable is not set.
     """
     from bough.connect.mcp_config import MCPClientConfig
@@ -29,6 +29,8 @@ def make_server(
     values: dict[str, Any] = entry.model_dump(exclude_unset=True)
     if entry.command is not None:
         gate.require_named(place, f"the program {entry.command!r}")
+    else:
+        gate.require_named(place, f"the address {entry.url!r}, to which calls would be sent")
     if has_variables(values):
         gate.require_named(place, "environment variables")
     expanded = expand(values, env=env, where=f"mcp_servers.{name}")

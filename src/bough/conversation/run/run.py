@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,8 @@ from uuid import UUID
 from pydantic_ai import Agent
 
 from bough.agents.build import Blueprint
+from bough.agents.config.file import find_config
+from bough.agents.config.layers import list_files
 from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
@@ -341,9 +344,11 @@ class Runner:
 
     @property
     def _guards(self) -> Guards:
-        """What of the workspace stays as it is: the usual names, and folders of skills that were named."""
-        roots = (*self._blueprint.spec.skill_roots, *self._environment.settings.skill_roots)
-        return Guards().extend(self._journal.state.workspace, roots)
+        """What of the workspace stays as it is: the usual names, named folders of skills, configurations, hooks."""
+        settings, workspace = self._environment.settings, self._journal.state.workspace
+        roots = (*self._blueprint.spec.skill_roots, *settings.skill_roots)
+        configs = list_files(find_config(None, home=settings.home, cwd=workspace, env=os.environ))
+        return Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
 
     def _context(self, shown_chars: int) -> ToolContext:
         state, shared = self._journal.state, self._shared

@@ -27,7 +27,8 @@ def load_configured(settings: Settings) -> dict[str, AgentSpec]:
 def list_for_workers(settings: Settings) -> list[AgentSpec]:
     """Return the configured agents that a worker must be given: their records are incomplete (sub-agents, code).
 
-    Their definitions are found as for any worker: a project's `config.yaml` takes precedence over the home's.
+    Their definitions are found as for any worker: a project's `config.yaml` may narrow the home's, and
+    replace its values once it is trusted.
 
     Raises: see `load_configured`.
     """

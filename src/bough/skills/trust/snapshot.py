@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,14 +119,29 @@ class SnapshotStore:
             removed += _remove_unlocked(place)
         return removed
 
+    def keep(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
+        """Return the snapshot that `copy` writes into the empty folder it is given.
+
+        Args:
+            name: What is copied, for error messages.
+
+        Raises: see `take`.
+        """
+        return self._stage(name, copy, allow_faults=allow_faults)[1]
+
     def _copy(self, skill: Path, *, allow_faults: bool) -> tuple[SkillTree, SkillSnapshot]:
+        return self._stage(skill, lambda folder: read_tree(skill, copy_to=folder), allow_faults=allow_faults)
+
+    def _stage(
+        self, skill: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool
+    ) -> tuple[SkillTree, SkillSnapshot]:
         try:
             staging, guard = make_locked_folder(self.folder, _STAGED)
         except OSError as error:
             raise StoreError(f"cannot write to {self.folder}: {error.strerror}", hint="make it writable") from error
         try:
             (staging / "tree").mkdir()
-            tree = read_tree(skill, copy_to=staging / "tree")
+            tree = copy(staging / "tree")
             refuse_faults(tree, skill, allow_faults=allow_faults)
             return tree, self._settle(tree, staging)
         except OSError as error:

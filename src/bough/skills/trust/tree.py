@@ -120,9 +120,13 @@ def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
     return SkillTree(entries, tuple(_fault(path, message, folder, code) for path, message, code in faults))
 
 
-def read_file_tree(file: Path) -> SkillTree:
-    """Return a skill that is a single flat file as a tree. O(bytes)."""
-    walk = _Walk(None)
+def read_file_tree(file: Path, *, copy_to: Path | None = None) -> SkillTree:
+    """Return a skill that is a single flat file as a tree. O(bytes).
+
+    Args:
+        copy_to: A folder to which the file is copied while it is hashed.
+    """
+    walk = _Walk(copy_to)
     try:
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

@@ -16,6 +16,7 @@ from bough.skills.find.discover import Root, skill_files
 from bough.skills.find.places import project_places, project_root
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_file_tree, read_tree
+from bough.types import JsonObject
 
 VERSION: Final = 2
 _CODE_ENDINGS = (
@@ -66,17 +67,24 @@ class TrustStore:
         """Whether the user trusted a file of the project, such as a hook file, with this hash."""
         return self._load().get(_key(project), {}).get("hooks", {}).get(name) == digest
 
+    def programs_of(self, project: Path, name: str) -> JsonObject | None:
+        """Return what was recorded of the programs of a trusted hook file; None for a file trusted without them."""
+        found = self._load().get(_key(project), {}).get("programs", {}).get(name)
+        return cast("JsonObject", found) if isinstance(found, dict) else None
+
     def trust(
         self,
         project: Path,
         *,
         also: Mapping[str, str] | None = None,
         skills: Mapping[str, SkillGrant] | None = None,
+        programs: Mapping[str, JsonObject] | None = None,
     ) -> tuple[str, ...]:
         """Trust the code of the project's skills until it changes. Returns the trusted files.
 
         Args:
             also: Further files of the project with their hashes, such as hook files.
+            programs: Copies of the programs of hook files, by file; see `programs_of`.
             skills: The grants the user was shown and agreed to, by file; None grants the skills as they are now.
         """
         if skills is None:
@@ -86,6 +94,7 @@ class TrustStore:
             mine = projects.setdefault(_key(project), {})
             mine["skills"] = mine.get("skills", {}) | {name: asdict(grant) for name, grant in skills.items()}
             mine["hooks"] = mine.get("hooks", {}) | dict(also or {})
+            mine["programs"] = mine.get("programs", {}) | dict(programs or {})
 
         self._change(add)
         return (*skills, *(also or {}))
@@ -97,8 +106,13 @@ class TrustStore:
         return removed != [None]
 
     def digests(self) -> set[str]:
-        """Return the digests of all trusted skills of all projects."""
-        return {str(skill.get("digest")) for mine in self._load().values() for skill in mine.get("skills", {}).values()}
+        """Return the digests of all trusted skills, and of the copies of programs, of all projects."""
+        found: set[str] = set()
+        for mine in self._load().values():
+            found |= {str(skill.get("digest")) for skill in mine.get("skills", {}).values()}
+            for programs in mine.get("programs", {}).values():
+                found |= set(map(str, cast("dict[str, Any]", programs.get("copies") or {}).values()))
+        return found
 
     def _skills_of(self, project: Path) -> dict[str, SkillGrant]:
         found = self._load().get(_key(project), {}).get("skills", {})

@@ -75,6 +75,7 @@ for number, folder in enumerate(('.', 'a', 'a/b/c/d/e', '/'.join('x' * 15), '/'.
     open(f'{folder}/made/config', 'w').write('[core]')
     os.rename(f'{folder}/made', f'{folder}/.git')
 attempt(lambda: open('bough.yaml', 'w').write('x'))
+attempt(lambda: open('config.yaml', 'w').write('x'))
 attempt(lambda: os.makedirs('.agents/skills'))
 attempt(lambda: os.symlink('a', '.bough'))
 attempt(lambda: os.link('file', '.mcp.json'))
@@ -169,7 +170,8 @@ class NameThreats(Threats):
         result = await self.run(executor, _MAKE, workspace=str(workspace))
         assert result.exit_code == 0, result.stderr
         found = [str(path) for path in workspace.rglob("*")]
-        guarded = {".git", "bough.yaml", ".agents", ".bough", ".mcp.json", ".openhands", ".gitattributes"}
+        guarded = {".git", "bough.yaml", "config.yaml", ".agents", ".bough", ".mcp.json", ".openhands"}
+        guarded.add(".gitattributes")
         assert [path for path in found if os.path.basename(path).casefold() in guarded] == []
         told = {path for path, reason in result.output_skipped if reason.startswith("guarded name, set aside as ")}
         assert {".git", "a/.git", "a/b/c/d/e/.git", "hidden/.git", "closed/.git", "case/.GiT", "bough.yaml"} <= told

@@ -31,6 +31,9 @@ def trust(
         list[str] | None,
         typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
     ] = None,
+    host_hooks: Annotated[
+        bool, typer.Option("--host-hooks", help="Let the project's hooks run on this machine, outside the sandbox.")
+    ] = False,
     accept_findings: Annotated[
         bool, typer.Option("--accept-findings", help="Also trust skills in which the scan found errors.")
     ] = False,
@@ -45,8 +48,8 @@ def trust(
 
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
-    from bough.agents.config.code import project_configs
-    from bough.guard.hook_trust import project_hooks
+    from bough.agents.config.code import list_code_files, project_configs
+    from bough.guard.hook_trust import project_hooks, trust_hooks
     from bough.skills import TrustStore
     from bough.skills.find.rule_files import read_rules
     from bough.skills.install.review import check_hosts, keep_reviewed, review_project
@@ -57,13 +60,22 @@ def trust(
     folder = folder_of(workspace if directory is None else directory)
     if revoke:
         return _report_revoked(trusted.revoke(folder))
-    hooks = {agreed.key: agreed.digest for agreed in project_hooks(folder) if agreed.digest}
+    hook_files = [agreed for agreed in project_hooks(folder) if agreed.digest]
+    hooks = {agreed.key: agreed.digest for agreed in hook_files}
     hooks |= project_configs(folder)
     if rules:
         hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
     reviews = review_project(folder)
     check_hosts(reviews, hosts := tuple(host_servers or ()))
     shown = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
+    if hook_files:
+        place = (
+            ("hooks run on this machine, outside the sandbox", "warn")
+            if host_hooks
+            else ("hooks run in the sandbox", "dim")
+        )
+        shown += [line("  ", place)]
+    shown += [line(("  runs on this machine, outside the sandbox  ", "warn"), path) for path in list_code_files(folder)]
     good = [each for each in reviews if not each.is_refused]
     found = sorted([*(each.key for each in good), *hooks])
     data: dict[str, Any] = {"trusted": [], "found": found, "skills": [_review_json(each, hosts) for each in reviews]}
@@ -81,6 +93,7 @@ def trust(
         _ask(shown, yes=yes, json=json)
         snapshots = SnapshotStore(settings.home / "snapshots")
         keep_reviewed(good, snapshots)
+        trust_hooks(folder, hook_files, home=settings.home, trust=trusted, on_host=host_hooks)
         trusted.trust(folder, also=hooks, skills={each.key: each.grant(hosts) for each in good})
         snapshots.collect(trusted.digests())
     refused = [each for each in reviews if each.is_refused]

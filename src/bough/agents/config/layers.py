@@ -1,0 +1,207 @@
+"""The configuration of the home, and above it that of a project: an untrusted one adds names and narrows.
+
+A cloned repository, or a script in the working folder, may bring a `config.yaml`. What the home says stands; the
+project's values that would replace or widen it are ignored, and `ConfigFile.ignored` says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+
+from bough.agents.config.code import is_trusted
+from bough.agents.config.file import NAME, ConfigFile, Key, Place, Trust, read_config
+from bough.agents.config.schema import Config
+from bough.errors import BoughError, InvalidInput, PermissionDenied
+from bough.guard import Limits, policy_from_json, policy_named
+from bough.guard.confirmation_policy import allows_change
+from bough.skills.find.places import project_root
+from bough.types import Json, JsonObject
+
+_SECTIONS: Final[tuple[Key, ...]] = (
+    ("models",),
+    ("mcp_servers",),
+    ("a2a", "clients"),
+    ("analyzers",),
+    ("secrets",),
+)
+"""Where an untrusted file may add names."""
+
+_ACCESS: Final = ("none", "read", "write", "run")
+_SUBSETS: Final = frozenset({"tools", "mcp_servers", "a2a_clients", "sub_agents", "skills", "allow_list", "fallback"})
+
+
+def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: str | None = None) -> ConfigFile:
+    """Return the configuration of the files, lowest precedence first.
+
+    Args:
+        home: bough's own folder.
+        is_named: Whether the user passed the file explicitly, instead of merely working in its folder.
+        policy: The settings' confirmation policy.
+
+    Raises:
+        InvalidInput: A file is unreadable, is not a YAML mapping, has a duplicate key, or extends itself.
+        PermissionDenied: An untrusted file leads, or extends another, outside its project.
+    """
+    config = ConfigFile(files[-1] if files else None)
+    for file in dict.fromkeys(files):
+        layer = read_config(file)
+        _mark(layer, home=home, is_named=is_named)
+        if layer.trust is Trust.UNTRUSTED:
+            _require_inside(layer, file)
+            _add(config, layer, policy)
+        else:
+            config.merge(layer)
+        config.trust = layer.trust
+        config.layers.append(layer)
+    return config
+
+
+def list_files(files: Sequence[Path]) -> list[Path]:
+    """Return the files and what they extend, the missing ones too; those of a file that cannot be read are left out."""
+    found: dict[Path, None] = {}
+    for file in files:
+        found[file] = None
+        try:
+            found |= dict.fromkeys(read_config(file).digests)
+        except InvalidInput:
+            continue
+    return list(found)
+
+
+def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
+    """Decide what the values of a file and of what it extends may do."""
+    real, top = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
+    if real == top / NAME or (is_named and real.is_relative_to(top)):
+        layer.mark({path: Trust.NAMED for path in layer.digests if not path.is_relative_to(top)}, Trust.TRUSTED)
+    elif is_trusted(layer, home):
+        layer.mark({}, Trust.TRUSTED)
+    else:
+        layer.mark({}, Trust.NAMED if is_named else Trust.UNTRUSTED)
+
+
+def _require_inside(layer: ConfigFile, file: Path) -> None:
+    project = Path(os.path.realpath(project_root(file.parent)))
+    outside = next((path for path in layer.digests if not path.is_relative_to(project)), None)
+    if outside is not None:
+        raise PermissionDenied(
+            f"{file} uses {outside}, which is outside its project, but the file is not trusted in its current state",
+            hint=f"review it, then run: cd {file.parent} && bough skills trust",
+            details={"file": str(file), "line": 1},
+        )
+
+
+def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
+    """Add the names of an untrusted file, and narrow the agents that are there."""
+    if not config.data:
+        config.merge(layer)
+        return
+    try:
+        Config.model_validate(layer.data)
+    except ValidationError:
+        config.merge(layer)  # its mistakes are reported with their lines when all is validated, and nothing is used
+        return
+    config.digests |= layer.digests
+    for section in _SECTIONS:
+        for name in _find(layer.data, section):
+            _add_value(config, layer, (*section, name))
+    if layer.data.get("hooks"):
+        _add_value(config, layer, ("hooks",))
+    for name in _find(layer.data, ("agents",)):
+        if name in _find(config.data, ("agents",)):
+            _narrow_agent(config, layer, name, policy)
+        else:
+            _add_value(config, layer, ("agents", name))
+
+
+def _add_value(config: ConfigFile, layer: ConfigFile, key: Key) -> None:
+    """Take over a value of an untrusted file unless the home has one of that name."""
+    *parents, name = key
+    value = _find(layer.data, tuple(parents))[str(name)]
+    existing = _find(config.data, tuple(parents)).get(str(name))
+    if not existing:
+        config.put(key, value, layer)
+    elif existing != value:
+        config.ignored.append(_ignore(layer, key, config.place(key)))
+
+
+def _narrow_agent(config: ConfigFile, layer: ConfigFile, name: str, policy: str | None) -> None:
+    existing = _find(config.data, ("agents", name))
+    for field, value in _find(layer.data, ("agents", name)).items():
+        key = ("agents", name, field)
+        if existing.get(field) == value:
+            continue
+        narrowed = _narrow(field, existing.get(field), value, policy)
+        if narrowed is None:
+            config.ignored.append(_ignore(layer, key, config.place(("agents", name))))
+        else:
+            # With the place of the home's agent: its entries mean what they mean there, code and paths above all.
+            config.put(key, narrowed, ConfigFile(None))
+
+
+def _narrow(field: str, existing: Any, value: Any, policy: str | None) -> Json:
+    """Return the value where it narrows what is there; None where it replaces or widens it."""
+    if field == "confirmation_policy":
+        return value if value is not None and is_narrow_policy(value, existing, policy) else None
+    if field == "limits":
+        return None if value is None else narrow_limits(existing, value)
+    if field == "workspace_access":
+        return value if _ACCESS.index(value) <= _ACCESS.index(existing or "none") else None
+    if field == "allow_list" and existing is None:
+        return value
+    if field in _SUBSETS and isinstance(value, list) and isinstance(existing, list):
+        entries = cast("list[Any]", value)
+        return cast(Json, entries) if all(entry in existing for entry in entries) else None
+    return None
+
+
+def is_narrow_policy(value: Any, existing: Any = None, policy: str | None = None) -> bool:
+    """Whether a policy asks at least wherever the existing one does; without one, the settings', or `rules`."""
+    old = policy or "rules" if existing is None else existing
+    try:
+        return allows_change(_read_policy(old), _read_policy(value))
+    except BoughError:
+        return False
+
+
+def _read_policy(value: Any) -> Any:
+    return policy_named(value) if isinstance(value, str) else policy_from_json(value)
+
+
+def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) -> JsonObject | None:
+    """Return the existing limits with those of `value`; None where one of them is wider, or counts something else."""
+    old = dict(existing or {})
+    count = value.get("per") or old.get("per") or "conversation"
+    if existing and count != (old.get("per") or "conversation"):
+        return None
+    bounds = (Limits().bounds if count == "run" and existing is None else {}) | old
+    if value.get("unpriced") == "allow" and old.get("unpriced") != "allow":
+        return None
+    for name, bound in value.items():
+        if name in ("per", "unpriced"):
+            continue
+        if bounds.get(name) is not None and (bound is None or bound > bounds[name]):
+            return None
+    return cast(JsonObject, {**bounds, **value})
+
+
+def _find(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
+    """Return the mapping at a place; empty where there is none."""
+    at: Any = data
+    for name in key:
+        at = cast("dict[Any, Any]", at).get(name) if isinstance(at, dict) else None
+    return cast("dict[str, Any]", at) if isinstance(at, dict) else {}
+
+
+def _ignore(layer: ConfigFile, key: Key, place: Place) -> PermissionDenied:
+    at, path = layer.place(key), ".".join(map(str, key))
+    folder = (layer.path or at.file).parent
+    return PermissionDenied(
+        f"{at}: {path} is ignored: it would replace or widen what {place} says, and the file is not trusted",
+        hint=f"review it, then run: cd {folder} && bough skills trust; or use another name",
+        details={"file": str(at.file), "line": at.line, "key": path},
+    )
