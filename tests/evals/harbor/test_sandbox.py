@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -22,6 +25,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.needs("bubblewrap")]
 def agent(*commands: str) -> AgentSpec:
     """An agent that runs these commands, one after another."""
     return AgentSpec(name="a", model=ScriptedModel([*(tool_call("bash", command=c) for c in commands), "done"]))
+
+
+def running_commands() -> Iterator[bytes]:
+    """Yield the command line of every process of this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            yield path.read_bytes()
 
 
 async def run(tasks: Path, who: AgentSpec | str, settings: Settings, **options: object) -> HarborRun:
@@ -108,10 +118,11 @@ async def test_a_reward_that_is_none_is_told(
 async def test_a_test_script_that_leaves_daemons_or_never_ends_is_ended(
     settings: Settings, write_task: WriteTask
 ) -> None:
+    marker = uuid4().hex
     write_task(
         "daemons",
         tests__test_DOT_sh="echo 0.5 > /logs/verifier/reward.txt; "
-        "setsid sh -c 'while :; do echo 1 > /logs/verifier/reward.txt; done' >/dev/null 2>&1 & sleep 0",
+        f"setsid sh -c 'while :; do echo 0.25 > /logs/verifier/reward.txt; done # {marker}' >/dev/null 2>&1 & sleep 0",
     )
     endless = write_task(
         "endless",
@@ -121,6 +132,7 @@ async def test_a_test_script_that_leaves_daemons_or_never_ends_is_ended(
     found = await run(endless, "nop", settings)
     assert [(each.task, each.status) for each in found.tasks] == [("daemons", "failed"), ("endless", "failed")]
     assert found.tasks[1].reason == "reward: verifier timed out"
+    assert not any(marker.encode() in command for command in running_commands())
 
 
 async def test_what_needs_an_image_is_left_out_and_named(settings: Settings, write_task: WriteTask) -> None:

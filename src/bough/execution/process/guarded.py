@@ -84,7 +84,7 @@ def is_repository(names: Collection[str]) -> bool:
 def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
     """Whether making or changing what `parts` lead to changes or makes a repository of any name. Blocks; O(parts).
 
-    No link is followed; folders that do not exist yet are no repositories.
+    No link is followed; a folder that does not exist yet counts as an ordinary one.
     """
     fd = os.dup(root_fd)
     try:

@@ -38,7 +38,15 @@ for note in "$folder"/lent-*; do
     uid=${name%%-*} rest=${name#*-}
     gid=${rest%%-*}
     exec 9<"$note"
-    if command -v flock >/dev/null; then flock -n 9 || continue; fi
+    # The owner's lock may outlive its pipe for a moment: descriptors of a killed process are closed one by one.
+    if command -v flock >/dev/null; then
+        for round in 1 2 3 4 5 6 7 8 9 10; do
+            locked=
+            flock -n 9 && locked=1 && break
+            sleep 0.1
+        done
+        [ "$locked" ] || continue
+    fi
     find "$note/" -xdev -gid "$uid" -exec chgrp -h "$gid" {} +
     find "$note/" -xdev -uid "$uid" -exec chown -h 0 {} +
 done

@@ -135,7 +135,7 @@ async def _change_rules(
     *,
     name: str | None = None,
 ) -> None:
-    """Record a rule of a conversation; without the scope `approve` only what `is_allowed` says is no wider.
+    """Record a rule of a conversation; without the scope `approve` only what `is_allowed` says does not widen anything.
 
     Args:
         field: What a body calls the rule; `name`: what the log calls it, where that differs.

@@ -197,7 +197,7 @@ def _field_problem(error: JsonObject) -> FieldProblem:
     near = None
     if error["type"] == "extra_forbidden":
         known = list_known_fields()
-        if parts[-1] not in known:  # a field of another body: its own name is no hint
+        if parts[-1] not in known:  # a field of another body: a hint cannot name it
             near = next(iter(get_close_matches(parts[-1], known, 1, _NEAR)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
     return FieldProblem(field=field[:200], rule=_rule(error))
