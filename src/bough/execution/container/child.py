@@ -176,16 +176,21 @@ class Invitation:
         while True:
             connection, _ = await loop.sock_accept(self._listener)
             connection.setblocking(False)
+            is_right = False
             try:
-                async with asyncio.timeout(_TOKEN_SECONDS):
-                    token = await loop.sock_recv(connection, 64)
-            except (OSError, TimeoutError):
-                token = b""
-            if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
-                # Before the program is there, which could read it.
-                os.unlink(self._token_path)
-                return connection
-            connection.close()
+                try:
+                    async with asyncio.timeout(_TOKEN_SECONDS):
+                        token = await loop.sock_recv(connection, 64)
+                except (OSError, TimeoutError):
+                    token = b""
+                is_right = secrets.compare_digest(token, self._token) and peer(connection) == await expected()
+                if is_right:
+                    # Before the program is there, which could read it.
+                    os.unlink(self._token_path)
+                    return connection
+            finally:
+                if not is_right:  # a cancelled run closes it, too
+                    connection.close()
 
 
 def peer(connection: socket.socket) -> int:
