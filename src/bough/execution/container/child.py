@@ -183,10 +183,10 @@ class Invitation:
                         token = await loop.sock_recv(connection, 64)
                 except (OSError, TimeoutError):
                     token = b""
-                is_right = secrets.compare_digest(token, self._token) and peer(connection) == await expected()
-                if is_right:
+                if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
                     # Before the program is there, which could read it.
                     os.unlink(self._token_path)
+                    is_right = True
                     return connection
             finally:
                 if not is_right:  # a cancelled run closes it, too
