@@ -6,7 +6,10 @@ Source: seed 001, `Conversation.fork()`; the fourteen rules are in docs/concepts
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +41,10 @@ from bough.execution.base import Isolation
 from bough.guard import Secrets
 from bough.guard.confirmation_policy import allows_change as allows_policy
 from bough.guard.limits import allows_change as allows_limits
+from bough.skills import TrustStore
 from bough.types import JsonObject, new_id
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +90,9 @@ class Source:
                 return await self._reopen(record, request)
             await settle_workspace(home, record.id, nonce)
             workspace = replace(workspace, made=place)
+            await self._copy_grants(workspace.path, place)
+            # Only now is there a copy to read skills from; the source's own may change from here on.
+            plan = replace(plan, blueprint=self._blueprint(request, workspace.path))
         journal = await plan.journal.make_fork(record.id)
         parts = replace(self.parts, journal=journal, record=record, blueprint=plan.blueprint, rules=plan.rules)
         return Branch(parts=parts, workspace=workspace)
@@ -133,7 +142,7 @@ class Source:
         made = home / "workspaces" / str(record.id)
         own = journal.state.workspace_policy in ("copy", "worktree")
         workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made if own else None)
-        blueprint = self._blueprint(request)
+        blueprint = self._blueprint(request, workspace.path if own else None, journal.state.changed_rules)
         rules = Rules.of_state(journal.state, self._rules(request, journal.state))
         parts = replace(self.parts, journal=journal, record=record, blueprint=blueprint, rules=rules)
         return Branch(parts=parts, workspace=workspace)
@@ -158,16 +167,38 @@ class Source:
             changed_rules=self.parts.journal.state.changed_rules - journal.state.changed_rules,
         )
 
-    def _blueprint(self, request: ForkRequest) -> Blueprint:
+    def _blueprint(
+        self, request: ForkRequest, copy: Path | None = None, changed_rules: Collection[str] = ()
+    ) -> Blueprint:
+        """Return the blueprint of the fork's agent.
+
+        Args:
+            copy: The fork's own working folder, once there is one: it finds its skills there.
+            changed_rules: Digests of rule files that the fork's own tools wrote.
+        """
         changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
         environment, blueprint = self.parts.environment, self.parts.blueprint
-        if not changed and request.agent is None:  # its servers are the fork's own
-            return Blueprint.of(blueprint.spec, blueprint.registry, pool=environment.pool)
-        spec = (request.agent or blueprint.spec).model_copy(update=changed)
+        spec = blueprint.spec
+        if changed or request.agent is not None:
+            spec = (request.agent or spec).model_copy(update=changed)
+        elif copy is None or spec.skills is not None or not spec.discover_skills:  # its servers are the fork's own
+            return Blueprint.of(spec, blueprint.registry, pool=environment.pool)
         state = self.parts.journal.state
         return blueprint_of(
-            spec, state.workspace, environment.settings, pool=environment.pool, changed_rules=state.changed_rules
+            spec,
+            copy or state.workspace,
+            environment.settings,
+            pool=environment.pool,
+            changed_rules={*state.changed_rules, *changed_rules},
         )
+
+    async def _copy_grants(self, workspace: Path, place: Path) -> None:
+        """Trust the skills of the fork's copy that are, to the byte, those trusted in the source's folder."""
+        trust, source = TrustStore(self.parts.environment.settings.home), self.parts.journal.state.workspace
+        try:
+            await finish(asyncio.to_thread(trust.copy_grants, source, workspace, within=place))
+        except (StoreError, OSError) as error:  # the fork is written by now: its skills are merely not trusted
+            _log.warning("the skills of %s are not trusted: %s", place, error)
 
     def _snapshot(self, request: ForkRequest, spec: AgentSpec) -> JsonObject:
         """Return the record of the fork's agent.

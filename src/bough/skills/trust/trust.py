@@ -99,6 +99,24 @@ class TrustStore:
         self._change(add)
         return (*skills, *(also or {}))
 
+    def copy_grants(self, source: Path, copy: Path, *, within: Path) -> None:
+        """Grant the skills of a copied project what the user granted skills of the source with the same content.
+
+        Args:
+            source: A working folder of the project that was copied.
+            copy: The working folder of the copy.
+            within: The copy's folder; skills outside of it get nothing.
+        """
+        grants = {grant.digest: grant for grant in self._skills_of(source).values()}
+        if not grants:
+            return
+        top = os.path.realpath(within)
+        files = [file for file in code_files(copy) if Path(os.path.realpath(file)).is_relative_to(top)]
+        digests = {name_in_project(file, copy): skill_digest(file) for file in files}
+        skills = {name: grants[digest] for name, digest in digests.items() if digest and digest in grants}
+        if skills:
+            self.trust(copy, skills=skills)
+
     def revoke(self, project: Path) -> bool:
         """Revoke all trust in a project; returns whether there was any."""
         removed: list[object] = []
