@@ -140,7 +140,7 @@ async def test_a_child_is_under_the_hooks_and_has_the_secrets_of_its_parent(
         events = [each.event async for each in log.read(child.conversation)]
         assert [each.tool for each in events if isinstance(each, ToolRejected)] == ["_other"]
         assert o.broker.worker.given == {}
-    assert asked[-1] == "_other"
+    assert asked.count("_other") == 1
 
 
 async def test_hooks_an_analyzer_and_secrets_come_by_name(settings: Settings, parts: Any) -> None:

@@ -115,13 +115,20 @@ class BrokerDelegation:
             check=lambda tables: _check_task_count(tables, asking, bounds),
             sender=str(record.config.get("agent") or "user"),
         )
+        # Before the row is written: a worker may claim it before `submit_child` returns, and then looks for the rules.
+        earlier = broker.worker.given.get(str(id))
+        broker.worker.given[str(id)] = rules
         try:
             submitted = await broker.submit_child(request, claim=not background)
         except BaseException:
+            if earlier is None:
+                broker.worker.given.pop(str(id), None)
+            else:
+                broker.worker.given[str(id)] = earlier
             await workspace.remove()
             raise
-        if not submitted.row.is_terminal:
-            broker.worker.given[str(id)] = rules
+        if submitted.row.is_terminal:
+            broker.worker.given.pop(str(id), None)
         if submitted.claimed is None:
             return await self._describe(str(id))
         claimed = submitted.claimed
