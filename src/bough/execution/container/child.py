@@ -10,7 +10,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol, Self
 
 from bough.cancellation import finish
@@ -175,17 +175,19 @@ class Invitation:
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(self._listener)
-            connection.setblocking(False)
-            try:
-                async with asyncio.timeout(_TOKEN_SECONDS):
-                    token = await loop.sock_recv(connection, 64)
-            except (OSError, TimeoutError):
-                token = b""
-            if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
-                # Before the program is there, which could read it.
-                os.unlink(self._token_path)
-                return connection
-            connection.close()
+            with ExitStack() as stack:  # a run that is cancelled while it waits for the token closes the connection
+                stack.callback(connection.close)
+                connection.setblocking(False)
+                try:
+                    async with asyncio.timeout(_TOKEN_SECONDS):
+                        token = await loop.sock_recv(connection, 64)
+                except (OSError, TimeoutError):
+                    token = b""
+                if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
+                    # Before the program is there, which could read it.
+                    os.unlink(self._token_path)
+                    stack.pop_all()
+                    return connection
 
 
 def peer(connection: socket.socket) -> int:

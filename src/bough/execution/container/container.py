@@ -236,15 +236,20 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """
         answering = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(run.first_process)))
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        is_returned = False
         try:
             while asyncio.get_running_loop().time() < deadline:
                 if (await asyncio.wait([answering], timeout=_LOOK_SECONDS))[0]:
+                    is_returned = True
                     return answering.result()
                 if await asyncio.to_thread(run.has_ended):
                     break
         finally:
-            answering.cancel()
-            await asyncio.wait([answering])
+            if not is_returned:
+                answering.cancel()
+                await asyncio.wait([answering])
+                if not answering.cancelled() and answering.exception() is None:
+                    answering.result().close()  # accepted at the moment at which the run was cancelled
         raise ExecutorError("The container did not start.", hint=f"Does {self._image} have python3?")
 
     def _identity(self, checked: Plan) -> Identity:
