@@ -39,7 +39,7 @@ from bough.tasks.stores.rows import parse_id
 from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.tasks.stores.submission import Admission, Submission, Submitted, submit
 from bough.tasks.stream import stream_events
-from bough.tasks.submitting import SubmissionRequest, Submitter, request_retry
+from bough.tasks.submitting import SubmissionRequest, Submitter, check_spelling, request_retry
 from bough.tasks.worker import ActiveRun, Worker, require_relational
 from bough.types import Json
 
@@ -214,10 +214,12 @@ class TaskBroker:
                 `workspace`, `limits`. Every other key is kept with the task as it is.
 
         Raises:
-            InvalidInput: A key has a value that it cannot have, the input is empty, the metadata is not JSON.
+            InvalidInput: A key has a value that it cannot have or is a misspelt `agent_name` or the like, the input is
+                empty, the metadata is not JSON.
             Conflict: The key or id means another input, agent or conversation, or the conversation has a live task.
             NotFound: There is no such conversation.
         """
+        check_spelling(metadata)
         submitted = await self._submit(SubmissionRequest(input=input, metadata=metadata))
         return submitted.row.task_id
 

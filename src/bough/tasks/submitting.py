@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -59,6 +60,7 @@ _RESERVED = _KEPT | {
     "idempotency_key", "priority", "queue", "not_before", "deadline_seconds", "max_attempts", "id", "parent",
     "conversation", "check", "title", "tags", "workspace", "limits",
 }  # fmt: skip
+_CHECKED_SPELLING = (*sorted(_KEPT), "idempotency_key", "not_before", "deadline_seconds", "max_attempts")
 _KEYS = UUID("4f3f6a1e-6f0b-5b6e-9a57-0d6f1f1f8a10")
 """Namespace of the ids that idempotency keys make."""
 
@@ -241,6 +243,22 @@ def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
     kept = {key: value for key, value in task.metadata.items() if key not in metadata}
     carried: dict[str, Any] = {"queue": task.queue, "priority": task.priority}
     return SubmissionRequest(input=None, metadata={**kept, **carried, **metadata, "conversation": task.conversation})
+
+
+def check_spelling(metadata: Mapping[str, Any]) -> None:
+    """Check that no key is nearly, but not exactly, one that says how the task runs.
+
+    A misspelt `agent_name` would be kept as a label, and another agent would run the task.
+
+    Raises:
+        InvalidInput: A key is misspelt.
+    """
+    for key in metadata.keys() - _RESERVED:
+        if nearest := difflib.get_close_matches(key, _CHECKED_SPELLING, 1, 0.85):
+            raise InvalidInput(
+                f"{key!r} is not an option of a task",
+                hint=f"did you mean {nearest[0]!r}? Give a label of your own a name that differs more",
+            )
 
 
 def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
