@@ -10,7 +10,7 @@ import secrets
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any, Final, Protocol, Self
 
 from bough.cancellation import finish
