@@ -34,7 +34,6 @@ OUTPUTS = {
     "from_config": "coordinator From the file\nat your service\nTrue False\n",
     "hand_off": "billing: The invoice is sent again.\ntechnical: Restart the router.\n",
     "orchestrator": "Q4 was 120.\n20 more.\n2 True\nTrue True True False\n[]\nTrue\nTrue\n",
-    "skill_in_code": "Run scripts/count.py. Run scripts/count.py. ['count.py'] [] []\nDo it.\nTrue True\n",
     "skill_sandbox": "3 analyzed main.py\nread-only\n\n"
     "-1 SCRIPT_NOT_FOUND: skill 'code-review' has no script 'missing.py'; did you mean 'scripts/analyze.py'?\n",
     "skills": """\

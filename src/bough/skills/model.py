@@ -7,9 +7,9 @@ Source: seed 002 (`Skill`, `KeywordTrigger`, `TaskTrigger`, `InputMetadata`), se
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -243,32 +243,6 @@ class _LazyContent:
             skill.__dict__["_document"] = Document(text, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
 
 
-class _Body:
-    """`Skill.body`: another name of `content`, as an attribute and as an argument."""
-
-    def __get__(self, skill: Skill | None, owner: type | None = None) -> str:
-        return "" if skill is None else skill.document.text
-
-
-class _Paths:
-    """A list of the files of a skill as absolute paths; as an argument, the files of a skill created in code."""
-
-    def __init__(self, part: Literal["scripts", "references", "assets"]) -> None:
-        self._part = part
-
-    def __get__(self, skill: Skill | None, owner: type | None = None) -> Sequence[Path]:
-        if skill is None:
-            return ()
-        folder, names = skill.folder, getattr(skill.resources, self._part)
-        return [] if folder is None else [folder / name for name in names]
-
-
-_BODY: Any = _Body()
-_SCRIPTS: Any = _Paths("scripts")
-_REFERENCES: Any = _Paths("references")
-_ASSETS: Any = _Paths("assets")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Skill:
     """A skill: a folder with a `SKILL.md`, or a flat Markdown file.
@@ -288,13 +262,6 @@ class Skill:
         invocable: Whether a model may load it (`disable-model-invocation`).
         hooks: Whether it declares hooks.
         loader: Reads its file and folder; set on skills returned by `read_skill`.
-        body: Another name of `content`, which goes first if both are passed.
-        script_paths: Absolute paths of `resources.scripts`; passed only for a skill created in code.
-        reference_paths: Absolute paths of `resources.references`; passed likewise.
-        asset_paths: Absolute paths of `resources.assets`; passed likewise.
-
-    Raises:
-        InvalidInput: A path that is passed is not below the folder of `path`.
     """
 
     name: str
@@ -316,37 +283,6 @@ class Skill:
     invocable: bool = True
     hooks: bool = False
     loader: SkillLoader | None = field(default=None, repr=False, compare=False)
-    body: InitVar[str] = _BODY
-    script_paths: InitVar[Sequence[Path]] = _SCRIPTS
-    reference_paths: InitVar[Sequence[Path]] = _REFERENCES
-    asset_paths: InitVar[Sequence[Path]] = _ASSETS
-
-    def __post_init__(
-        self,
-        body: str,
-        script_paths: Sequence[Path],
-        reference_paths: Sequence[Path],
-        asset_paths: Sequence[Path],
-    ) -> None:
-        if self.loader is not None:
-            return
-        if body and "_document" not in self.__dict__:
-            self.__dict__["_document"] = Document(body, hashlib.sha256(body.encode("utf-8", "replace")).hexdigest())
-        if script_paths or reference_paths or asset_paths:
-            self.__dict__["_resources"] = Resources(
-                scripts=tuple(map(self._relative, script_paths)),
-                references=tuple(map(self._relative, reference_paths)),
-                assets=tuple(map(self._relative, asset_paths)),
-            )
-
-    def _relative(self, path: Path) -> str:
-        folder = self.folder
-        if folder is None or ".." in path.parts or not path.is_relative_to(folder):
-            raise InvalidInput(
-                f"{path} is not a file of skill {self.name!r}",
-                hint="pass path=<folder>/SKILL.md, and files below that folder",
-            )
-        return path.relative_to(folder).as_posix()
 
     @property
     def document(self) -> Document:
@@ -374,6 +310,11 @@ class Skill:
         return self.loader
 
     @property
+    def body(self) -> str:
+        """Alias of `content` (seed 004)."""
+        return self.document.text
+
+    @property
     def content_hash(self) -> str:
         """sha256 of the bytes the instructions came from, hexadecimal."""
         return self.document.sha256
@@ -394,17 +335,32 @@ class Skill:
         held: dict[str, Any] = self.__dict__
         if "_resources" not in held:
             folder = self.folder
-            is_in_code = self.loader is None and "_document" in held
-            if folder is None or is_in_code:
-                held["_resources"] = Resources()
-            else:
-                held["_resources"] = self._loader().list_resources(folder)
+            held["_resources"] = Resources() if folder is None else self._loader().list_resources(folder)
         return held["_resources"]
+
+    @property
+    def script_paths(self) -> list[Path]:
+        """Absolute paths of `resources.scripts` (seed 004)."""
+        return self._absolute(self.resources.scripts)
+
+    @property
+    def reference_paths(self) -> list[Path]:
+        """Absolute paths of `resources.references` (seed 004)."""
+        return self._absolute(self.resources.references)
+
+    @property
+    def asset_paths(self) -> list[Path]:
+        """Absolute paths of `resources.assets` (seed 004)."""
+        return self._absolute(self.resources.assets)
+
+    def _absolute(self, names: tuple[str, ...]) -> list[Path]:
+        folder = self.folder
+        return [] if folder is None else [folder / name for name in names]
 
     def fresh(self) -> Skill:
         """Return a copy that reads content and resources again on next access."""
         again = copy(self)
-        if self.loader is not None:
+        if self.path is not None:
             for held in ("_document", "_resources", "_unhashed"):
                 again.__dict__.pop(held, None)
         return again

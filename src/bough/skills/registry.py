@@ -189,10 +189,7 @@ class SkillRegistry:
         known = self._known.get(skill.name)
         if known is not None and strict and not self._is_allowed(known, taken.digest):
             self._refuse_untrusted(known)
-        is_read = skill.loader is not None  # the text of a skill created in code comes from the program
-        if is_read and skill.content_hash != _hash_of_text(
-            taken.folder / skill.path.name if skill.path else taken.folder
-        ):
+        if skill.content_hash != _hash_of_text(taken.folder / skill.path.name if skill.path else taken.folder):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return taken
 
