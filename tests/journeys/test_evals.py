@@ -164,11 +164,12 @@ def test_a_skill_that_is_right_passes_in_every_report(person: Person) -> None:
     markdown = person.bough("eval", "report", "-", "--format", "md").stdout
     assert "| without_skill | 0.000 |" in markdown and "## Not passed" not in markdown
 
-    listed = person.bough("eval", "list", "--json").json()["runs"]
-    assert [(each["kind"], each["pass_rate"]) for each in listed] == [("triggers", 1.0), ("skill", 1.0)]
-    compared = person.bough("eval", "compare", listed[1]["run"], listed[1]["run"], "--json").json()
+    runs = {entry["kind"]: entry for entry in person.bough("eval", "list", "--json").json()["runs"]}
+    assert {kind: entry["pass_rate"] for kind, entry in runs.items()} == {"triggers": 1.0, "skill": 1.0}
+    of_skill = runs["skill"]["run"]
+    compared = person.bough("eval", "compare", of_skill, of_skill, "--json").json()
     assert compared["figures"]["pass"]["a"] == 1.0, "the side without the skill is no part of it"
-    shown = person.bough("eval", "show", listed[1]["run"], "three@without_skill#1").stdout
+    shown = person.bough("eval", "show", of_skill, "three@without_skill#1").stdout
     assert "TaskChanged" not in shown and "TaskNoted" not in shown
 
 
