@@ -1,0 +1,222 @@
+"""How much of bough runs for five requests: calls, files, moves between files, and objects.
+
+Counted are the first entries of bough's named functions in any thread, at the second, warm request. A coroutine or a
+generator counts once, however often it is resumed; comprehensions, lambdas and the checksum of a row do not count.
+The floor of a count is 1, so the figures have no floor.
+
+`--functions WALK` and `--objects WALK` list what a walk called and built, most often first. Objects are those whose
+`__init__` or `__new__` is Python code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dis
+import shutil
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import httpx2
+
+import bough
+from bough import AgentSpec, AsyncConversation, LocalSandboxCodeExecutor, Settings, open_store
+from harness import ON_DISK, Figure
+from server import running
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+PROMPT = "profile sales.csv"
+PACKAGE = str(Path(bough.__file__).parent) + "/"
+CHECKSUM = frozenset({"events/stores/sqlite/connection.py:_digest_of", "events/stores/sqlite/connection.py:_bytes_of"})
+"""The functions that compute the checksum of a row, once for each of its columns."""
+
+RESUME = dis.opmap["RESUME"]
+AT_START = 0
+"""The argument of `RESUME` where a function begins; a resumed coroutine or generator has another one."""
+
+
+@dataclass
+class Walk:
+    """What ran between two moments.
+
+    Attributes:
+        calls: How often each function was entered, by `file:function`.
+        moves: How often a function of one file called a function of another, by both files.
+        objects: How many objects were built, by class.
+    """
+
+    calls: Counter[str] = field(default_factory=Counter[str])
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    objects: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def files(self) -> set[str]:
+        """The files of which something ran."""
+        return {function.partition(":")[0] for function in self.calls}
+
+
+class Recorder:
+    """Records what bough does in this thread and in every thread that is started later."""
+
+    def __init__(self) -> None:
+        self.walk: Walk | None = None
+        sys.setprofile(self._on_event)
+        threading.setprofile(self._on_event)
+
+    @contextmanager
+    def recording(self) -> Generator[Walk]:
+        """Record the block."""
+        self.walk = walk = Walk()
+        try:
+            yield walk
+        finally:
+            self.walk = None
+
+    def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
+        walk = self.walk
+        if walk is None or event != "call":
+            return
+        code = frame.f_code
+        if code.co_name in ("__init__", "__new__"):
+            record_object(walk, frame)
+        if code.co_filename.startswith(PACKAGE) and code.co_name[0] != "<" and begins(code, frame.f_lasti):
+            function = f"{file_of(code)}:{code.co_qualname}"
+            if function in CHECKSUM:
+                return
+            walk.calls[function] += 1
+            caller = frame.f_back.f_code if frame.f_back else None
+            if caller and caller.co_filename.startswith(PACKAGE) and caller.co_filename != code.co_filename:
+                walk.moves[file_of(caller), file_of(code)] += 1
+
+
+def begins(code: CodeType, instruction: int) -> bool:
+    """Return whether a call event is the first entry of its frame, and no resumption."""
+    bytecode = code.co_code
+    return bytecode[instruction] != RESUME or bytecode[instruction + 1] & 3 == AT_START
+
+
+def file_of(code: CodeType) -> str:
+    return code.co_filename.removeprefix(PACKAGE)
+
+
+def record_object(walk: Walk, frame: FrameType) -> None:
+    """Count an object of bough's whose constructor begins."""
+    code, first = frame.f_code, first_argument(frame)
+    cls = first if isinstance(first, type) else type(first)
+    if not cls.__module__.startswith("bough"):
+        return
+    # A constructor that calls its base's is one object
+    caller = frame.f_back
+    base_call = caller is not None and caller.f_code.co_name == code.co_name and first_argument(caller) is first
+    walk.objects[cls.__qualname__] += not base_call
+
+
+def first_argument(frame: FrameType) -> object:
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+
+
+CONVERSATION_WALKS = ("Conversation.fork()", "send_message", "run with a script")
+REQUEST_WALKS = ("POST fork", "GET conversation")
+WALKS = (*CONVERSATION_WALKS, *REQUEST_WALKS)
+WARM_UP = 1
+"""Requests before the one that is recorded."""
+
+
+async def record_conversation(recorder: Recorder, home: Path) -> dict[str, Walk]:
+    """Record what a program's conversation does: one without skills, and a run that starts a script."""
+    settings = Settings.load(home, env={}, cwd=home)
+    store = await open_store(settings.store)
+    executor = LocalSandboxCodeExecutor()
+    walks: dict[str, Walk] = {}
+    plain = await AsyncConversation.create(
+        AgentSpec(model="offline", skills=()), workspace=home, store=store, settings=settings
+    )
+    scripts = await AsyncConversation.create(
+        AgentSpec(model="offline", skill_roots=(EXAMPLES / "skills",)),
+        workspace=shutil.copytree(EXAMPLES / "workspace", home / "workspace"),
+        store=store,
+        executor=executor,
+        settings=settings,
+    )
+    async with plain, scripts:
+        for _ in range(WARM_UP + 1):
+            with recorder.recording() as walks["send_message"]:
+                await plain.send_message(PROMPT)
+            with recorder.recording() as walks["Conversation.fork()"]:
+                fork = await plain.fork()
+            await fork.aclose()
+            await scripts.send_message(PROMPT)
+            with recorder.recording() as walks["run with a script"]:
+                result = await scripts.run()
+            if "180 rows" not in result.output:
+                raise RuntimeError(result.output)
+    await executor.aclose()
+    await store.aclose()
+    return walks
+
+
+def record_requests(recorder: Recorder, home: Path) -> dict[str, Walk]:
+    """Record what a server does for a client in this process, until the client has its response."""
+    settings = Settings.load(home, env={}, cwd=home)
+    walks: dict[str, Walk] = {}
+    with running(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
+        response = client.post("/api/conversations", json={"agent": {"model": "offline"}})
+        path = f"/api/conversations/{response.json()['id']}"
+        client.post(f"{path}/events", json={"content": "hello"}).raise_for_status()
+        for _ in range(WARM_UP + 1):
+            with recorder.recording() as walks["POST fork"]:
+                client.post(f"{path}/fork", json={}).raise_for_status()
+            with recorder.recording() as walks["GET conversation"]:
+                client.get(path).raise_for_status()
+    return walks
+
+
+def record_walks() -> dict[str, Walk]:
+    """Record all walks, each in a home of its own."""
+    recorder = Recorder()
+    with tempfile.TemporaryDirectory(dir=ON_DISK) as own, tempfile.TemporaryDirectory(dir=ON_DISK) as served:
+        walks = asyncio.run(record_conversation(recorder, Path(own)))
+        return walks | record_requests(recorder, Path(served))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option in ("--functions", "--objects"):
+        parser.add_argument(option, metavar="WALK", help=f"one of: {', '.join(WALKS)}")
+    options = parser.parse_args()
+    for name, walk in record_walks().items():
+        report(name, walk)
+        if name == options.functions:
+            print_counts(walk.calls)
+        if name == options.objects:
+            print_counts(walk.objects)
+
+
+def report(name: str, walk: Walk) -> None:
+    """Print the four counts of a walk."""
+    counts = {
+        "calls": walk.calls.total(),
+        "files": len(walk.files),
+        "moves": walk.moves.total(),
+        "objects": walk.objects.total(),
+    }
+    for unit, count in counts.items():
+        Figure(f"walk: {unit} of {name}", count, unit, None, None, 1).report()
+
+
+def print_counts(counter: Counter[str]) -> None:
+    for name, count in counter.most_common():
+        print(f"{count:6} {name}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
