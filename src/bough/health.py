@@ -86,11 +86,15 @@ def _check_isolation(isolation: Isolation | None) -> Check:
 
 def check_models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
     """Check the default model, and which keys of providers are set in the environment."""
-    from bough.agents.models.resolve import resolve_model
+    from bough.agents.spec import AgentSpec
+    from bough.conversation.agent import resolve_spec, with_default_model
 
     try:
-        model = resolve_model(settings.model, base_url=settings.base_url, env=env)
-        yield Check("model", "default", "ok", f"{model.name} ({model.reason})", essential=True)
+        spec = with_default_model(AgentSpec(), settings)
+        model = resolve_spec(spec, settings)
+        is_configured = spec.model is not None
+        reason = "models.default of config.yaml" if is_configured else model.reason
+        yield Check("model", "default", "ok", f"{model.name} ({reason})", essential=True)
     except BoughError as error:
         yield Check("model", "default", "broken", error.message, error.hint, essential=True)
     for name in _KEYS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,21 +24,14 @@ def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, 
         InvalidInput: The file or the model's name is not right.
         Unavailable: The model's key or package is missing.
     """
-    from bough.agents.models.resolve import resolve_model
     from bough.agents.spec import AgentSpec
+    from bough.conversation.agent import settle_spec
 
     if file is not None:
         spec = _load_named(file, settings) or load_agent(file, model=settings.model, base_url=settings.base_url)
         return spec.model_copy(update={"skill_roots": (*skill_roots, *spec.skill_roots)})
-    name = resolve_model(settings.model, base_url=settings.base_url, env=os.environ).name
-    access = "none" if name == "offline" else "run"
-    return AgentSpec(
-        model=name,
-        base_url=settings.base_url,
-        skill_roots=skill_roots,
-        discover_skills=True,
-        workspace_access=access,
-    )
+    spec = settle_spec(AgentSpec(skill_roots=skill_roots, discover_skills=True), settings)
+    return spec.model_copy(update={"workspace_access": "none" if spec.model == "offline" else "run"})
 
 
 def may_write(spec: AgentSpec) -> bool:

@@ -13,8 +13,9 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint, BlueprintCache, registry_of
+from bough.agents.config.default_model import read_default_model
 from bough.agents.models.price import is_priced
-from bough.agents.models.resolve import ResolvedModel, resolve_model, takes_base_url
+from bough.agents.models.resolve import OFFLINE, ResolvedModel, resolve_model, takes_base_url
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.mcp_pool import McpPool
@@ -127,8 +128,12 @@ def settle_default(
 
 
 def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
-    """Return the spec with its model settled, so that the log says which one it was started with."""
-    spec = spec_of(agent) or AgentSpec(discover_skills=True)
+    """Return the spec with its model settled, so that the log says which one it was started with.
+
+    An agent that names no model has the settings' one, else `models.default` of the configuration, else that of the
+    first provider whose key is set, else the offline one.
+    """
+    spec = with_default_model(spec_of(agent) or AgentSpec(discover_skills=True), settings)
     if isinstance(spec.model, Model):
         return spec
     name = resolve_spec(spec, settings).name
@@ -149,13 +154,50 @@ def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
     Raises: see `resolve_model`.
     """
     require_type(spec.model, (str, NoneType), "a model", "give its name, such as openai:gpt-5, or a PydanticAI model")
-    return resolve_model(
-        cast("str | None", spec.model) or settings.model,
-        base_url=spec.base_url or settings.base_url,
-        env=os.environ,
-        api_key=spec.api_key,
-        shared=True,
+    name, base_url = cast("str | None", spec.model) or settings.model, spec.base_url or settings.base_url
+    api_key = spec.api_key
+    if api_key is None and name is not None:
+        api_key = _find_default_key(name, base_url, settings)
+    return resolve_model(name, base_url=base_url, env=os.environ, api_key=api_key, shared=True)
+
+
+def with_default_model(spec: AgentSpec, settings: Settings) -> AgentSpec:
+    """Return an agent that names no model with `models.default`; unchanged where something else says its model.
+
+    Raises: see `read_default_model`.
+    """
+    if spec.model is not None or spec.base_url is not None or settings.model is not None:
+        return spec
+    default = read_default_model(settings)
+    if not default:
+        return spec
+    # Its key is not kept in the spec: `resolve_spec` finds it in the configuration, when the log is opened again, too
+    changes = {key: value for key, value in default.items() if key in ("model", "base_url")}
+    return spec.model_copy(update={**changes, "settings": {**default.get("settings", {}), **spec.settings}})
+
+
+def with_other_model(spec: AgentSpec, model: str | Model | None, base_url: str | None) -> AgentSpec:
+    """Return the spec with another model. Its key is for one provider at one address: elsewhere it is not sent."""
+    is_same = _find_provider(model) == _find_provider(spec.model) and base_url == spec.base_url
+    return spec.model_copy(
+        update={"model": model, "base_url": base_url, "api_key": spec.api_key if is_same else None}
     )
+
+
+def _find_provider(model: object) -> str | None:
+    return model.partition(":")[0] if isinstance(model, str) else None
+
+
+def _find_default_key(name: str, base_url: str | None, settings: Settings) -> str | None:
+    """Return the key of `models.default` for that very model at the entry's own address; None for another model.
+
+    A base URL of the settings is not the entry's address, so the key is not sent there.
+    """
+    if name == OFFLINE:
+        return None
+    default = read_default_model(settings)
+    is_same = default.get("model") == name and default.get("base_url") == base_url
+    return default.get("api_key") if is_same else None
 
 
 def require_prices(model: Model, limits: Limits) -> None:
@@ -235,7 +277,8 @@ class AgentInForce:
                     hint="set_model with a name, or open the conversation with agent= and that model",
                 )
             return {"model": self._models[name]}
-        return {"model": name, "base_url": recorded.get("base_url")}
+        changed = with_other_model(self.blueprint.spec, name, recorded.get("base_url"))
+        return {"model": name, "base_url": changed.base_url, "api_key": changed.api_key}
 
 
 def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentSpec:

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model
+from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model, with_other_model
 from bough.conversation.base import ConversationBase
 from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.journal import Journal
@@ -211,7 +211,7 @@ class ConversationControl(ConversationBase[T]):
         Raises:
             InvalidInput: The model is unknown, or its prices are needed and unknown.
         """
-        spec = self.agent.model_copy(update={"model": model})
+        spec = with_other_model(self.agent, model, self.agent.base_url)
         settled, name = resolve_spec_model(spec, self.settings)
         require_prices(settled, self._rules.limits)
         if isinstance(model, str):

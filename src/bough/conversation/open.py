@@ -101,19 +101,24 @@ class Beginning:
         pool: McpPool | None = None,
         cache: BlueprintCache | None = None,
         changed_rules: Collection[str] = (),
+        settle_model: bool = True,
     ) -> Prepared:
         """Return the conversation as it will be written. Nothing is written, no hook is asked.
 
-        Args: see `blueprint_of`.
+        Args:
+            settle_model: Whether an agent that names no model gets one now; otherwise who runs it chooses.
+            pool: See `blueprint_of`, for the rest as well.
 
         Raises: see `AsyncConversation.create`.
         """
         check_title(self.title)
         check_tags(self.tags)
         folder = workspace_folder(self.workspace)
-        spec = settle_spec(self.agent, settings)
+        spec = spec_of(self.agent)
+        if spec is None or spec.model is not None or settle_model:
+            spec = settle_spec(spec, settings)
         rules = rules.within(spec).with_default_bounds()
-        if rules.limits.cost_usd is not None:
+        if rules.limits.cost_usd is not None and spec.model is not None:
             require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(

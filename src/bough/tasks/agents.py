@@ -119,6 +119,8 @@ async def open_conversation(
     if spec is None:
         spec = await find_recorded(read_record(journal.state), settings) or read_recorded_spec(journal.state, model)
     spec = with_model(spec, model)
+    if spec.model is None:  # nobody named one at the submission: recorded from here on
+        spec = settle_spec(spec, settings)
     rules = Rules.build(settings, **cast("GivenRules", rules_of(spec)))
     if given is not None:
         rules = replace(rules, hooks=given.hooks, analyzer=rules.analyzer or given.analyzer, secrets=given.secrets)

@@ -175,7 +175,13 @@ class Submitter:
             title=_read_text(asked.metadata, "title"),
             tags=_read_tags(asked.metadata),
         )
-        prepared = beginning.prepare(self._settings, rules, cache=self._cache, changed_rules=asked.changed_rules)
+        prepared = beginning.prepare(
+            self._settings,
+            rules,
+            cache=self._cache,
+            changed_rules=asked.changed_rules,
+            settle_model=self._settles_model(asked),
+        )
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
         opening = [*await prepared.greet(executor, rules), *inherit_changed_rules(asked.changed_rules)]
         if asked.workspace_policy != "shared":
@@ -192,6 +198,15 @@ class Submitter:
             conversation=id, record=prepared.record, opening=tuple(opening), message=cast(UserMessage, said),
             activated=(*activated, *verdict.events), **shared,
         )  # fmt: skip
+
+    def _settles_model(self, asked: SubmissionRequest) -> bool:
+        """Whether an agent that names no model gets one at its submission: somebody here says which, or a server does.
+
+        Otherwise its worker chooses: it has the keys, and this process may have none.
+        """
+        settings = self._settings
+        is_named = settings.model is not None or settings.base_url is not None
+        return is_named or asked.parent is not None or asked.owner is not None
 
     async def _find(self, metadata: Mapping[str, Any]) -> tuple[AgentSpec, bool] | None:
         """Return the agent of a task, and whether any process with this `config.yaml` can make it.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import require_prices, resolve_spec_model
+from bough.conversation.agent import require_prices, resolve_spec_model, with_other_model
 from bough.conversation.log.condenser import Condenser, SummarizingCondenser
 from bough.conversation.rules import Rules
 from bough.conversation.run.ask import summarize
@@ -38,11 +38,11 @@ class RunModels:
         return model
 
     def resolve_named(self, name: str, spec: AgentSpec) -> Model:
-        """Return another model, by name, asked as the agent's own is: at its address, with its key.
+        """Return another model, by name: at the agent's address, and with its key where the provider is the same.
 
         Raises: see `model_of`.
         """
-        return self.model_of(spec.model_copy(update={"model": name}))
+        return self.model_of(with_other_model(spec, name, spec.base_url))
 
     def give_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
         """Return the condenser; one that summarizes can ask then, `model` where it has none of its own.

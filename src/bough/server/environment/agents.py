@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from bough.agents.from_data import spec_from_data
-from bough.agents.models.resolve import resolve_model
+from bough.agents.models.resolve import OFFLINE
 from bough.agents.spec import AgentSpec
 from bough.connect.address import check_address
 from bough.conversation import State
-from bough.conversation.agent import read_recorded_spec
+from bough.conversation.agent import read_recorded_spec, settle_spec
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.bounds.tenants import LimitsByTenant
@@ -89,8 +88,11 @@ class AgentCatalogue:
         default = self._default()
         settled: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
         if "model" not in values:  # the server's own model is where the server says
-            settled |= {"model": default.model, "base_url": default.base_url}
-        return self.narrow(caller, spec_from_data(settled | values, base=self._settings.home, where="agent"))
+            settled |= {"base_url": default.base_url}
+        spec = spec_from_data(settled | values, base=self._settings.home, where="agent")
+        if "model" not in values:
+            spec = spec.model_copy(update={"model": default.model, "settings": default.settings})
+        return self.narrow(caller, spec)
 
     def require_sayable(self, caller: Caller, given: AgentForm) -> None:
         """Check that a caller may say what it says.
@@ -169,7 +171,5 @@ class AgentCatalogue:
     def _default(self) -> AgentSpec:
         if DEFAULT in self._registered:
             return self._registered[DEFAULT]
-        settings = self._settings
-        name = resolve_model(settings.model, base_url=settings.base_url, env=os.environ).name
-        access = "none" if name == "offline" else "run"
-        return AgentSpec(model=name, base_url=settings.base_url, discover_skills=True, workspace_access=access)
+        spec = settle_spec(AgentSpec(discover_skills=True), self._settings)
+        return spec.model_copy(update={"workspace_access": "none" if spec.model == OFFLINE else "run"})
