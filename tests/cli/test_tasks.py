@@ -48,7 +48,7 @@ def test_a_tree_of_conversations_names_their_tasks_and_a_task_its_parent(cli: An
 def test_the_heading_of_a_conversation_names_its_task(cli: Any, bough_home: Path) -> None:
     """Also where the task has not begun; a mistake in the file is a row of `doctor`, and no more."""
     task_id = cli.data("run", "--detach", "bake a cake")["task"]
-    (bough_home / "config.yaml").write_text("agents: [\n")
+    (bough_home / "config.yaml").write_text("agents: {a: {modl: x}}\n")
     assert f"run as task {task_id.replace('-', '')[-8:]}  pending" in cli("conv", "show").stdout
     found = cli.data("doctor")
     config = next(each for each in found["checks"] if each["part"] == "config")

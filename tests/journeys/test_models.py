@@ -130,3 +130,11 @@ def test_a_task_whose_submitter_names_a_model_keeps_it(person: Person, openai_se
     store = ("--store", "sqlite:///tasks.db")
     person.bough("worker", "--once", *store, "--model", "openai:test", "--base-url", other.url)
     assert person.bough("tasks", "show", task, *store, "--json").json()["task"]["result"] == "mine"
+
+
+def test_another_model_needs_nothing_of_the_default_one(person: Person, openai_server: Serve) -> None:
+    server = openai_server("other")
+    configure(person, DEFAULT % "http://127.0.0.1:9/v1")  # the variable of its key is not set
+    assert "other" in person.bough("run", "hello", "--model", "openai:test", "--base-url", server.url).stdout
+    refused = person.bough("run", "hello", code=6)
+    assert "HOUSE_KEY" in refused.stderr

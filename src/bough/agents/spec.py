@@ -135,13 +135,13 @@ class AgentSpec(BaseModel, Generic[T]):
 
     Attributes:
         name: Its name for people and other agents.
-        model: A model string, for example `openai:gpt-5`, or a PydanticAI model; None takes the configured or
-            offline one.
+        model: A model string, for example `openai:gpt-5`, or a PydanticAI model; None takes the settings' one,
+            `models.default` of `config.yaml`, that of a provider whose key is set, or the offline one, in this order.
         base_url: Address of an OpenAI-format server for `openai:` models.
         system_prompt: The system prompt, used verbatim; braces have no special meaning.
         system_prompt_path: A file to read the system prompt from; excludes `system_prompt`.
-        api_key: The key of its model's provider, or a function that returns it; never recorded. None takes the
-            provider's environment variable.
+        api_key: The key of its model's provider, or a function that returns it; never recorded. None takes that
+            of `models.default` if this is its model at its address, else the provider's environment variable.
         tools: Functions, and PydanticAI's `Tool`s; after a crash, `Tool(f, metadata={"idempotent": True})` is run
             again without asking.
         toolsets: PydanticAI's toolsets.

@@ -13,7 +13,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint, BlueprintCache, registry_of
-from bough.agents.config.default_model import read_default_model
+from bough.agents.config.default_model import find_default_key, read_default_model
 from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import OFFLINE, ResolvedModel, resolve_model, takes_base_url
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
@@ -142,6 +142,7 @@ def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
 
 def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]:
     """Return the agent's model and its name."""
+    spec = with_default_model(spec, settings)
     if isinstance(spec.model, Model):
         return spec.model, spec.model.model_name
     resolved = resolve_spec(spec, settings)
@@ -156,8 +157,8 @@ def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
     require_type(spec.model, (str, NoneType), "a model", "give its name, such as openai:gpt-5, or a PydanticAI model")
     name, base_url = cast("str | None", spec.model) or settings.model, spec.base_url or settings.base_url
     api_key = spec.api_key
-    if api_key is None and name is not None:
-        api_key = _find_default_key(name, base_url, settings)
+    if api_key is None and name is not None and name != OFFLINE:
+        api_key = find_default_key(name, base_url, settings)
     return resolve_model(name, base_url=base_url, env=os.environ, api_key=api_key, shared=True)
 
 
@@ -171,33 +172,17 @@ def with_default_model(spec: AgentSpec, settings: Settings) -> AgentSpec:
     default = read_default_model(settings)
     if not default:
         return spec
-    # Its key is not kept in the spec: `resolve_spec` finds it in the configuration, when the log is opened again, too
-    changes = {key: value for key, value in default.items() if key in ("model", "base_url")}
-    return spec.model_copy(update={**changes, "settings": {**default.get("settings", {}), **spec.settings}})
+    return spec.model_copy(update={**default, "settings": {**default.get("settings", {}), **spec.settings}})
 
 
 def with_other_model(spec: AgentSpec, model: str | Model | None, base_url: str | None) -> AgentSpec:
     """Return the spec with another model. Its key is for one provider at one address: elsewhere it is not sent."""
     is_same = _find_provider(model) == _find_provider(spec.model) and base_url == spec.base_url
-    return spec.model_copy(
-        update={"model": model, "base_url": base_url, "api_key": spec.api_key if is_same else None}
-    )
+    return spec.model_copy(update={"model": model, "base_url": base_url, "api_key": spec.api_key if is_same else None})
 
 
 def _find_provider(model: object) -> str | None:
     return model.partition(":")[0] if isinstance(model, str) else None
-
-
-def _find_default_key(name: str, base_url: str | None, settings: Settings) -> str | None:
-    """Return the key of `models.default` for that very model at the entry's own address; None for another model.
-
-    A base URL of the settings is not the entry's address, so the key is not sent there.
-    """
-    if name == OFFLINE:
-        return None
-    default = read_default_model(settings)
-    is_same = default.get("model") == name and default.get("base_url") == base_url
-    return default.get("api_key") if is_same else None
 
 
 def require_prices(model: Model, limits: Limits) -> None:

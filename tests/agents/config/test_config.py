@@ -214,6 +214,24 @@ def test_an_untrusted_file_narrows_and_replaces_nothing(
     assert "models.default is ignored" in caplog.text
 
 
+def test_a_mistake_in_an_untrusted_file_is_not_mended_by_the_homes_values(project: Path, settings: Settings) -> None:
+    settings.home.mkdir()
+    (settings.home / "config.yaml").write_text(
+        "models: {default: offline}\na2a: {clients: {far: {url: 'http://127.0.0.1:9'}}}\n"
+    )
+    (project / "config.yaml").write_text("models: {default: openai:gpt-5}\na2a: {clients: {far: {timeout: 5}}}\n")
+    with pytest.raises(InvalidInput, match=r"a2a.clients.far"):
+        AgentConfig.load(settings=settings)
+
+
+def test_a_mistake_in_the_homes_file_is_found_beside_an_untrusted_file(project: Path, settings: Settings) -> None:
+    settings.home.mkdir()
+    (settings.home / "config.yaml").write_text("models: 5\n")
+    (project / "config.yaml").write_text("models: {default: openai:gpt-5}\n")
+    [fault] = find_faults(None, settings=settings)
+    assert fault.details["file"] == str(settings.home / "config.yaml")
+
+
 def test_a_file_below_the_home_is_not_the_homes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = settings.home / "workspaces" / "a"
     folder.mkdir(parents=True)

@@ -100,10 +100,12 @@ def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
     if not config.data:
         config.merge(layer)
         return
-    try:
-        Config.model_validate(layer.data)
-    except ValidationError:
-        config.merge(layer)  # its mistakes are reported with their lines when all is validated, and nothing is used
+    if not _is_valid(config.data):
+        return  # its mistakes are reported with their lines when all is validated, and nothing is used
+    if not _is_valid(layer.data):
+        # Without the values of the home: a part that is wrong alone could be right with them, and replace them.
+        config.data, config.places = {}, {}
+        config.merge(layer)
         return
     config.digests |= layer.digests
     for section in _SECTIONS:
@@ -116,6 +118,14 @@ def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
             _narrow_agent(config, layer, name, policy)
         else:
             _add_value(config, layer, ("agents", name))
+
+
+def _is_valid(data: JsonObject) -> bool:
+    try:
+        Config.model_validate(data)
+    except ValidationError:
+        return False
+    return True
 
 
 def _add_value(config: ConfigFile, layer: ConfigFile, key: Key) -> None:

@@ -135,6 +135,7 @@ class AgentCatalogue:
             self._settings.base_url,
             *self._server.models,
             *(spec.base_url for spec in self._registered.values()),
+            self._default().base_url,
         }
         if base_url is None or caller.tenant == LOCAL or base_url in operators:
             return
