@@ -62,10 +62,10 @@ def _read(settings: Settings, env: Mapping[str, str], *, with_key: bool) -> dict
     if not models or (isinstance(models, dict) and "default" not in models):
         return {}
     if isinstance(models, dict):
-        entry = cast("dict[str, Any]", models)["default"]
+        entry: Any = cast("dict[str, Any]", models)["default"]
         if isinstance(entry, dict) and not with_key:
             entry = {key: value for key, value in cast("dict[str, Any]", entry).items() if key != "api_key"}
-        models = {"default": entry}
+        models = cast("dict[str, Any]", {"default": entry})
     file.data = {"models": models}
     return read_model(None, validate(file), file, gate=CodeGate(home, file), env=env)
 
