@@ -211,8 +211,9 @@ class Source:
             return snapshot
         replaced = {"base_url"} if "model" in request.overrides else set[str]()
         replaced |= {"system_prompt_path"} if "system_prompt" in request.overrides else set()
-        unused = {name: present.agent[name] for name in PLACES if name not in replaced and present.agent.get(name)}
-        return snapshot | {name: place for name, place in unused.items() if not snapshot.get(name)}
+        return snapshot | {
+            name: present.agent[name] for name in PLACES if name not in replaced and present.agent.get(name)
+        }
 
     def _check_readonly(self, request: ForkRequest) -> None:
         if request.workspace == "readonly" and self.parts.environment.executor.isolation == Isolation.NONE:
@@ -279,7 +280,9 @@ class Source:
         policies = {"executor": self.parts.environment.executor.name, **plan.rules.to_json()}
         state, present = plan.journal.state, self.parts.journal.state
         if state.policies.get("sealed") or present.policies.get("sealed"):
-            known = ((each.agent, each.policies) for each in (state, present))
+            # Before the import the log names whatever secrets its sender chose.
+            states = (present,) if plan.apart else (state, present)
+            known = ((each.agent, each.policies) for each in states)
             policies["sealed"] = keep_sealed(plan.blueprint.spec, *known)
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
         same = plan.agent == state.agent  # then the prompt stays as it was, to the byte
