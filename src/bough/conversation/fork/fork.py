@@ -178,11 +178,13 @@ class Source:
         """
         changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
         environment, blueprint = self.parts.environment, self.parts.blueprint
-        spec = blueprint.spec
-        if changed or request.agent is not None:
-            spec = (request.agent or spec).model_copy(update=changed)
-        elif copy is None or spec.skills is not None or not spec.discover_skills:  # its servers are the fork's own
-            return Blueprint.of(spec, blueprint.registry, pool=environment.pool)
+        spec = (request.agent or blueprint.spec).model_copy(update=changed)
+        has_own_skills = copy is not None and spec.skills is None and spec.discover_skills
+        if request.agent is None and not has_own_skills:
+            # No file of a skill is looked at again, nor the catalogue rendered: there may be thousands.
+            return blueprint.for_conversation(
+                spec, pool=environment.pool, has_new_prompt="system_prompt" in request.overrides
+            )
         state = self.parts.journal.state
         return blueprint_of(
             spec,
