@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from markdown_it import MarkdownIt
 
 EVIL = "<script>alert(1)</script> & `x` bake a cake"
 
@@ -77,7 +78,11 @@ def test_documents_hold_every_event_and_html_runs_nothing(cli: Any, made: tuple[
     assert "default-src 'none'" in page
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<article") == len(events)
-    assert EVIL in cli("conv", "export", f"{root}@3", "--format", "md").stdout
+    text = cli("conv", "export", f"{root}@3", "--format", "md").stdout
+    assert text.startswith(f"# {EVIL.replace('<', '&lt;')}")
+    tokens = MarkdownIt("commonmark", {"html": True}).parse(text)
+    tokens += [child for token in tokens for child in token.children or []]
+    assert not [token for token in tokens if token.type.startswith("html")]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ async def make_bundle(home: Path, *, id: Any = None, **agent: Any) -> tuple[byte
     """Return a bundle that a store elsewhere signed, of a conversation that a person has begun."""
     home.mkdir()
     settings = Settings.load(home=home, env={}, cwd=home)
-    spec = AgentSpec(name="theirs", model="offline", skills=(), workspace_access="write", **agent)
+    spec = AgentSpec(**{"name": "theirs", "model": "offline", "skills": (), "workspace_access": "write", **agent})
     store = await open_store(f"sqlite:///{home}/log.db")
     made = await AsyncConversation.create(
         spec, workspace=home, store=store, settings=settings, id=id, confirmation_policy=AlwaysConfirm()
@@ -120,13 +120,15 @@ def test_ids_of_another_tenant_are_a_conflict_and_nothing_is_written(serving: An
 @pytest.mark.parametrize("role", ["write", "admin"])
 def test_nothing_in_a_bundle_widens_what_its_tenant_may(serving: Any, new_key: Any, tmp_path: Path, role: str) -> None:
     writer = new_key(tenant="red", role=role)
-    given: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1", "skill_roots": [tmp_path]}
-    bundle, _ = asyncio.run(make_bundle(tmp_path / "wide", **given))
+    given: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1", "skill_roots": [tmp_path], "api_key": "k"}
+    bundle, _ = asyncio.run(make_bundle(tmp_path / "wide", model="openai:theirs", **given))
     limits = {"red": {"access": "read"}}
     with serving(tenants=limits) as server, server.client(writer.text) as client:
         info = send(client, bundle, accept_unknown=True).json()
         assert info["spec"]["workspace_access"] == "read"
-        assert not info["spec"].get("base_url"), "an address must be checked, and be given a key of its own"
+        adopted = client.post(f"/api/conversations/{info['id']}/adopt")
+        assert (adopted.status_code, adopted.json()["code"]) == (403, "permission_denied"), adopted.text
+        assert "/model" in adopted.json()["hint"]
         assert not info["spec"].get("skill_roots"), "only the operator names files of the server"
         with server.client() as stranger:
             assert send(stranger, bundle, accept_unknown=True).status_code == 401

@@ -264,7 +264,7 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"bough skills 3\n", b"bough skills 4\nx", b"bough skills 4", b"\xff", b"\n" * 100_000]
+    "data", [b"", b"{", b"bough skills 3\n", b"bough skills 5\nx", b"bough skills 5", b"\xff", b"\n" * 100_000]
 )
 def test_a_broken_index_is_an_empty_one(tmp_path: Path, data: bytes) -> None:
     home, root = tmp_path / "home", tmp_path / "roots"

@@ -7,16 +7,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from bough import AgentSpec, Hook, HookKind, HookSet, OrchestratorAgent, Secrets, Settings
+from bough import AgentSpec, AsyncConversation, Hook, HookKind, HookSet, OrchestratorAgent, Secrets, Settings
 from bough.conversation.rules import Rules
 from bough.errors import InvalidInput, PermissionDenied
 from bough.events.model import ToolRejected
-from bough.tasks import TaskBroker, TaskState
+from bough.tasks import TaskBroker, TaskFilter, TaskState
 from bough.tasks.agents import complete_rules, has_recorded_rules
+from bough.tasks.notify import has_stopped
 from bough.tasks.stores.relational import RelationalTaskStore
+from bough.tasks.stores.submission import Submitted
+from bough.tasks.submitting import SubmissionRequest
 from bough.testing import OpenAIServer, ScriptedModel, tool_call
 from bough.testing.openai_server import Answer, ServerCall
 
@@ -140,6 +144,47 @@ async def test_a_child_is_under_the_hooks_and_has_the_secrets_of_its_parent(
         events = [each.event async for each in log.read(child.conversation)]
         assert [each.tool for each in events if isinstance(each, ToolRejected)] == ["_other"]
         assert o.broker.worker.given == {}
+    assert asked.count("_other") == 1
+
+
+class _BrokerOfQuickWorkers(TaskBroker):
+    """A child in the background has ended before whoever submitted it hears that it was written."""
+
+    async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
+        submitted = await super().submit_child(request, claim=claim)
+        await self.wait_until(submitted.row.task_id, has_stopped)
+        return submitted
+
+
+async def test_a_child_that_runs_as_soon_as_it_is_written_has_the_hooks_and_secrets_of_its_parent(
+    tasks: RelationalTaskStore, settings: Settings, tmp_path: Path
+) -> None:
+    """A worker may claim the row before the parent goes on, so the rules are registered before the row is written."""
+    asked: list[str] = []
+
+    def refuse(payload: Any) -> Any:
+        asked.append(payload["tool_name"])
+        return {"decision": "deny", "reason": "no oak-and-ash"} if payload["tool_name"] == "_other" else None
+
+    below = AgentSpec(name="below", model=ScriptedModel([tool_call("_other", plank="oak"), "refused"]), tools=[_other])
+    steps = [tool_call("submit_task", agent_name="below", prompt="go"), tool_call("wait"), "done"]
+    top = AgentSpec(name="top", model=ScriptedModel(steps), sub_agents=[below])
+    hooks = HookSet((Hook(kind=HookKind.PRE_TOOL_USE, function=refuse),))
+    secrets = Secrets({"PLANK_KEY": lambda: "oak-and-ash"})
+    async with _BrokerOfQuickWorkers(tasks, settings=settings) as broker:
+        broker.register_agents([top])
+        async with await AsyncConversation.create(
+            top, store=tasks.log, workspace=tmp_path, settings=settings, broker=broker.delegation,
+            hooks=hooks, secrets=secrets,
+        ) as parent:  # fmt: skip
+            await parent.send_message("go")
+            assert (await parent.run()).output == "done"
+        [child] = (await tasks.list(TaskFilter(parent=parent.id))).items
+        assert (child.state, child.result, child.error) == (TaskState.COMPLETED, "refused", None)
+        [rejected] = [stored.event async for stored in tasks.log.read(UUID(child.id)) if stored.kind == "ToolRejected"]
+        assert isinstance(rejected, ToolRejected)
+        assert "oak-and-ash" not in rejected.model_dump_json(), "the parent's secrets are masked in its log"
+        assert broker.worker.given == {}
     assert asked.count("_other") == 1
 
 

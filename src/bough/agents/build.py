@@ -112,19 +112,21 @@ class Blueprint:
             instructions=_render_instructions(spec, toolset),
         )
 
-    def for_conversation(self, spec: AgentSpec, *, pool: McpPool | None) -> Blueprint:
+    def for_conversation(self, spec: AgentSpec, *, pool: McpPool | None, has_new_prompt: bool = False) -> Blueprint:
         """Return the blueprint of one more conversation: what is rendered is shared, connections are its own.
 
         A skill's server sees the workspace and the secrets of the conversation that started it: no other may use it.
 
         Args:
-            spec: With the same skills, prompt and sub-agents; the rest may differ.
+            spec: With the same skills, executor and sub-agents; the rest may differ.
             pool: As in `of`.
+            has_new_prompt: Whether its prompt differs, too.
         """
         used = pool or McpPool()
         return replace(
             self,
             spec=spec,
+            instructions=_render_instructions(spec, self.toolset) if has_new_prompt else self.instructions,
             servers=_make_skill_servers(self.registry),
             pool=used,
             own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
 from bough.cli.describe import describe_event
+from bough.cli.markdown import escape_html, escape_line, fence, longest_run
 from bough.cli.target import short
 from bough.cli.text import Span, escape_controls
 from bough.events.record import ConversationRecord
@@ -41,9 +41,9 @@ class Transcript(NamedTuple):
 
 
 def markdown_document(record: ConversationRecord) -> Transcript:
-    """Return a document with what was said as it is, and what tools said in fences."""
-    head = f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n"
-    return Transcript(_escape_controls(head), _write_section)
+    """Return a document with what was said as Markdown without HTML, and what tools said in fences."""
+    title, about = (_escape_controls(text) for text in (_one_line(record.title or "untitled"), _about(record)))
+    return Transcript(f"# {escape_line(title)}\n\n{escape_line(about)}\n", _write_section)
 
 
 def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
@@ -55,13 +55,15 @@ def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Ite
 
 def _write_section(event: JsonObject) -> str:
     word, summary, text = describe_event(event)
-    heading, told = f"\n## {event['seq']} {word}\n", _join_lines(summary)
+    text, told = _escape_controls(text), _escape_controls(_join_lines(summary))
+    heading = f"\n## {event['seq']} {escape_line(_escape_controls(word))}\n"
     if word == "user":
-        return _escape_controls(f"{heading}\n{told}{chr(10) + text if text else ''}\n")
+        said = told + (f"\n{text}" if text else "")
+        return f"{heading}\n{escape_html(said)}\n"
     if told:
         heading += f"\n{_code(told)}\n"
-    body = f"\n{text if word in _SPOKEN else _fence(text)}\n" if text else ""
-    return _escape_controls(heading + body)
+    body = f"\n{escape_html(text) if word in _SPOKEN else fence(text)}\n" if text else ""
+    return heading + body
 
 
 def html_document(record: ConversationRecord) -> Transcript:
@@ -117,16 +119,6 @@ def _one_line(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    ticks = "`" * (_longest(text) + 1)
+    ticks = "`" * (longest_run(text) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{pad}{_one_line(text)}{pad}{ticks}"
-
-
-def _fence(text: str) -> str:
-    fence = "`" * max(3, _longest(text) + 1)
-    return f"{fence}\n{text}\n{fence}"
-
-
-def _longest(text: str) -> int:
-    """Return how many backticks follow one another in `text` at most."""
-    return max((len(run) for run in re.findall(r"`+", text)), default=0)

@@ -50,7 +50,7 @@ PLACES = ("base_url", "skill_roots", "system_prompt_path")
 
 def read_record(state: State) -> JsonObject:
     """Return the record of the agent; while it is from elsewhere, without the addresses and paths its sender chose."""
-    unused: set[str] = {*PLACES} if state.quarantined else set()
+    unused = {name for name in PLACES if state.quarantined and state.agent.get(name)}
     if state.agent.get("system_prompt_path"):
         unused.add("system_prompt")  # the record has the default beside the file, and a spec takes only one of them
     return {name: value for name, value in state.agent.items() if name not in unused}
@@ -208,8 +208,9 @@ class AgentInForce:
     all: the provider of that name would be somebody else, and would be sent the conversation.
     """
 
-    def __init__(self, state: State, blueprint: Blueprint) -> None:
+    def __init__(self, state: State, blueprint: Blueprint, settings: Settings) -> None:
         self._state = state
+        self._settings = settings
         self._recorded = state.agent
         self._quarantined: bool = state.quarantined
         self.blueprint = blueprint
@@ -244,10 +245,12 @@ class AgentInForce:
         # The address of an agent that was given here is recorded when the conversation is opened, so they differ only
         # where the agent was made of a foreign record.
         address, spec = self._state.agent.get("base_url"), self.blueprint.spec
-        if self._state.quarantined and address and spec.base_url is None and takes_base_url(spec.model):
+        present = spec.base_url or self._settings.base_url
+        if self._state.quarantined and address and address != present and takes_base_url(spec.model):
             raise PermissionDenied(
                 f"this conversation was imported, and its model is at {address}, which nobody here has agreed to",
-                hint="adopt the conversation, open it with agent= and a base_url of your own, or set another model",
+                hint="adopt the conversation, open it with agent= and a base_url of your own, or set another model "
+                "(over HTTP: POST {id}/model)",
                 details={"base_url": address},
             )
 

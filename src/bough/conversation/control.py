@@ -43,7 +43,7 @@ class ConversationControl(ConversationBase[T]):
         super().__init__(parts.record, parts.journal.listeners)
         self._log = parts.journal
         self._in_force = RulesInForce(parts.journal.state, parts.rules)
-        self._agent = AgentInForce(parts.journal.state, parts.blueprint)
+        self._agent = AgentInForce(parts.journal.state, parts.blueprint, parts.environment.settings)
         self._environment = parts.environment.retain()
         self._closed = False
         self._triggers = TriggerIndex(parts.blueprint.registry.list_all())

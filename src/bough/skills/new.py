@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from bough.errors import Conflict, InvalidInput
-from bough.skills.read.fields import MAX_DESCRIPTION, is_good_name
+from bough.skills.read.fields import MAX_DESCRIPTION, normalize_name
 
 _BODY = """
 # {title}
@@ -76,10 +76,12 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
         InvalidInput: The name or the description violates the specification.
         Conflict: The folder already exists.
     """
-    if not is_good_name(name):
+    valid = normalize_name(name)
+    if valid is None:
         raise InvalidInput(
             f"invalid skill name {name[:80]!r}", hint="use 1 to 64 lowercase letters, digits and single hyphens"
         )
+    name = valid
     text = " ".join(description.split())
     if not text or len(text) > MAX_DESCRIPTION:
         raise InvalidInput(

@@ -113,9 +113,9 @@ async def open_conversation(
     assert cid is not None  # noqa: S101 - what a store returns has one
     found = await find_log(log, cid, is_run=True)
     record, journal = found
-    recorded = journal.state.agent
-    spec = await find_agent(task, recorded, agents, settings)
-    is_foreign = spec is None and journal.state.quarantined
+    spec = await find_agent(task, journal.state, agents, settings)
+    # What an imported record says of addresses stays recorded: only an agent that the task names replaces it.
+    is_foreign = journal.state.quarantined and (spec is None or _name_agent(task) is None)
     if spec is None:
         spec = await find_recorded(read_record(journal.state), settings) or read_recorded_spec(journal.state, model)
     spec = with_model(spec, model)
@@ -138,9 +138,7 @@ async def open_conversation(
     )
 
 
-async def find_agent(
-    task: Task, recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings
-) -> AgentSpec | None:
+async def find_agent(task: Task, state: State, known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
     """Return the agent of a task: registered, or of `config.yaml`, or made of its metadata; None for the recorded one.
 
     What is recorded goes before `config.yaml` where it is all data.
@@ -150,12 +148,12 @@ async def find_agent(
         PermissionDenied: `config.yaml` names code for it, and that is not trusted.
         InvalidInput: `config.yaml` has a mistake.
     """
-    name = task.agent_name or _text(task.metadata, "agent_name")
+    name, recorded = _name_agent(task), state.agent
     registered = find_registered(task.metadata, name, known)
     if registered is not None:
         return registered
     if recorded:
-        found = find_for_record(recorded, known, settings)
+        found = find_for_record(state, known, settings)
         if found is not None or is_data(recorded):
             return found
     if name is None:
@@ -279,17 +277,17 @@ def find_by_path(known: Mapping[str, AgentSpec], path: Sequence[str]) -> AgentSp
     return spec
 
 
-def find_for_record(
-    recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings
-) -> AgentSpec | None:
+def find_for_record(state: State, known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
     """Return the agent of a record with the code of the registered agent of that name; everything else is recorded.
 
     None where no agent of that name is registered, and for a record that is all data and differs from that agent: it
-    may be somebody else's agent of that name, which must not get its code.
+    may be somebody else's agent of that name, which must not get its code. A record from elsewhere does not say where
+    the model is asked, nor which files are read.
 
     Raises:
         InvalidInput: The record does not fit.
     """
+    recorded = state.agent
     registered = known.get(str(recorded.get("name")))
     if registered is None:
         return None
@@ -300,7 +298,9 @@ def find_for_record(
     present = settled.snapshot()
     if present == recorded:
         return settled
-    return None if is_data(recorded) else _update_from_record(settled, present, recorded)
+    if is_data(recorded):
+        return None
+    return _update_from_record(settled, present, read_record(state) if state.quarantined else recorded)
 
 
 def _update_from_record(registered: AgentSpec, present: Mapping[str, Any], recorded: Mapping[str, Any]) -> AgentSpec:
@@ -433,6 +433,11 @@ def workspace_of(metadata: Mapping[str, Any]) -> Path:
     if isinstance(given, str | Path):
         return Path(given)
     raise InvalidInput(f"the workspace cannot be {given!r}", hint="give a path")
+
+
+def _name_agent(task: Task) -> str | None:
+    """Return the name of the agent that a task asks for."""
+    return task.agent_name or _text(task.metadata, "agent_name")
 
 
 def _text(metadata: Mapping[str, Any], key: str) -> str | None:

@@ -274,7 +274,7 @@ class Worker:
         find_reached = self.find_reached and partial(self.find_reached, opened.record.owner, journal.cid)
         active.runner = runner = Runner(
             journal,
-            AgentInForce(journal.state, opened.blueprint),
+            AgentInForce(journal.state, opened.blueprint, opened.environment.settings),
             opened.environment,
             RulesInForce(journal.state, opened.rules),
             root=opened.record.root,

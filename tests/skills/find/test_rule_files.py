@@ -55,6 +55,57 @@ def test_every_format_becomes_a_skill_under_its_path(tmp_path: Path) -> None:
     assert {each.code for each in notes} == {"yaml-unquoted-alias"}
 
 
+def test_sub_folders_of_rules_and_rules_of_windsurf_and_claude_are_read(tmp_path: Path) -> None:
+    """As their clients read them: in any sub-folder, always active or for the files of their patterns."""
+    (tmp_path / ".git").mkdir()
+    put(tmp_path, ".cursor/rules/sub/py.mdc", "---\nglobs: '*.py'\nalwaysApply: false\n---\nPy.\n")
+    put(tmp_path, ".cursor/rules/sub/deep/always.mdc", "---\nalwaysApply: true\n---\nDeep.\n")
+    put(tmp_path, ".cursor/rules/sub/notes.md", "Not a rule.\n")
+    put(tmp_path, ".github/instructions/sub/all.instructions.md", "---\napplyTo: '**'\n---\nAll.\n")
+    put(tmp_path, ".clinerules/sub/style.md", "Style.\n")
+    put(tmp_path, ".windsurf/rules/plain.md", "Plain.\n")
+    put(tmp_path, ".windsurf/rules/on.md", "---\ntrigger: always_on\n---\nOn.\n")
+    put(tmp_path, ".windsurf/rules/ts.md", "---\ntrigger: glob\nglobs: '**/*.ts, src/**'\n---\nTs.\n")
+    put(tmp_path, ".windsurf/rules/bare.md", "---\ntrigger: glob\n---\nNo pattern.\n")
+    put(tmp_path, ".windsurf/rules/sub/asked.md", "---\ntrigger: manual\n---\nAsked.\n")
+    put(tmp_path, ".windsurf/rules/chosen.md", "---\ntrigger: model_decision\ndescription: D\n---\nChosen.\n")
+    put(tmp_path, ".claude/rules/api/rest.md", "---\npaths:\n  - 'src/api/**'\n---\nApi.\n")
+    outside = put(tmp_path.parent, "outside.mdc", "---\nalwaysApply: true\n---\nNot of this project.\n")
+    (tmp_path / ".cursor/rules/sub/out.mdc").symlink_to(outside)
+
+    registry = SkillRegistry.open(tmp_path, home=tmp_path.parent / "home")
+
+    on_request = KeywordTrigger(())
+    triggers = {skill.name: skill.trigger for skill in registry.list_all() if skill.scope == "project"}
+    assert triggers == {
+        ".cursor/rules/sub/py.mdc": PathTrigger(("*.py",)),
+        ".cursor/rules/sub/deep/always.mdc": None,
+        ".github/instructions/sub/all.instructions.md": None,
+        ".clinerules/sub/style.md": None,
+        ".windsurf/rules/plain.md": None,
+        ".windsurf/rules/on.md": None,
+        ".windsurf/rules/ts.md": PathTrigger(("**/*.ts", "src/**")),
+        ".windsurf/rules/bare.md": on_request,
+        ".windsurf/rules/sub/asked.md": on_request,
+        ".windsurf/rules/chosen.md": on_request,
+        ".claude/rules/api/rest.md": PathTrigger(("src/api/**",)),
+    }
+    assert "Deep." in standing(registry).text
+    assert [note.code for note in registry.diagnostics] == ["link-out"]
+
+
+def test_a_folder_of_rules_with_too_many_names_is_reported(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / ".windsurf" / "rules"
+    for number in range(10_001):
+        put(folder, f"{number}.txt", "")
+    put(folder, "sub/rule.md", "Not reached.\n")
+    skills, notes = read_rules(tmp_path)
+    assert skills == []
+    assert [note.code for note in notes] == ["bound-files"]
+    assert "sub" in notes[0].message
+
+
 def test_links_count_once_and_lead_nowhere_outside(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)

@@ -178,11 +178,13 @@ class Source:
         """
         changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
         environment, blueprint = self.parts.environment, self.parts.blueprint
-        spec = blueprint.spec
-        if changed or request.agent is not None:
-            spec = (request.agent or spec).model_copy(update=changed)
-        elif copy is None or spec.skills is not None or not spec.discover_skills:  # its servers are the fork's own
-            return Blueprint.of(spec, blueprint.registry, pool=environment.pool)
+        spec = (request.agent or blueprint.spec).model_copy(update=changed)
+        has_own_skills = copy is not None and spec.skills is None and spec.discover_skills
+        if request.agent is None and not has_own_skills:
+            # No file of a skill is looked at again, nor the catalogue rendered: there may be thousands.
+            return blueprint.for_conversation(
+                spec, pool=environment.pool, has_new_prompt="system_prompt" in request.overrides
+            )
         state = self.parts.journal.state
         return blueprint_of(
             spec,
@@ -211,8 +213,9 @@ class Source:
             return snapshot
         replaced = {"base_url"} if "model" in request.overrides else set[str]()
         replaced |= {"system_prompt_path"} if "system_prompt" in request.overrides else set()
-        unused = {name: present.agent[name] for name in PLACES if name not in replaced and present.agent.get(name)}
-        return snapshot | {name: place for name, place in unused.items() if not snapshot.get(name)}
+        return snapshot | {
+            name: present.agent[name] for name in PLACES if name not in replaced and present.agent.get(name)
+        }
 
     def _check_readonly(self, request: ForkRequest) -> None:
         if request.workspace == "readonly" and self.parts.environment.executor.isolation == Isolation.NONE:
@@ -279,7 +282,9 @@ class Source:
         policies = {"executor": self.parts.environment.executor.name, **plan.rules.to_json()}
         state, present = plan.journal.state, self.parts.journal.state
         if state.policies.get("sealed") or present.policies.get("sealed"):
-            known = ((each.agent, each.policies) for each in (state, present))
+            # Before the import the log names whatever secrets its sender chose.
+            states = (present,) if plan.apart else (state, present)
+            known = ((each.agent, each.policies) for each in states)
             policies["sealed"] = keep_sealed(plan.blueprint.spec, *known)
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
         same = plan.agent == state.agent  # then the prompt stays as it was, to the byte

@@ -22,8 +22,9 @@ def keep_sealed(fork: AgentSpec, *states: tuple[JsonObject, Mapping[str, Any]]) 
 
     Args:
         fork: The agent of the fork.
-        states: Agent and policies as recorded at the cut, then as they are at present. The model's key is that of the
-            first whose model has the provider and the address of the fork's: to anybody else it would be given away.
+        states: Agent and policies as recorded at the cut, then as they are at present; of a cut in a log from elsewhere
+            the present ones alone. The model's key is that of the first whose model has the provider and the address of
+            the fork's: to anybody else it would be given away.
     """
     at_cut: dict[str, str] = states[0][1].get("sealed") or {}
     kept = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}

@@ -75,8 +75,9 @@ async def import_file(
 ) -> tuple[ConversationRecord, bool]:
     """Take in a conversation for the caller's tenant, in quarantine, and say whether there was anything new in it.
 
-    Nothing of the file widens what the tenant may do: its workspace tools are narrowed to the tenant's, addresses and
-    paths that need the role admin are left out, and secrets of other conversations are not its own.
+    Nothing of the file widens what the tenant may do: its workspace tools are narrowed to the tenant's, paths of the
+    server are left out, and secrets of other conversations are not its own. The address of its model is used only once
+    somebody who may name it adopts the conversation.
 
     Args:
         trusted: Public keys of which one must have signed it; None accepts any.

@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from bough.agents.from_data import spec_from_data
-from bough.agents.models.resolve import OFFLINE
+from bough.agents.models.resolve import OFFLINE, takes_base_url
 from bough.agents.spec import AgentSpec
 from bough.connect.address import check_address
 from bough.conversation import State
 from bough.conversation.agent import read_recorded_spec, settle_spec
+from bough.conversation.fork.model_key import MODEL_KEY
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.bounds.tenants import LimitsByTenant
@@ -65,7 +66,7 @@ class AgentCatalogue:
         Raises:
             InvalidInput: It has code of its own, which the record only names, and is not registered here.
         """
-        agent = find_for_record(state.agent, self._registered, self._settings)
+        agent = find_for_record(state, self._registered, self._settings)
         if agent is not None:
             return agent
         try:
@@ -147,6 +148,29 @@ class AgentCatalogue:
         except (InvalidInput, PermissionDenied) as error:
             raise type(error)(error.message.replace("url", field, 1), hint=error.hint) from None
 
+    async def require_recorded_address(self, caller: Caller, state: State) -> None:
+        """Check that a caller may have the model of an imported conversation asked where its record says.
+
+        Raises:
+            PermissionDenied: The caller may not name that address.
+        """
+        address: str | None = state.agent.get("base_url")
+        if address is None or caller.is_operator or address in (self._settings.base_url, *self._server.models):
+            return
+        registered = find_for_record(state, self._registered, self._settings)
+        if registered is not None and registered.base_url == address:
+            return
+        try:
+            self.require_base_url(caller, address)
+            has_key = MODEL_KEY in (state.policies.get("sealed") or {})
+            await self.require_address(caller, address, has_key=has_key)
+        except (InvalidInput, PermissionDenied) as error:
+            raise PermissionDenied(
+                f"the model of this imported conversation is at {address}: {error.message}",
+                hint="POST {id}/model chooses a model that this server may use",
+                details={"base_url": address},
+            ) from None
+
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
         bound = self._rules.limits_of(caller.tenant).access
@@ -157,13 +181,14 @@ class AgentCatalogue:
     def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
         """Return an agent that a log from elsewhere recorded, as far as a caller may say it.
 
-        Addresses and paths that only the operator may name are omitted, workspace tools stay within the tenant's.
+        Paths that only the operator may name are omitted, workspace tools stay within the tenant's. The address of its
+        model stays: without it, the provider of the model's name would be asked. See `require_recorded_address`.
         """
         said = dict(recorded)
         if not caller.is_operator:
-            allowed = said.get("base_url") in self._server.models
-            said = {name: value for name, value in said.items() if name != "base_url" or allowed}
             said = {name: value for name, value in said.items() if name not in _PATHS}
+            if said.get("base_url") not in self._server.models and not takes_base_url(said.get("model")):
+                said.pop("base_url", None)
         bound, access = self._rules.limits_of(caller.tenant).access, said.get("workspace_access")
         if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
             said["workspace_access"] = bound

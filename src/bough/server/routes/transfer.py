@@ -95,8 +95,13 @@ async def import_conversation(
 
 @routes.post("/api/conversations/{id}/adopt")
 async def adopt_conversation(id: ConversationId, access: Approver, body: Adoption | None = None) -> ConversationInfo:
-    """End the quarantine of an import: its own rules hold, narrowed by the server's; its open calls still wait."""
+    """End the quarantine of an import: its own rules hold, narrowed by the server's; its open calls still wait.
+
+    403 where its model is at an address that the caller may not name.
+    """
     policy = None if body is None or body.policy is None else parse_policy(body.policy.as_json())
     async with open_conversation(access, id) as conversation:
+        if conversation.state.quarantined:
+            await access.services.agents.require_recorded_address(access.caller, conversation.state)
         await conversation.adopt(by=access.caller.name, policy=policy)
     return await info(access, id)

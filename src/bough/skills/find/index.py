@@ -25,7 +25,7 @@ from bough.skills.model import (
 )
 from bough.skills.read.parse import HeadReading, read_head
 
-_FIRST_LINE = "bough skills 4"
+_FIRST_LINE = "bough skills 5"
 _LINES = 5
 _PIECE_BYTES = 256 << 10
 _TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}

@@ -26,9 +26,17 @@ _FILES = (
 _NESTED = ("AGENTS.md", "agents.md", "AGENT.md", "agent.md", "CLAUDE.md", "GEMINI.md")
 """Rules that apply to the folder they are in, as in the clients that define them."""
 
-_FOLDERS = ((".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"))
+_FOLDERS = (
+    (".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"),
+    (".windsurf/rules", ".md"), (".claude/rules", ".md"),
+)  # fmt: skip
+"""(folder of rules, ending of its files); files of its sub-folders are rules, too."""
+
+_FOLDER_BOUNDS = WalkBounds(10_000, 5.0)
+"""Of one folder of rules."""
+
 _ALWAYS = frozenset({"*", "**", "**/*"})
-_MEANT = frozenset({"frontmatter-missing", "description-missing"})
+_MEANT = frozenset({"frontmatter-missing", "description-missing", "trigger-both"})
 """Diagnostics that matter for skills but not for rules."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv"})
@@ -75,12 +83,11 @@ def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator
             yield top / name, ""
     for folder, ending in _FOLDERS:
         if folder.partition("/")[0] in there:
-            for name in sorted(_names(top / folder)):
-                if name.endswith(ending):
-                    yield top / folder / name, ""
-    for folder, names in _inner_folders(top, notes):
+            for inside, names in _walk(top / folder, _FOLDER_BOUNDS, notes):
+                yield from ((top / folder / inside / name, "") for name in sorted(names) if name.endswith(ending))
+    for folder, names in _walk(top, WalkBounds(), notes):
         for name in _NESTED:
-            if name in names:
+            if folder and name in names:
                 yield top / folder / name, "" if workspace.is_relative_to(top / folder) else folder
 
 
@@ -91,9 +98,8 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _inner_folders(top: Path, notes: list[Diagnostic]) -> Iterator[tuple[str, set[str]]]:
-    """Yield (path below the root, names of its files) of the project's folders, except links and hidden folders."""
-    limit = WalkBounds()
+def _walk(top: Path, limit: WalkBounds, notes: list[Diagnostic]) -> Iterator[tuple[str, set[str]]]:
+    """Yield (path below `top`, names of its files) of `top` and the folders in it, except links and hidden folders."""
     deadline = time.monotonic() + limit.seconds
     waiting = deque([""])
     count = 0
@@ -104,8 +110,7 @@ def _inner_folders(top: Path, notes: list[Diagnostic]) -> Iterator[tuple[str, se
         inside = waiting.popleft()
         files, folders = _listing(top / inside)
         count += len(files) + len(folders)
-        if inside:
-            yield inside, files
+        yield inside, files
         waiting += [f"{inside}/{name}" if inside else name for name in sorted(folders)]
 
 
@@ -142,9 +147,13 @@ def _trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
     if below:
         return PathTrigger((f"{below}/**",))
     fields = skill.frontmatter
+    # Windsurf's: always_on, glob, model_decision or manual.
+    activation = str(fields.get("trigger", "")).strip().lower() if ".windsurf" in file.parts else ""
+    if activation in ("model_decision", "manual"):
+        return KeywordTrigger(())
     globs = read_globs(fields.get("globs", fields.get("applyTo", fields.get("paths"))))
     if truth(fields.get("alwaysApply")) or _ALWAYS.intersection(globs):
         return None
     if globs:
         return PathTrigger(globs)
-    return KeywordTrigger(()) if file.suffix == ".mdc" else None
+    return KeywordTrigger(()) if file.suffix == ".mdc" or activation == "glob" else None

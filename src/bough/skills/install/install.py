@@ -22,7 +22,7 @@ from bough.skills.install.review import review_skill
 from bough.skills.install.site import list_site
 from bough.skills.install.staging import StagingFolder, sweep
 from bough.skills.model import Diagnostic
-from bough.skills.read.fields import is_good_name
+from bough.skills.read.fields import normalize_name
 from bough.skills.read.parse import read_file, skill_file
 from bough.skills.read.resources import nearest
 from bough.skills.trust.lock import DIGEST_DIGITS, LockedSkill, change_lock
@@ -209,8 +209,9 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         reason = next((each for each in reading.diagnostics if each.severity == "error"), reading.diagnostics[-1])
         error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
         raise _NotInstallable(RefusedSkill(home, path, error, tuple(notes)))
-    name = reading.skill.name
-    if not is_good_name(name):
+    name = normalize_name(reading.skill.name)
+    if name is None:
+        name = reading.skill.name
         error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
@@ -268,11 +269,12 @@ def _choose(staged: list[StagedSkill], listing: SourceListing, request: InstallR
         return found
     if len(found) != 1:
         raise InvalidInput(f"--as applies to one skill, not {len(found)}", hint="select one with --only or --path")
-    if not is_good_name(request.alias):
+    alias = normalize_name(request.alias)
+    if alias is None:
         raise InvalidInput(
             f"invalid skill name {request.alias[:80]!r}", hint="use lowercase letters, digits and hyphens"
         )
-    return [replace(found[0], alias=request.alias)]
+    return [replace(found[0], alias=alias)]
 
 
 def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str]) -> bool:

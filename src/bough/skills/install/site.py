@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 from bough.errors import ConnectError, InvalidInput
 from bough.skills.install.archive import list_archive, refuse_size
 from bough.skills.install.listing import SourceEntry, SourceListing
-from bough.skills.read.fields import is_good_name
+from bough.skills.read.fields import normalize_name
 
 MAX_DOWNLOAD: Final = 50 << 20
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -58,7 +58,7 @@ def _read_index(index: str) -> list[tuple[str, str, str, str]]:
 def _entry(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     name, kind, url, digest = entry["name"], entry["type"], entry["url"], entry["digest"]
     match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest)
-    if not is_good_name(name) or kind not in ("skill-md", "archive") or match is None or not isinstance(url, str):
+    if normalize_name(name) is None or kind not in ("skill-md", "archive") or match is None or not isinstance(url, str):
         raise ValueError(f"bad entry {name!r}")
     return name, kind, url, match[1]
 

@@ -103,20 +103,20 @@ def truth(value: Any) -> bool:
 
 
 def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: bool) -> str:
-    """Return the skill's name: the field, else `home`.
+    """Return the skill's name in NFC: the field, else `home`.
 
     Args:
         home: The folder's name, or a flat file's name without its extension.
         is_folder: Whether the name must equal the folder's name, as the specification requires.
     """
-    value = values.get("name")
+    value, home = values.get("name"), unicodedata.normalize("NFC", home)
     if value is None or value == "":
         notes.append(_note("name-missing", f"no `name`; {home!r} is used", f"name: {home}"))
         return home
     if not isinstance(value, str):
         notes.append(_note("name-not-text", f"`name` is not text; {home!r} is used", f"name: {home}"))
         return home
-    name = value.strip()
+    name = unicodedata.normalize("NFC", value.strip())
     if is_folder and name != home and unicodedata.normalize("NFKC", name) != unicodedata.normalize("NFKC", home):
         message = f"name {name[:80]!r} differs from the folder name {home[:80]!r}"
         notes.append(_note("name-folder", message, f"name: {home}"))
@@ -128,6 +128,19 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
 def is_good_name(name: str) -> bool:
     """Whether a name is valid by the specification, in ASCII."""
     return len(name) <= MAX_NAME and _GOOD_NAME.fullmatch(name) is not None
+
+
+def normalize_name(name: str) -> str | None:
+    """Return a name that is valid by the specification in NFC; None for any other.
+
+    Letters and digits of any script are valid, but not forms that stand for other characters, such as full-width ones.
+    """
+    if is_good_name(name):
+        return name
+    normal = unicodedata.normalize("NFC", name)
+    notes: Notes = []
+    note_name(normal, notes)
+    return None if notes or normal != unicodedata.normalize("NFKC", name) or unsafe_name(normal) else normal
 
 
 def note_name(name: str, notes: Notes) -> None:
