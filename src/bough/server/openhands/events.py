@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from bough.errors import hide_places
 from bough.events.model import (
     BaseEvent,
     Condensed,
@@ -247,7 +248,8 @@ def _pause(event: PauseRequested, calls: Calls) -> list[JsonObject]:
 
 
 def _error(event: ErrorRaised, calls: Calls) -> list[JsonObject]:
-    detail = f"{event.message} ({event.hint})" if event.hint else event.message
+    message = hide_places(event.code, event.message)
+    detail = f"{message} ({event.hint})" if event.hint else message
     return [{"kind": "ConversationErrorEvent", "source": "environment", "code": event.code, "detail": detail}]
 
 

@@ -13,6 +13,7 @@ from bough.events.record import ConversationFilter
 from bough.server.access import AgentReader, access_of, key_of, services_of
 from bough.server.requests.openapi import render_page
 from bough.server.requests.routing import router
+from bough.server.write_probe import is_writable
 from bough.types import JsonObject
 
 routes = router("Server")
@@ -36,7 +37,10 @@ async def get_health() -> JsonObject:
 
 @routes.get("/ready", responses={503: {"description": "It cannot take requests."}})
 async def get_ready(request: Request, response: Response) -> JsonObject:
-    """Say whether requests can be taken: the store answers within a second, runs are taken, no drain has begun."""
+    """Say whether requests can be taken.
+
+    The store answers within a second and can be written, runs are taken, and no drain has begun.
+    """
     services = services_of(request)
     checks = {"store": "ok", "secrets": "ok", "runs": "ok" if services.runs.dispatcher_lives else "not taken any more"}
     if services.draining:
@@ -46,6 +50,8 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
             await services.store.list(ConversationFilter(), None, 1)
             if await services.sealed.lacks_keys():
                 checks["secrets"] = "sealed with keys that are not here"
+            if not await is_writable(services.store):
+                checks["store"] = "cannot be written"
     except (BoughError, TimeoutError):
         checks["store"] = "does not answer"
     services.metrics.store_up.set(checks["store"] == "ok")

@@ -12,7 +12,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
 from bough.conversation import State
-from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied
+from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
 from bough.server.conversations.conversation import info, open_conversation, say
@@ -143,7 +143,7 @@ async def _refuse(socket: WebSocket, error: BoughError) -> None:
     """Say what is wrong with the request, and close for good: it would be wrong again."""
     services = services_of(socket)
     async with asyncio.timeout(services.server.send_seconds):
-        await socket.send_json(_problem_frame(error.code, error.message, stamp(services.clock.now())))
+        await socket.send_json(_problem_frame(error.code, public_message(error), stamp(services.clock.now())))
     await _close(socket, NOT_THERE)
 
 
@@ -273,7 +273,7 @@ class _Socket:
             except ValidationError as error:
                 await self._send_problem("invalid_input", _describe(error))
             except BoughError as error:
-                await self._send_problem(error.code, error.message)
+                await self._send_problem(error.code, public_message(error))
 
     async def _take(self, frame: Any) -> None:
         if isinstance(frame, dict) and cast("JsonObject", frame).get("type") == "auth":
