@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
@@ -69,3 +70,23 @@ def test_documents_of_own_conversations_say_what_is_in_force(person: Person) -> 
         assert (made["security_analyzer"], made["max_iterations"]) == (analyzer, 12)
         assert _post(client, made["id"], "security_analyzer", security_analyzer=None)["security_analyzer"] is None
         assert _create(client)["security_analyzer"] is None
+
+
+def test_a_browser_is_shown_a_page_at_the_root(person: Person) -> None:
+    person.bough("keys", "create", "secret-name", "--tenant", "red-tenant")
+    browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+    with person.serve() as server, server.client() as client:
+        page = client.get("/", headers=browser)
+        assert page.headers["content-type"].startswith("text/html")
+        policy = page.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+        assert "<script" not in page.text
+        assert not [text for text in ("red-tenant", "secret-name", str(person.home)) if text in page.text]
+        assert "bough keys create" in page.text
+        links = re.findall(r'href="([^"]+)"', page.text)
+        assert {"/docs", "/openapi.json", "/ready"} <= set(links)
+        assert [client.get(link, headers=browser).status_code for link in links] == [200] * len(links)
+        for accept in ("*/*", "application/json"):
+            answer = client.get("/", headers={"Accept": accept})
+            assert answer.json() == client.get("/server_info").json()
+            assert answer.json()["title"] == "bough agent server"

@@ -11,6 +11,7 @@ import bough
 from bough.errors import BoughError, NotSupported, Unauthenticated
 from bough.events.record import ConversationFilter
 from bough.server.access import AgentReader, access_of, key_of, services_of
+from bough.server.requests.home import make_home, wants_html
 from bough.server.requests.openapi import render_page
 from bough.server.requests.routing import router
 from bough.server.write_probe import is_writable
@@ -60,8 +61,16 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
     return {"status": "ok" if ready else "not ready", "checks": checks}
 
 
+@routes.get("/", responses={200: {"content": {"text/html": {}}}})
+async def get_root(request: Request, response: Response) -> JsonObject:
+    """Say what this is: a page for browsers, and what `/server_info` says for programs."""
+    if wants_html(request):
+        return make_home()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    response.headers["Vary"] = "Accept"
+    return await get_server_info(request)
+
+
 @routes.get("/server_info")
-@routes.get("/")
 async def get_server_info(request: Request) -> JsonObject:
     """Say what this is; with a key, what it can do."""
     public: JsonObject = {
