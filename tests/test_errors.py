@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 import bough.errors as errors
-from bough.errors import OUTCOMES, BoughError, Conflict, NotFound
+from bough.errors import (
+    OUTCOMES,
+    BoughError,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StoreError,
+    Unavailable,
+    public_message,
+)
 
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, BoughError)]
 
@@ -38,3 +49,18 @@ def test_as_json() -> None:
         "details": {"name": "x"},
     }
     assert Conflict("taken").as_dict() == {"code": "conflict", "message": "taken"}
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StoreError("/srv/a b/log.db: the disk is full", details={"path": "/srv/a b/log.db"}), "the disk is full"),
+        (StoreError("cannot write to /srv/x: No space left"), "cannot write to a file of the server: No space left"),
+        (StoreError("postgresql://me@db:5432/x: it cannot be reached (at 10.0.0.7)"), "it cannot be reached"),
+        (StoreError("the store sqlite:////srv/log.db is closed"), "the store a file of the server is closed"),
+        (Unavailable("http://127.0.0.1/v1 does not answer"), "http://127.0.0.1/v1 does not answer"),
+        (InvalidInput("/work/x: not a folder"), "/work/x: not a folder"),
+    ],
+)
+def test_messages_for_others_than_the_operator_name_none_of_its_places(error: BoughError, message: str) -> None:
+    assert public_message(error) == message

@@ -24,6 +24,7 @@ BoughError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -220,3 +221,39 @@ class Interrupted(BoughError):
     """A person or a signal stopped the work; it can be resumed."""
 
     code = "interrupted"
+
+
+OPERATORS_CODES = frozenset({"store_error", "corrupt_log", "unavailable"})
+"""Codes of errors about what the operator keeps: their messages may name its files and databases."""
+
+_STORE_PREFIX = re.compile(r"(?:/[^:]*|(?:postgres\w*|sqlite)\S*://\S*): ")
+_DATABASE_ANSWER = re.compile(r" \(.*\)$", re.DOTALL)
+_PLACE = re.compile(r"(?:postgres\w*|sqlite)://\S+|(?<![\w.:/@-])/[\w.~-][^\s:,'\"()]*")
+
+
+def hide_places(code: str, message: str) -> str:
+    """Return the message of an error without paths and addresses of the operator's, for everybody else.
+
+    Args:
+        code: The code of the error; only messages about what the operator keeps are changed.
+    """
+    if code not in OPERATORS_CODES:
+        return message
+    if prefix := _STORE_PREFIX.match(message):
+        message = message[prefix.end() :]
+        if prefix[0].startswith("postgres"):  # its server's own words name hosts
+            message = _DATABASE_ANSWER.sub("", message)
+    return _PLACE.sub("a file of the server", message)
+
+
+def public_message(error: BoughError) -> str:
+    """Return the message of an error for people who are not the operator: see `hide_places`."""
+    message, path = error.message, error.details.get("path")
+    if error.code in OPERATORS_CODES and path:
+        message = message.removeprefix(f"{path}: ").replace(str(path), "a file of the server")
+    return hide_places(error.code, message)
+
+
+def explain_error(error: BoughError) -> str:
+    """Return code, message and hint in one line, for protocols that carry a text; see `public_message`."""
+    return f"{error.code}: {public_message(error)}" + (f" ({error.hint})" if error.hint else "")

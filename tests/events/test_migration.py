@@ -48,13 +48,17 @@ def test_every_statement_is_named_once_and_described_dialects_agree() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST + 1))
-async def test_a_store_of_a_released_schema_opens(tmp_path: Path, version: int) -> None:
+async def test_a_store_of_a_released_schema_opens(
+    tmp_path: Path, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """The dump of each released version is kept for ever; a migration that loses something fails here."""
     path = tmp_path / "log.db"
     db = sqlite3.connect(path)
     db.executescript((GOLDEN / "sqlite" / f"{version}.sql").read_text("utf-8"))
     db.close()
     store = await SqliteEventStore.open(path)
+    upgrades = [f"{path} was upgraded from schema {version} to {NEWEST}; older versions of bough no longer open it"]
+    assert caplog.messages == (upgrades if version < NEWEST else [])
     assert await store._read(lambda log: log.db.execute("pragma user_version").fetchone()[0]) == NEWEST
     root = await store.get(ROOT)
     assert (root.status, root.tags, root.config, root.owner) == ("paused", {"a": "b"}, {"agent": "x"}, "o")

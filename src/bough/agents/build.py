@@ -30,7 +30,7 @@ from bough.agents.template import has_place_for_skills, render_prompt, render_su
 from bough.agents.workspace.tools import workspace_toolset
 from bough.connect.mcp_pool import AgentServers, McpPool
 from bough.connect.skill_mcp import SkillServers
-from bough.errors import BoughError, InvalidInput
+from bough.errors import BoughError, InvalidInput, public_message
 from bough.events.model import ErrorRaised
 from bough.skills import SkillRegistry
 
@@ -339,4 +339,4 @@ def _trees(deps: ToolContext | None) -> Mapping[str, str]:
 async def _report(deps: ToolContext | None, error: BoughError) -> None:
     if deps is None:
         raise error
-    await deps.emit(ErrorRaised(code=error.code, message=error.message, hint=error.hint))
+    await deps.emit(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))

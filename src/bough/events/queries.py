@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 from importlib.resources import files
 from typing import NamedTuple
+
+_LOG = logging.getLogger("bough.events")
 
 STORE = "bough.events.stores.sql"
 """The package with the store's own statements and migrations."""
@@ -39,6 +42,11 @@ def migrations(dialect: str, package: str = STORE) -> list[Migration]:
     """Return the migrations of `<package>/<dialect>/NNNN_*.sql` in their order."""
     found = (entry for entry in (files(package) / dialect).iterdir() if entry.name[:4].isdigit())
     return sorted(Migration(int(entry.name[:4]), entry.read_text("utf-8")) for entry in found)
+
+
+def log_upgrade(place: str, before: int, now: int) -> None:
+    """Warn that the schema of a store was upgraded, after which an older bough does not open it."""
+    _LOG.warning("%s was upgraded from schema %d to %d; older versions of bough no longer open it", place, before, now)
 
 
 def split_statements(sql: str) -> list[str]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import NOTHING_USED, State, add_usage, subtract_usage
-from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
+from bough.errors import BoughError, CorruptLog, StoreError, Unavailable, public_message
 from bough.events.beside import Tables
 from bough.events.model import TaskChanged, Usage
 from bough.events.record import Lease
@@ -103,7 +103,8 @@ def describe_error(error: BoughError) -> str:
     """Return what went wrong in one line; of what nobody foresaw, its type and message."""
     if error.code == "internal" and error.__cause__ is not None:
         return f"{type(error.__cause__).__name__}: {error.__cause__}"
-    return f"{error.message}; {error.hint}" if error.hint else error.message
+    message = public_message(error)
+    return f"{message}; {error.hint}" if error.hint else message
 
 
 def describe_request(state: State) -> JsonObject:

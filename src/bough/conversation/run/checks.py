@@ -17,7 +17,7 @@ from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.stop import StopNote
 from bough.conversation.run.stuck import StuckDetector
-from bough.errors import BoughError
+from bough.errors import BoughError, public_message
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged, ToolRejected, UserMessage
 from bough.guard import AllowList, Guard, Review, ToolRequest
 from bough.guard.limits import check
@@ -241,7 +241,7 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
     try:
         condensed = await condenser.condense(view, size, force=force)
     except BoughError as error:
-        message = f"condensing failed: {error.message}"
+        message = f"condensing failed: {public_message(error)}"
         await journal.append(ErrorRaised(code=error.code, message=message, hint=error.hint))
         return False
     if condensed is None:

@@ -40,7 +40,7 @@ from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.conversation.run.waiting.waits import release_ended
-from bough.errors import BoughError, Conflict, InvalidInput
+from bough.errors import BoughError, Conflict, InvalidInput, public_message
 from bough.events.lease import hold_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
 from bough.events.record import Lease, Status, StoredEvent
@@ -297,7 +297,7 @@ class Runner:
             spec, model = blueprint.spec, self._models.model_of(blueprint.spec)
             condenser = self._models.give_model(self._rules.condenser, spec, model)
         except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it continues
-            self._journal.stage(ErrorRaised(code=error.code, message=error.message, hint=error.hint))
+            self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)
         recorder.use(shown_chars, streams=can_stream(model))
@@ -440,12 +440,12 @@ class Runner:
         """Write the error into the log, unless the log itself is what failed."""
         try:
             await self._last_words(
-                ErrorRaised(code=error.code, message=error.message, hint=error.hint),
+                ErrorRaised(code=error.code, message=public_message(error), hint=error.hint),
                 StateChanged(changes={"status": "error"}),
                 error=error,
             )
         except BoughError as unrecorded:
-            error.details["unrecorded"] = unrecorded.message
+            error.details["unrecorded"] = public_message(unrecorded)
 
     def result(self) -> RunResult:
         """Return what the run has come to so far."""

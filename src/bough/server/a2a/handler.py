@@ -46,7 +46,7 @@ from a2a.utils.errors import (
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 from google.protobuf.json_format import MessageToDict
 
-from bough.errors import BoughError, Conflict, InvalidInput, NotFound
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound, explain_error
 from bough.events.model import TaskChanged, ToolCalled, UserMessage
 from bough.events.record import StoredEvent
 from bough.server.a2a.listing import AGENT, CONTEXT
@@ -407,17 +407,13 @@ def translate_errors() -> Generator[None]:
     except NotFound as error:
         raise TaskNotFoundError(message=error.message) from error
     except InvalidInput as error:
-        raise InvalidParamsError(message=_explain(error)) from error
+        raise InvalidParamsError(message=explain_error(error)) from error
     except Conflict as error:
-        raise UnsupportedOperationError(message=_explain(error)) from error
+        raise UnsupportedOperationError(message=explain_error(error)) from error
     except BoughError as error:
         raise (InternalError if error.http_status >= 500 else UnsupportedOperationError)(
-            message=_explain(error)
+            message=explain_error(error)
         ) from error
     except Exception as error:  # noqa: BLE001 - the boundary of a request: the library would send its text
         _LOG.error("a request by A2A failed", exc_info=error)
         raise InternalError(message="internal: the server failed") from None
-
-
-def _explain(error: BoughError) -> str:
-    return f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")

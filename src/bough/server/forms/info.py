@@ -11,12 +11,16 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from bough.conversation import State
+from bough.conversation.rules import read_recorded_limits
 from bough.events.model import Usage
 from bough.events.record import ConversationRecord, Status
+from bough.guard import AlwaysConfirm
 from bough.server.forms.base import Stamp, stamp
+from bough.server.forms.peer import agent_in_force, describe_analyzer
 from bough.types import JsonObject
 
-MASKED = "**********"
+MAX_ITERATIONS = 1_000_000
+"""The most steps that a body of the peer can ask for, and what stands for runs without a bound of steps."""
 
 
 class Ledger(BaseModel):
@@ -156,13 +160,13 @@ def info_of(
     since = stamp(details.waiting_since or record.updated)
     return ConversationInfo(
         **_row(record, running),
-        agent=posted.get("agent") or _agent_of(state),
+        agent=agent_in_force(posted, state.agent, policies),
         persistence_dir=f"bough:{record.id}",
-        confirmation_policy=policies.get("policy") or {"kind": "NeverConfirm"},
-        security_analyzer=posted.get("security_analyzer"),
+        confirmation_policy=_policy_in_force(state),
+        security_analyzer=_analyzer_in_force(record, state),
         stats=_stats(state),
-        max_iterations=posted.get("max_iterations") or policies.get("limits", {}).get("steps") or 500,
-        stuck_detection=posted.get("stuck_detection", True),
+        max_iterations=_steps_in_force(policies),
+        stuck_detection=True,
         hook_config=None,
         tool_module_qualnames=posted.get("tool_module_qualnames") or {},
         client_tools=[],
@@ -215,10 +219,24 @@ def _lineage(record: ConversationRecord) -> Lineage | None:
     )
 
 
-def _agent_of(state: State) -> JsonObject:
-    """Return the agent in OpenHands' form, for conversations that were not made in it."""
-    model = state.agent.get("model") or "offline"
-    return {"kind": "Agent", "llm": {"model": model}, "tools": []}
+def _policy_in_force(state: State) -> JsonObject:
+    if state.quarantined:
+        return AlwaysConfirm().to_json()
+    return state.policies.get("policy") or {"kind": "NeverConfirm"}
+
+
+def _analyzer_in_force(record: ConversationRecord, state: State) -> JsonObject | None:
+    """Return the analyzer in the form that the conversation was started in."""
+    analyzer: JsonObject | None = state.policies.get("analyzer")
+    if record.config.get("form") != "openhands":
+        return analyzer
+    posted: JsonObject = record.config.get("posted") or {}
+    return describe_analyzer(analyzer, posted.get("security_analyzer"))
+
+
+def _steps_in_force(policies: JsonObject) -> int:
+    steps = read_recorded_limits(policies)[0].steps
+    return MAX_ITERATIONS if steps is None else steps
 
 
 def _secret_names(policies: JsonObject) -> JsonObject:

@@ -13,7 +13,7 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Update
 from bough.conversation.rules import GivenRules
-from bough.errors import BoughError, InvalidInput
+from bough.errors import BoughError, InvalidInput, hide_places
 from bough.events.model import ErrorRaised, ModelResponded, ToolCalled
 from bough.events.record import ConversationFilter, Page
 from bough.events.store import EventStore
@@ -255,7 +255,7 @@ async def find_failure(store: EventStore, id: UUID, state: State, start: int) ->
         return None
     async for stored in store.read(id, start, kinds=("ErrorRaised",), reverse=True):
         if isinstance(error := stored.event, ErrorRaised):
-            return {"code": error.code, "reason": error.message, "hint": error.hint}
+            return {"code": error.code, "reason": hide_places(error.code, error.message), "hint": error.hint}
     return {"code": "error", "reason": "the run ended in an error", "hint": "run_conversation continues it"}
 
 

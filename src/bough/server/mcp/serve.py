@@ -37,7 +37,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from bough import __version__
-from bough.errors import BoughError, InvalidInput
+from bough.errors import BoughError, InvalidInput, explain_error
 from bough.events.record import StoredEvent
 from bough.server.mcp.conversations import FAILURE, McpConversations
 from bough.server.mcp.resources import ServedResources
@@ -114,7 +114,7 @@ class McpService:
             given = _validate(tool, params.arguments or {})
             result = await tool.call(self._choose_served(ctx).conversations, given, report)
         except BoughError as error:
-            return _refuse(_explain(error))
+            return _refuse(explain_error(error))
         except Exception:  # noqa: BLE001 - the request's boundary: what we did not foresee is logged here, and no more is said
             _LOG.exception("request %s failed", ctx.request_id)
             return _refuse(f"internal: request {ctx.request_id} failed")
@@ -171,7 +171,7 @@ class McpService:
         try:
             return await asked
         except BoughError as error:
-            raise MCPError(INVALID_PARAMS, _explain(error), {"code": error.code}) from error
+            raise MCPError(INVALID_PARAMS, explain_error(error), {"code": error.code}) from error
         except Exception as error:
             _LOG.exception("request %s failed", ctx.request_id)
             raise MCPError(INTERNAL_ERROR, f"internal: request {ctx.request_id} failed") from error
@@ -201,10 +201,6 @@ def _validate(tool: ServedTool, arguments: dict[str, Any]) -> Any:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the arguments"
         raise InvalidInput(f"{where}: {first['msg']}", hint=f"see the input schema of {tool.name}") from error
-
-
-def _explain(error: BoughError) -> str:
-    return f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
 
 
 def _refuse(text: str) -> CallToolResult:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from bough.errors import hide_places
 from bough.events.model import (
     BaseEvent,
     Condensed,
@@ -29,6 +30,7 @@ from bough.events.model import (
 )
 from bough.events.record import StoredEvent
 from bough.server.forms.base import stamp
+from bough.server.forms.peer import describe_analyzer
 from bough.server.openhands.ids import part_id
 from bough.types import JsonObject
 
@@ -246,7 +248,8 @@ def _pause(event: PauseRequested, calls: Calls) -> list[JsonObject]:
 
 
 def _error(event: ErrorRaised, calls: Calls) -> list[JsonObject]:
-    detail = f"{event.message} ({event.hint})" if event.hint else event.message
+    message = hide_places(event.code, event.message)
+    detail = f"{message} ({event.hint})" if event.hint else message
     return [{"kind": "ConversationErrorEvent", "source": "environment", "code": event.code, "detail": detail}]
 
 
@@ -260,7 +263,8 @@ def _state_changed(event: StateChanged, calls: Calls) -> list[JsonObject]:
     policies: JsonObject = dict(changes.pop("policies", {}))
     said: JsonObject = {"execution_status": changes.pop("status", None)}
     said |= {name: changes.pop(name, None) for name in ("title", "tags")}
-    said |= {"confirmation_policy": policies.pop("policy", None), "security_analyzer": policies.pop("analyzer", None)}
+    said |= {"confirmation_policy": policies.pop("policy", None)}
+    said |= {"security_analyzer": describe_analyzer(policies.pop("analyzer", None))}
     parts = [_state_update(key, said[key]) for key in _OWN_KEYS if said[key] is not None]
     rest = changes | ({"policies": policies} if policies else {})
     return [*parts, *([_state_update("bough.StateChanged", rest)] if rest or not parts else [])]

@@ -10,6 +10,7 @@ from typing import Any
 from bough.agents.retry_policy import RetryPolicy
 from bough.errors import InvalidInput
 from bough.server.forms.base import is_empty
+from bough.server.forms.peer import model_named
 from bough.server.openhands.bodies import LlmBody
 
 _REFUSED = (
@@ -43,18 +44,11 @@ _PEERS_BUDGET = 200_000
 _PEERS_RETRIES: Mapping[str, float] = {
     "num_retries": 5, "retry_multiplier": 8.0, "retry_min_wait": 8, "retry_max_wait": 64,
 }  # fmt: skip
-_PROVIDERS = {"gemini": "google", "vertex_ai": "google-vertex", "together_ai": "together"}
 
 
 def model_of(llm: LlmBody) -> str:
     """Return the model string that the peer's one stands for: `provider/name` is `provider:name`."""
-    name = llm.model
-    if "/" not in name or ":" in name.split("/", 1)[0]:
-        return name
-    provider, _, model = name.partition("/")
-    if provider == "litellm_proxy":
-        provider = "openai"
-    return f"{_PROVIDERS.get(provider, provider)}:{model}"
+    return model_named(llm.model)
 
 
 def settings_of(llm: LlmBody) -> dict[str, Any]:

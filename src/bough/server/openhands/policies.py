@@ -7,9 +7,9 @@ from typing import Any
 from bough.errors import InvalidInput
 from bough.guard import Policy, RuleAnalyzer, SecurityAnalyzer
 from bough.server.conversations.policies import parse_policy
+from bough.server.forms.peer import RULE_KINDS
 from bough.types import JsonObject
 
-_RULES = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")
 _FIELDS = ("kind", "threshold", "confirm_unknown")
 
 
@@ -34,6 +34,6 @@ def analyzer_of(given: JsonObject | None) -> SecurityAnalyzer:
         InvalidInput: We have none of that kind.
     """
     kind: Any = (given or {}).get("kind")
-    if kind in _RULES or kind == "RuleAnalyzer":
+    if kind in RULE_KINDS or kind == "RuleAnalyzer":
         return RuleAnalyzer()
-    raise InvalidInput("security_analyzer.kind: no such analyzer", hint=f"one of: {', '.join(_RULES)}")
+    raise InvalidInput("security_analyzer.kind: no such analyzer", hint=f"one of: {', '.join(RULE_KINDS)}")

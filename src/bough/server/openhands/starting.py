@@ -17,7 +17,7 @@ from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations.conversation import Start
 from bough.server.conversations.policies import require_policy
 from bough.server.forms.base import is_empty
-from bough.server.forms.info import MASKED
+from bough.server.forms.peer import MASKED, POSTED_NAME, describe_posted_spec, list_tools
 from bough.server.openhands.bodies import AgentBody, MessageBody, StartConversation, ThresholdsBody
 from bough.server.openhands.llm import model_of, retry_of, settings_of
 from bough.server.openhands.policies import analyzer_of, policy_of
@@ -76,7 +76,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
         "stuck_detection_thresholds", _list_thresholds(body.stuck_detection_thresholds), "the detector's own ones hold"
     )
     services = access.services
-    spec = agent_of(access, body.agent)
+    spec = services.agents.narrow(access.caller, agent_of(access, body.agent))
     rules: GivenRules = {"limits": Limits(steps=body.max_iterations)}
     if not is_empty(body.confirmation_policy):
         rules["confirmation_policy"] = policy_of(body.confirmation_policy)
@@ -86,7 +86,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
     if (condenser := condenser_of(body.agent.condenser)) is not None:
         rules["condenser"] = condenser
     posted: JsonObject = {
-        "agent": mask_posted_agent(body.agent),
+        **describe_posted_agent(body.agent, spec),
         "security_analyzer": body.security_analyzer,
         "max_iterations": body.max_iterations,
         "stuck_detection": body.stuck_detection,
@@ -94,7 +94,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
     }
     return Start(
         id=id,
-        agent=services.agents.narrow(access.caller, spec),
+        agent=spec,
         workspace=services.workspaces.folder_for(access.caller, id, body.workspace.working_dir),
         tags=body.tags,
         rules=rules,
@@ -136,7 +136,7 @@ def agent_of(access: Access, agent: AgentBody) -> AgentSpec:
     suffix = _suffix_of(agent.agent_context or {})
     prompt = "\n\n".join(filter(None, (agent.system_prompt or DEFAULT_PROMPT, suffix)))
     return AgentSpec(
-        name="agent",
+        name=POSTED_NAME,
         model=model_of(agent.llm),
         base_url=agent.llm.base_url,
         settings=settings,
@@ -148,10 +148,15 @@ def agent_of(access: Access, agent: AgentBody) -> AgentSpec:
     )
 
 
-def mask_posted_agent(agent: AgentBody) -> JsonObject:
-    """Return the agent as it was posted, keys masked: the client validates it and reads a masked key as none."""
-    posted = agent.model_dump(mode="json", exclude_unset=True)
-    return cast("JsonObject", mask_keys(posted)) | {"kind": agent.kind}
+def describe_posted_agent(agent: AgentBody, spec: AgentSpec) -> JsonObject:
+    """Return what a row keeps of a posted agent: it, and what it became.
+
+    Keys are masked: the client validates the agent and reads a masked key as none. Tools are those that it has.
+    """
+    posted = cast("JsonObject", mask_keys(agent.model_dump(mode="json", exclude_unset=True))) | {"kind": agent.kind}
+    if spec.workspace_access != _access_of(agent):
+        posted["tools"] = list_tools(spec.workspace_access)
+    return {"agent": posted, "spec": describe_posted_spec(spec)}
 
 
 def mask_keys(value: Any, name: str = "") -> Any:

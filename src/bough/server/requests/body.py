@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from bough.errors import Malformed
+from bough.errors import Malformed, public_message
 from bough.server.requests.strict_json import parse_json
 from bough.types import JsonObject
 
@@ -42,4 +42,4 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 def describe_unreadable(error: Malformed) -> JsonObject:
     """Return what JSON-RPC answers to a body that cannot be read."""
-    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": error.message}}
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": public_message(error)}}

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
-from bough.errors import OUTCOMES, BoughError, CorruptLog, StoreError
+from bough.errors import OPERATORS_CODES, OUTCOMES, BoughError, public_message
 from bough.types import JsonObject
 
 MEDIA_TYPE = "application/problem+json"
@@ -95,10 +95,8 @@ class Problem(BaseModel):
 
 def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProblem] = ()) -> Problem:
     """Return the document of an error."""
-    message, details = error.message, error.details
-    if isinstance(error, StoreError | CorruptLog) and "path" in details:
-        # Where the operator keeps the database is not for tenants.
-        message = message.removeprefix(f"{details['path']}: ")
+    message, details = public_message(error), error.details
+    if error.code in OPERATORS_CODES:
         details = {name: value for name, value in details.items() if name != "path"}
     return Problem(
         type=f"urn:bough:error:{error.code}",

@@ -28,7 +28,7 @@ from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_un
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
 from bough.server.openhands.ids import parse_id
-from bough.server.openhands.starting import agent_of, condenser_of, mask_keys, mask_posted_agent
+from bough.server.openhands.starting import agent_of, condenser_of, describe_posted_agent, mask_keys
 from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.conversations import answer_made
 from bough.types import JsonObject, new_id
@@ -122,7 +122,7 @@ def _key_of(given: str | AgentForm | AgentBody | None) -> str | None:
 
 
 def _make_posted(source: ConversationRecord, agent: JsonObject) -> JsonObject:
-    return {"posted": (source.config.get("posted") or {}) | {"agent": agent}}
+    return {"posted": (source.config.get("posted") or {}) | agent}
 
 
 def _read_agent(given: str | JsonObject | None) -> str | AgentForm | AgentBody | None:
@@ -133,14 +133,15 @@ def _read_agent(given: str | JsonObject | None) -> str | AgentForm | AgentBody |
 
 
 def _agent_of(access: Access, given: str | AgentForm | AgentBody | None) -> tuple[AgentSpec | None, JsonObject | None]:
-    """Return the agent that replaces the source's, and how it was posted in OpenHands' form."""
+    """Return the agent that replaces the source's, and what the row keeps of one that was posted in OpenHands' form."""
     agents = access.services.agents
     if given is None:
         return None, None
     if not isinstance(given, AgentBody):
         return agents.agent_for(access.caller, given), None
     condenser_of(given.condenser)  # refused before anything is made
-    return agents.narrow(access.caller, agent_of(access, given)), mask_posted_agent(given)
+    spec = agents.narrow(access.caller, agent_of(access, given))
+    return spec, describe_posted_agent(given, spec)
 
 
 def _parse(form: type[_Form], given: JsonObject) -> _Form:

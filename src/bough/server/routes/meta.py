@@ -11,8 +11,10 @@ import bough
 from bough.errors import BoughError, NotSupported, Unauthenticated
 from bough.events.record import ConversationFilter
 from bough.server.access import AgentReader, access_of, key_of, services_of
+from bough.server.requests.home import make_home, wants_html
 from bough.server.requests.openapi import render_page
 from bough.server.requests.routing import router
+from bough.server.write_probe import is_writable
 from bough.types import JsonObject
 
 routes = router("Server")
@@ -36,7 +38,10 @@ async def get_health() -> JsonObject:
 
 @routes.get("/ready", responses={503: {"description": "It cannot take requests."}})
 async def get_ready(request: Request, response: Response) -> JsonObject:
-    """Say whether requests can be taken: the store answers within a second, runs are taken, no drain has begun."""
+    """Say whether requests can be taken.
+
+    The store answers within a second and can be written, runs are taken, and no drain has begun.
+    """
     services = services_of(request)
     checks = {"store": "ok", "secrets": "ok", "runs": "ok" if services.runs.dispatcher_lives else "not taken any more"}
     if services.draining:
@@ -46,6 +51,8 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
             await services.store.list(ConversationFilter(), None, 1)
             if await services.sealed.lacks_keys():
                 checks["secrets"] = "sealed with keys that are not here"
+            if not await is_writable(services.store):
+                checks["store"] = "cannot be written"
     except (BoughError, TimeoutError):
         checks["store"] = "does not answer"
     services.metrics.store_up.set(checks["store"] == "ok")
@@ -54,8 +61,16 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
     return {"status": "ok" if ready else "not ready", "checks": checks}
 
 
+@routes.get("/", responses={200: {"content": {"text/html": {}}}})
+async def get_root(request: Request, response: Response) -> JsonObject:
+    """Say what this is: a page for browsers, and what `/server_info` says for programs."""
+    if wants_html(request):
+        return make_home()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    response.headers["Vary"] = "Accept"
+    return await get_server_info(request)
+
+
 @routes.get("/server_info")
-@routes.get("/")
 async def get_server_info(request: Request) -> JsonObject:
     """Say what this is; with a key, what it can do."""
     public: JsonObject = {

@@ -11,12 +11,14 @@ from uuid import UUID
 from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
-from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied
+from bough.conversation import State
+from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
 from bough.server.conversations.conversation import info, open_conversation, say
 from bough.server.forms.base import MAX_PLACE, Form, Moment, stamp
 from bough.server.forms.events import NewMessage
+from bough.server.forms.peer import is_posted_in_force
 from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
 from bough.server.openhands.ids import state_id
 from bough.server.requests.routing import router
@@ -141,7 +143,7 @@ async def _refuse(socket: WebSocket, error: BoughError) -> None:
     """Say what is wrong with the request, and close for good: it would be wrong again."""
     services = services_of(socket)
     async with asyncio.timeout(services.server.send_seconds):
-        await socket.send_json(_problem_frame(error.code, error.message, stamp(services.clock.now())))
+        await socket.send_json(_problem_frame(error.code, public_message(error), stamp(services.clock.now())))
     await _close(socket, NOT_THERE)
 
 
@@ -152,16 +154,15 @@ async def _close(socket: WebSocket, code: int) -> None:
         return  # the other side has closed already
 
 
-def _asks_for_deltas(record: ConversationRecord) -> bool:
+def _asks_for_deltas(record: ConversationRecord, state: State) -> bool:
     """Whether pieces of responses are sent: OpenHands' clients expect them only where the posted agent asks for them.
 
     An agent that was not posted in OpenHands' form has no field for it; its pieces are sent.
     """
     posted: JsonObject = record.config.get("posted") or {}
-    agent: JsonObject | None = posted.get("agent")
-    if agent is None:
+    if not is_posted_in_force(posted, state.agent):
         return True
-    llm: JsonObject = agent.get("llm") or {}
+    llm: JsonObject = posted["agent"].get("llm") or {}
     return bool(llm.get("stream"))
 
 
@@ -186,7 +187,9 @@ class _Socket:
             _Closed: It ends with a code.
         """
         services = self._access.services
-        self._sends_deltas = self._query.form == "ours" or _asks_for_deltas(await self._access.store.get(self._cid))
+        record = await self._access.store.get(self._cid)
+        state = await services.states.state_of(record)
+        self._sends_deltas = self._query.form == "ours" or _asks_for_deltas(record, state)
         async with AsyncExitStack() as stack:
             stack.enter_context(services.limits.stream(self._access.caller))
             if services.broadcasts.readers_of(self._cid) >= MAX_SOCKETS:
@@ -270,7 +273,7 @@ class _Socket:
             except ValidationError as error:
                 await self._send_problem("invalid_input", _describe(error))
             except BoughError as error:
-                await self._send_problem(error.code, error.message)
+                await self._send_problem(error.code, public_message(error))
 
     async def _take(self, frame: Any) -> None:
         if isinstance(frame, dict) and cast("JsonObject", frame).get("type") == "auth":

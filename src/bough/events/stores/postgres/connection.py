@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
-from bough.events.queries import Migration, migrations
+from bough.events.queries import Migration, log_upgrade, migrations
 from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CONNECT_SECONDS, Watchdog
 from bough.events.url import hide_password
 
@@ -115,6 +115,8 @@ def migrate(db: Db, url: str, schema: str) -> None:
         for step in steps:
             if step.version > version:
                 _apply(db, step)
+    if 0 < version < steps[-1].version:
+        log_upgrade(hide_password(url), version, steps[-1].version)
 
 
 def store_error(url: str, error: BaseException) -> BoughError:

@@ -159,7 +159,7 @@ class PostgresEventStore(RelationalEventStore):
         if self._followers.wants(append.draft):
             return await self._wait(self._append_followed(append), CALL_SECONDS)
         if append.draft.rows:
-            return await self._wait(self._appends.submit(append), CALL_SECONDS)
+            return await self._watch_write(self._wait(self._appends.submit(append), CALL_SECONDS))
         record = await self.get(append.cid)
         if append.generation not in (None, record.generation):
             raise faults.make_fenced(append.cid, append.generation or 0, record.generation)
@@ -197,7 +197,7 @@ class PostgresEventStore(RelationalEventStore):
         return await self._ask(ask, repeatable=True, patient=patient)
 
     async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False, patient: bool = False) -> T:
-        return await self._ask(partial(self._change, change, alone), patient=patient)
+        return await self._watch_write(self._ask(partial(self._change, change, alone), patient=patient))
 
     def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:
         log = self._writing(db)

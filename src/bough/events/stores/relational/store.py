@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
@@ -54,6 +54,9 @@ class RelationalEventStore(BaseEventStore):
         self._statements: dict[Beside, dict[str, str]] = {}
 
     url: str
+    write_failure: StoreError | None = None
+    """Why a write failed where the store was at fault. Whoever sees that it can be written again sets None."""
+
     _is_read_only = False
     """Whether nothing can be written."""
 
@@ -94,6 +97,16 @@ class RelationalEventStore(BaseEventStore):
             alone: It is one statement, which needs no transaction around it.
             patient: It may look at every row of some conversations.
         """
+
+    async def _watch_write(self, write: Awaitable[T]) -> T:
+        """Return what a write returns, and remember whether the store failed it."""
+        try:
+            return await write
+        except CorruptLog:
+            raise  # of one conversation: others can be written
+        except StoreError as error:
+            self.write_failure = error
+            raise
 
     async def create(
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None

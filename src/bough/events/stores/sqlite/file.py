@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from bough.errors import BoughError, CorruptLog, StoreError
 from bough.events.private_folder import PrivateFolder
-from bough.events.queries import Migration, migrations, split_statements
+from bough.events.queries import Migration, log_upgrade, migrations, split_statements
 from bough.events.stores.sqlite.connection import BUSY_SECONDS, SQLITE_ERRORS, StoreFile, connect, store_error
 
 APPLICATION_ID = 0x626F7567
@@ -71,7 +71,8 @@ def open_file(path: Path) -> OpenedFile:
         )
     if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return _open_for_reading(path)
-    _upgrade(path)
+    if (version := _upgrade(path)) is not None:
+        log_upgrade(str(path), version, migrations("sqlite")[-1].version)
     return OpenedFile(path, StoreFile(path))
 
 
@@ -156,22 +157,23 @@ def _put_in_place(new: Path, path: Path) -> None:
         os.close(folder)
 
 
-def _upgrade(path: Path) -> None:
+def _upgrade(path: Path) -> int | None:
+    """Bring a file's schema up to date, and return which one it had before; None where nothing was upgraded."""
     db = connect(StoreFile(path))
     try:
-        _prepare(db, path)
+        return _prepare(db, path)
     except SQLITE_ERRORS as error:
         raise store_error(path, error) from error
     finally:
         db.close()
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
+def _prepare(db: sqlite3.Connection, path: Path) -> int | None:
     steps = migrations("sqlite")
     newest = steps[-1].version
     with _transaction(db, "begin"):
         if _version(db, path, newest) == newest:
-            return
+            return None
     db.execute(f"pragma page_size = {_PAGE_SIZE_BYTES}")
     _set_wal(db)
     with _transaction(db, "begin immediate"):
@@ -179,6 +181,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         for step in steps:
             if step.version > version:
                 _migrate(db, step)
+    return version if 0 < version < newest else None
 
 
 @contextmanager

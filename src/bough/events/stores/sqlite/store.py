@@ -98,7 +98,7 @@ class SqliteEventStore(RelationalEventStore):
 
     async def _append(self, append: Append) -> int:
         self._check_open()
-        return await self._writer.submit(append)
+        return await self._watch_write(self._writer.submit(append))
 
     async def _read(self, question: Callable[[SqliteReading], T], *, small: bool = False, patient: bool = False) -> T:
         self._check_open()
@@ -106,7 +106,7 @@ class SqliteEventStore(RelationalEventStore):
 
     async def _write(self, change: Callable[[SqliteWriting], T], *, alone: bool = False, patient: bool = False) -> T:
         self._check_open()
-        return await self._writer.submit(change)
+        return await self._watch_write(self._writer.submit(change))
 
     def _check_open(self) -> None:
         if self._closed:
