@@ -113,6 +113,7 @@ class TestWithoutSandbox(ExecutorThreats):
             "test_reach_a_listener_over_udp",
             "test_reach_an_abstract_unix_socket",
             "test_make_sockets_of_other_kinds",
+            "test_make_the_caller_wait_for_a_lease",
         }
     )
 
