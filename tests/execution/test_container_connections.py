@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from contextlib import closing
 
 import pytest
 
@@ -21,10 +22,14 @@ async def test_a_run_that_is_cancelled_before_the_token_arrives_closes_its_conne
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = plan(CodeExecutionInput(code="pass"), default_timeout_seconds=20.0)
-    run_directory = RunDirectory(groups=False)
-    workspace = Workspace.prepare(run, run_directory, identity_for(run.workspace))
-    workspace.make_private()
-    monkeypatch.chdir(workspace.exchange)
+    with closing(RunDirectory(groups=False)) as run_directory:
+        workspace = Workspace.prepare(run, run_directory, identity_for(run.workspace))
+        workspace.make_private()
+        monkeypatch.chdir(workspace.exchange)
+        await _cancel_while_waiting(workspace)
+
+
+async def _cancel_while_waiting(workspace: Workspace) -> None:
     with (
         Invitation(workspace) as invitation,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wrong,
