@@ -14,9 +14,12 @@ IS_ROOT = os.geteuid() == 0
 WITHOUT_GROUPS = frozenset(() if usable_hierarchy() else {"test_memory_bomb_of_pages_that_are_not_mapped"})
 """What is let through where no control group can be made, as for an ordinary user."""
 
+WITH_UID_OF_CALLER = frozenset(() if IS_ROOT else {"test_use_up_the_inotify_instances_of_the_caller"})
+"""What is let through where runs have the caller's own uid."""
+
 
 class TestBubblewrap(ExecutorThreats):
-    let_through = WITHOUT_GROUPS
+    let_through = WITHOUT_GROUPS | WITH_UID_OF_CALLER
 
     @pytest.fixture
     def executor(self, bubblewrap: CodeExecutor) -> CodeExecutor:
@@ -25,12 +28,13 @@ class TestBubblewrap(ExecutorThreats):
 
 class TestZygote(ExecutorThreats):
     let_through = WITHOUT_GROUPS.union(
+        WITH_UID_OF_CALLER,
         ()
         if IS_ROOT
         else {
             "test_be_root_in_a_folder_of_the_caller",  # uid 0 of its user namespace: the caller's own uid outside
             "test_change_the_first_process",  # which therefore owns the settings of its first process
-        }
+        },
     )
 
     @pytest.fixture
@@ -52,7 +56,7 @@ class TestRaces(MountThreats):
 
 
 class TestStateful(ExecutorThreats):
-    let_through = WITHOUT_GROUPS
+    let_through = WITHOUT_GROUPS | WITH_UID_OF_CALLER
 
     @pytest.fixture
     def executor(self, stateful: CodeExecutor) -> CodeExecutor:
@@ -61,6 +65,8 @@ class TestStateful(ExecutorThreats):
 
 @pytest.mark.slow
 class TestContainer(ExecutorThreats):
+    let_through = WITH_UID_OF_CALLER
+
     @pytest.fixture
     def executor(self, container: CodeExecutor) -> CodeExecutor:
         return container
@@ -105,6 +111,7 @@ class TestWithoutSandbox(ExecutorThreats):
             *(("test_be_root_in_a_folder_of_the_caller", "test_open_settings_of_the_kernel") if IS_ROOT else ()),
             "test_read_secrets_on_the_host",
             "test_read_another_process",
+            "test_read_connections_and_addresses_of_the_host",
             "test_write_outside",
             "test_change_what_is_guarded",
             "test_make_what_is_guarded",
@@ -113,6 +120,8 @@ class TestWithoutSandbox(ExecutorThreats):
             "test_reach_a_listener_over_udp",
             "test_reach_an_abstract_unix_socket",
             "test_make_sockets_of_other_kinds",
+            "test_make_the_caller_wait_for_a_lease",
+            "test_use_up_the_inotify_instances_of_the_caller",
         }
     )
 

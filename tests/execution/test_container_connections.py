@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from contextlib import closing
 
 import pytest
 
+from bough.execution import CodeExecutionInput
 from bough.execution.container.child import Invitation
-from bough.execution.process.identity import Identity
+from bough.execution.process.identity import identity_for
+from bough.execution.process.run_directory import RunDirectory
+from bough.execution.process.workspace import Workspace
+from bough.execution.request import plan
 
 
 @pytest.mark.anyio
 async def test_a_run_that_is_cancelled_before_the_token_arrives_closes_its_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    workspace = cast("Any", SimpleNamespace(exchange=str(tmp_path), identity=Identity()))
+    run = plan(CodeExecutionInput(code="pass"), default_timeout_seconds=20.0)
+    with closing(RunDirectory(groups=False)) as run_directory:
+        workspace = Workspace.prepare(run, run_directory, identity_for(run.workspace))
+        workspace.make_private()
+        monkeypatch.chdir(workspace.exchange)
+        await _cancel_while_waiting(workspace)
+
+
+async def _cancel_while_waiting(workspace: Workspace) -> None:
     with (
         Invitation(workspace) as invitation,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as wrong,

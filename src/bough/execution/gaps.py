@@ -40,6 +40,11 @@ _BOUNDED: Final = "processes and memory are bounded"
 _CHANNELS: Final = (
     "a persistent interpreter cannot stop the timeout, or fill the host with open descriptors, through its channels"
 )
+_WATCHERS: Final = Gap(
+    "a run can use them up while it lasts where the caller is not root",
+    "the caller's `inotify` instances cannot be used up",
+    "root",
+)
 _NO_NAMES: Final = Gap("not even named domains can be reached", _NETWORK)
 _NO_SESSION: Final = Gap("persistent interpreters and warm sandboxes are not available", _CHANNELS)
 _UNSEEN_MEMORY: Final = Gap(
@@ -53,6 +58,7 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
             _FIRST_CHANGED,
             "root",
         ),
+        _WATCHERS,
         _UNSEEN_MEMORY,
     ),
     "sandlock": (
@@ -92,6 +98,7 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
     ),
     "container": (
         _NO_NAMES,
+        _WATCHERS,
         _NO_SESSION,
         Gap("whoever may talk to the engine is effectively root"),
         Gap("the image's files are visible, not the host's `/usr`"),

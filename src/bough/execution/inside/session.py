@@ -1,7 +1,8 @@
 """A Python interpreter that stays: runs one piece of code after another in one namespace, for as long as it lives.
 
 It is started by `init.py`, with a socket as its input. Each message `c` on it brings five descriptors: configuration,
-input, output, errors, and a socket for the answer, `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB`. Python code runs here;
+input, output, errors, and a socket for the answer, `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB TOKEN`. The token is in
+a second message, which is read when the code has ended: the host ignores an answer without it. Python code runs here;
 anything else runs as a child. The code it runs can do to this process whatever it likes; all it can win is to lie about
 its own exit code.
 """
@@ -118,8 +119,9 @@ def reap():
         pass
 
 
-def call(fds, namespace):
+def call(fds, namespace, control):
     """Do what one call asks for, and answer."""
+    interpreter = os.getpid()
     reap()
     conf_fd, stdin, stdout, stderr, answer_fd = fds
     conf = init.read_configuration(str(conf_fd))
@@ -136,13 +138,17 @@ def call(fds, namespace):
         os.write(answer_fd, b"e %d\n" % (error.errno or 5))
         status = 127 << 8
     close_streams()
+    if os.getpid() != interpreter:
+        os._exit(status >> 8)  # a fork of the code came to its end; the answer and its token are the interpreter's
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = int((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6)
     try:
-        os.write(answer_fd, b"s %d %d %d\n" % (status, cpu, after.ru_maxrss))
+        # Not before the code has ended, or the code could find the token in the memory of this process.
+        token = control.recv(32, socket.MSG_DONTWAIT)
+        os.write(answer_fd, b"s %d %d %d %s\n" % (status, cpu, after.ru_maxrss, token))
         os.close(answer_fd)
     except OSError:
-        os._exit(status >> 8)  # the code has closed it; the first process tells of the end
+        os._exit(status >> 8)  # the code has closed a channel or read the token; the first process tells of the end
 
 
 def main():
@@ -159,7 +165,7 @@ def main():
         fds = receive(control)
         if fds is None:
             return
-        call(fds, module.__dict__)
+        call(fds, module.__dict__, control)
 
 
 main()

@@ -179,6 +179,9 @@ _MODE_ARGUMENTS: Final = {
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C, 0x541D, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD: typing into a terminal, and its relatives."""
 
+_LEASE_COMMANDS: Final = (1024, 1040)
+"""F_SETLEASE, F_SETDELEG: whoever opens a leased file, or changes a delegated folder, waits for up to 45 seconds."""
+
 
 _BY_HOST_PATH: Final = (
     "inotify_init",
@@ -300,6 +303,10 @@ def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read
         sieve.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:
         sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+    for command in _LEASE_COMMANDS:  # as a file system without leases answers
+        rule = seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, command)
+        for name in ("fcntl", "fcntl64"):
+            _add(sieve, seccomp.ERRNO(errno.EINVAL), name, rule)
     for name, mode_argument in (("mknod", 1), ("mknodat", 2)):
         for kind in (stat.S_IFCHR, stat.S_IFBLK):
             rule = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)

@@ -10,6 +10,7 @@ import array
 import asyncio
 import errno
 import os
+import secrets
 import socket
 import subprocess
 from collections import Counter, OrderedDict
@@ -51,6 +52,7 @@ class Session:
         self._news = asyncio.Event()
         self.process: subprocess.Popen[bytes] | None = None
         self.socket_inside = 0
+        self.has_run = False
 
     async def start(self, launch: Launch) -> None:
         """Start it and wait until it stands.
@@ -104,14 +106,19 @@ class Session:
                 self.status.send(b"k")
             await self._until(lambda: self.reports.count(b"k\n") > heard)
 
-    def send(self, fds: Sequence[int]) -> None:
+    def send(self, fds: Sequence[int], token: bytes) -> None:
         """Let the interpreter continue, with one more run.
+
+        Args:
+            fds: What the run reads and writes.
+            token: What its answer must end with. It waits in the socket until the code has ended.
 
         Raises:
             OSError: It is gone.
         """
         self.status.send(b"c")
         self.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+        self.calls.send(token)
 
     def kill(self) -> None:
         """Shoot it, and everything in it."""
@@ -162,6 +169,7 @@ class SessionCall(ChildProcess):
     def __init__(self, launch: Launch, session: Session) -> None:
         super().__init__(launch)
         self._session = session
+        self._token = b"%018d" % secrets.randbelow(10**18)
 
     @property
     def pid(self) -> int:
@@ -183,15 +191,22 @@ class SessionCall(ChildProcess):
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            self._session.send([conf, source, stdout, stderr, status])
+            self._session.send([conf, source, stdout, stderr, status], self._token)
         finally:
             os.close(source)
 
     def _read_report(self) -> None:
         """Take the answer as the end: processes that the run left behind may hold the other end of the socket."""
         super()._read_report()
-        if b"\ns " in self._report and self._report.endswith(b"\n"):
+        if self._answer().wait_status is not None:
             self._hang_up()
+
+    def _answer(self) -> ExitReport:
+        """Return what the interpreter answered; an end without the token was written by the code, and is ignored."""
+        suffix = b" " + self._token
+        lines = bytes(self._report).split(b"\n")[:-1]
+        own = [line.removesuffix(suffix) for line in lines if not line.startswith(b"s ") or line.endswith(suffix)]
+        return ExitReport.parse(b"\n".join(own))
 
     def _hang_up(self) -> None:
         """Take the closed socket for the end only if the answer was on it: code can close it and continue for ever.
@@ -199,7 +214,7 @@ class SessionCall(ChildProcess):
         Without an answer the run lasts until the session is gone, and the timeout continues.
         """
         super()._hang_up()
-        if ExitReport.parse(bytes(self._report)).wait_status is not None:
+        if self._answer().wait_status is not None:
             self._end()
         else:
             self._session.gone.add_done_callback(lambda _: self._end())
@@ -210,16 +225,20 @@ class SessionCall(ChildProcess):
 
     async def _settle(self) -> None:
         """Kill what the run left behind; where the interpreter died, wait for the word of the first process."""
-        if self.killed_by is None and ExitReport.parse(bytes(self._report)).wait_status is not None:
+        if self.killed_by is None and self._answer().wait_status is not None:
             await self._session.sweep()
         else:
             await self._session.gone
 
     def _final_report(self) -> ExitReport:
-        own = ExitReport.parse(bytes(self._report))
+        own = self._answer()
         if own.wait_status is not None or own.start_errno is not None:
             return own
         return ExitReport.parse(bytes(self._session.reports))
+
+
+class _NotTaken(Exception):
+    """The interpreter ended before it began with a run, by what an earlier run left in it."""
 
 
 class Sessions:
@@ -273,19 +292,28 @@ class Sessions:
         if plan.request.stateful:
             await self._move(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            session, workspace = await self._ready(key, plan)
-            lost = self._lost.pop(key, None)
-            self._touch(key)
-            reason = "cancelled"
             self._counts["stateful"] += 1
             try:
-                result = await self._call(plan, session, workspace)
-                reason = result.killed_by or "crashed"
-            finally:
-                if not session.alive:
-                    await finish(self._lose(key, reason))
-            lost = self._lost.get(key, lost)
-            return replace(result, state_lost=lost is not None, state_lost_reason=lost)
+                return await self._run_once(key, plan)
+            except _NotTaken:  # what an earlier run left in the interpreter ended it: nothing of this run was started
+                return await self._run_once(key, plan)
+
+    async def _run_once(self, key: Key, plan: Plan) -> CodeExecutionResult:
+        session, workspace = await self._ready(key, plan)
+        lost = self._lost.pop(key, None)
+        self._touch(key)
+        reason = "cancelled"
+        try:
+            result = await self._call(plan, session, workspace)
+            reason = result.killed_by or "crashed"
+        except _NotTaken:
+            reason = "crashed"
+            raise
+        finally:
+            if not session.alive:
+                await finish(self._lose(key, reason))
+        lost = self._lost.get(key, lost)
+        return replace(result, state_lost=lost is not None, state_lost_reason=lost)
 
     async def _ready(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
         """Return the session of a key, started where there is none, with code and input files in place."""
@@ -375,6 +403,9 @@ class Sessions:
             watch=lambda it: watch(it, plan, workspace, group=session.group),
             harvest=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
         )
+        if not call.stands and call.killed_by is None and not session.alive and session.has_run:
+            raise _NotTaken
+        session.has_run = True
         ran_out = session.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 

@@ -1,14 +1,16 @@
 """Attacks: using up the machine."""
 
-# ruff: noqa: D102 - tests: their names say what they do
+# ruff: noqa: D102, ASYNC230, S103 - tests: their names say what they do
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from bough.execution.base import (
@@ -140,6 +142,24 @@ time.sleep(1)
 print(total)
 """
 
+_WATCH = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+for _ in range(int(sys.argv[1]) // 200 + 1):
+    reading, writing = os.pipe()
+    if not os.fork():
+        for _ in range(200):
+            if libc.inotify_init1(0) < 0: break
+        os.write(writing, b'x')
+        time.sleep(1000)
+    os.read(reading, 1)
+with open('up', 'w') as up: up.write('x')
+time.sleep(1000)
+"""
+"""Source that makes as many inotify instances as it is told to, and holds them."""
+
+_INOTIFY_LIMIT = int(read_text("/proc/sys/fs/inotify/max_user_instances"))
+
 
 class BombsThreats(Threats):
     """Attacks by using up the machine."""
@@ -228,6 +248,25 @@ class BombsThreats(Threats):
         assert any(reason == "too deep" for _, reason in result.output_skipped)
         await executor.aclose()
         assert os.listdir(outside) == []
+
+    @pytest.mark.skipif(_INOTIFY_LIMIT > 4000, reason="more than the processes of a run can hold")
+    async def test_use_up_the_inotify_instances_of_the_caller(self, executor: CodeExecutor, workspace: Path) -> None:
+        os.mkfifo(workspace / "up")
+        os.chmod(workspace / "up", 0o666)
+        with open(workspace / "up", "r+b", buffering=0) as up:
+            attack = self.run(executor, _WATCH, _INOTIFY_LIMIT, workspace=str(workspace))
+            running = asyncio.ensure_future(attack)
+            reading = asyncio.ensure_future(anyio.wait_readable(up))
+            await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
+            try:
+                assert not running.done(), running
+                fd = ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC)
+                assert fd >= 0, "the caller has no instance left"
+                os.close(fd)
+            finally:
+                reading.cancel()
+                running.cancel()
+                await asyncio.wait([running])
 
 
 async def _highest(measure: Any, running: Any) -> int:

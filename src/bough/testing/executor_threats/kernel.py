@@ -135,6 +135,21 @@ class KernelThreats(Threats):
         )
         assert (await self.run(executor, code)).exit_code == 0
 
+    async def test_make_the_caller_wait_for_a_lease(self, executor: CodeExecutor) -> None:
+        code = (
+            "import fcntl, os, sys\n"
+            "open('file', 'w').close()\n"
+            "fd = os.open('file', os.O_RDONLY)\n"
+            "for command in (fcntl.F_SETLEASE, 1040, 1 << 32 | fcntl.F_SETLEASE):\n"
+            "    for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK):\n"
+            "        try: fcntl.fcntl(fd, command, kind)\n"
+            "        except (OSError, OverflowError): continue\n"
+            "        print('leased by', command, kind)\n"
+            "sys.exit(fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_UNLCK)"
+        )
+        result = await self.run(executor, code)
+        assert (result.exit_code, result.stdout) == (0, b""), result.stderr
+
     async def test_become_root(self, executor: CodeExecutor) -> None:
         code = (
             "import os\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import subprocess
 import tempfile
@@ -81,6 +82,22 @@ class ReadingThreats(Threats):
         monkeypatch.setenv("A_KEY", canary)
         code = "import os; print(dict(os.environ)); os.system('env; cat /proc/*/environ')"
         assert canary.encode() not in self.everything(await self.run(executor, code))
+
+    async def test_read_connections_and_addresses_of_the_host(self, executor: CodeExecutor, outside: Path) -> None:
+        code = (
+            "import os, sys\n"
+            "for folder in ('/proc/net', '/proc/self/net', f'/proc/{os.getppid()}/net', '/proc/1/net'):\n"
+            "    for name in ('tcp', 'unix', 'route', 'fib_trie', 'arp', 'dev'):\n"
+            "        try: text = open(f'{folder}/{name}').read()\n"
+            "        except OSError: continue\n"
+            "        print(*(word for word in sys.argv[1:] if word in text))"
+        )
+        with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+            unix.bind(str(outside / "socket"))
+            unix.listen()
+            port = f":{tcp.getsockname()[1]:04X} 00000000:0000"
+            result = await self.run(executor, code, port, outside / "socket")
+        assert result.stdout.split() == [], result.stderr
 
     async def test_a_link_among_the_outputs_is_not_followed(
         self, executor: CodeExecutor, canary: str, outside: Path

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
+import pytest
+
+from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutor
 from bough.testing.executor_threats.base import Threats
 
@@ -22,6 +26,29 @@ for fd in range(3, 4096):
                 channel.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [null] * 4))])
         except OSError: break
 """
+
+_FORGE_THE_END = """
+import os, socket, stat, sys, time
+def sockets():
+    for fd in range(3, 4096):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode): yield fd
+        except OSError: continue
+token = b''
+if 'read' in sys.argv:
+    for fd in sockets():
+        with socket.socket(fileno=os.dup(fd)) as channel:
+            try: token = b' ' + channel.recv(64, socket.MSG_DONTWAIT)
+            except OSError: continue
+for fd in sockets():
+    for words in (b'e 5\\n', b'k\\n', b's 0 1 1' + token + b'\\n')['end' in sys.argv and 2:]:
+        try: os.write(fd, words)
+        except OSError: continue
+time.sleep(0.2)
+print('to the end')
+sys.exit(7)
+"""
+"""Source that writes what ends a call, first reading the token where it is told to, and continues."""
 
 
 class SessionThreats(Threats):
@@ -55,3 +82,15 @@ class SessionThreats(Threats):
             await self.run(executor, _SEND_DESCRIPTORS, timeout_seconds=20.0)
         await executor.aclose()
         assert len(os.listdir("/proc/self/fd")) <= before
+
+    async def test_a_forged_end_ends_nothing(self, executor: CodeExecutor) -> None:
+        result = await self.run(executor, _FORGE_THE_END, "end", timeout_seconds=20.0)
+        assert (result.exit_code, result.stdout) == (7, b"to the end\n")
+        assert (await self.run(executor, "print('next')", timeout_seconds=20.0)).stdout == b"next\n"
+
+    @pytest.mark.parametrize("forged", ["all", "end read"])
+    async def test_a_forged_control_word_does_not_fail_the_next_run(self, executor: CodeExecutor, forged: str) -> None:
+        with suppress(ExecutorError):
+            await self.run(executor, _FORGE_THE_END, *forged.split(), timeout_seconds=20.0)
+        result = await self.run(executor, "print('next')", timeout_seconds=20.0)
+        assert (result.exit_code, result.stdout) == (0, b"next\n"), result
