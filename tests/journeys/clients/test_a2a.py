@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from tests.journeys.conftest import BOUGH, Person, Result
 
@@ -165,6 +166,13 @@ def test_clients_get_their_results(
             reads_card = package.startswith("a2a-sdk") or (package == "fasta2a 2" and not key)
             assert facts.pop("card") == ("clerk" if reads_card else None), package
             assert facts == expected, package
+
+
+def test_the_default_agent_is_served(person: Person) -> None:
+    port = _free_port()
+    with _listening([BOUGH, "a2a", "serve", "--agent", "default", "--port", str(port)], person, port) as url:
+        card = httpx2.get(f"{url}/.well-known/agent-card.json", timeout=60, trust_env=False).json()
+    assert card["supportedInterfaces"][0]["url"] == url
 
 
 @pytest.mark.parametrize(("package", "program", "binding", "expected"), SERVERS)
