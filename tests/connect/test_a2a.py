@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,6 +11,7 @@ from tests.connect.a2a_server import serve_agent
 
 from bough.connect.a2a import A2AClientExtended, TaskStatus
 from bough.connect.a2a_config import A2AClientConfig
+from bough.connect.a2a_http import add_time_zones
 from bough.errors import ConnectError, InvalidInput, NotFound
 
 pytestmark = pytest.mark.anyio
@@ -90,3 +92,16 @@ async def test_a_peer_that_is_not_there_is_a_connect_error() -> None:
 def test_an_address_is_one() -> None:
     with pytest.raises(InvalidInput):
         A2AClientConfig(url="agents.example")
+
+
+def test_a_timestamp_without_a_time_zone_is_read_as_utc() -> None:
+    status = {"state": "TASK_STATE_WORKING", "timestamp": "2026-11-24T01:02:03.456789"}
+    data = {"status": {"timestamp": "2026-11-24T01:02:03"}}
+    zoned = {**status, "timestamp": "2026-11-24T01:02:03.456789Z"}
+    for name in ("task", "statusUpdate"):
+        answer = json.dumps({"result": {name: {"status": status, "metadata": data}}})
+        assert json.loads(add_time_zones(answer.encode())) == {"result": {name: {"status": zoned, "metadata": data}}}
+    listed = json.loads(add_time_zones(json.dumps({"tasks": [{"status": status}, "no task"]}).encode()))
+    assert listed == {"tasks": [{"status": zoned}, "no task"]}
+    for unchanged in (b'{"status": {"timestamp": "2026-11-24T01:02:03Z"}}', b'{"timestamp":"2026-11-24T01:02:03"'):
+        assert add_time_zones(unchanged) == unchanged

@@ -141,7 +141,9 @@ def _read_text(task: JsonObject) -> Any:
     """Return the result of a task: its artifacts, else its last message; a single data part as data."""
     artifacts = [part for artifact in task.get("artifacts", []) for part in artifact.get("parts", [])]
     said = task.get("status", {}).get("message", {}).get("parts", [])
-    parts: list[JsonObject] = artifacts or said
+    # Servers of fasta2a put the last message into the history alone.
+    replies = [message for message in task.get("history", []) if message.get("role") == "ROLE_AGENT"]
+    parts: list[JsonObject] = artifacts or said or (replies[-1].get("parts", []) if replies else [])
     if len(parts) == 1 and "data" in parts[0]:
         return parts[0]["data"]
     return "\n".join(str(part.get("text") or part.get("data") or part.get("url") or "") for part in parts)

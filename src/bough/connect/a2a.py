@@ -227,6 +227,8 @@ class A2AClientExtended:
                 polling=not streaming,
                 httpx_client=self._http,
                 supported_protocol_bindings=["JSONRPC", "HTTP+JSON"],
+                # Servers of fasta2a refuse a message that names none; those of the card suit every server.
+                accepted_output_modes=list(card.default_output_modes),
             )
             return ClientFactory(config).create(card)
 

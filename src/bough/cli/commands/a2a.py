@@ -11,7 +11,10 @@ from bough.cli import options
 from bough.cli.agent_file import agent_of
 from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
 
-Agent = Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="An agent of config.yaml, or its file.")]
+_DEFAULT = "default"
+Agent = Annotated[
+    str, typer.Option("--agent", metavar="NAME|FILE", help="An agent of config.yaml, its file, or default.")
+]
 
 
 def serve(
@@ -28,6 +31,9 @@ def serve(
     Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
     """
     settings = options.settings_of(home, store)
-    spec = agent_of(Path(agent), settings)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    if agent == _DEFAULT and not Path(agent).exists():  # every server has it
+        serve_at(place, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
+        return
+    spec = agent_of(Path(agent), settings)
     serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")

@@ -5,6 +5,8 @@ Source: the A2A protocol 1.0, section 4.4; 0.3, section 5.5.
 
 from __future__ import annotations
 
+from typing import Any
+
 from a2a.types.a2a_pb2 import (
     AgentCapabilities,
     AgentCard,
@@ -22,12 +24,16 @@ from bough.agents.spec import AgentSpec
 
 VERSIONS = ("1.0", "0.3")
 BINDINGS = ("JSONRPC", "HTTP+JSON")
-_TEXT = "text/plain"
-_DATA = "application/json"
+_MODES = ("text/plain", "application/json")
 
 
-def card_of(spec: AgentSpec, url: str) -> AgentCard:
-    """Return the card of an agent that is asked at an address, over both bindings and both versions."""
+def card_of(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
+    """Return the card of an agent that is asked at an address, over both bindings and both versions.
+
+    Args:
+        needs_key: False on a server without keys; the card then demands none.
+    """
+    requirements = [SecurityRequirement(schemes={name: StringList()}) for name in ("key", "bearer")]
     return AgentCard(
         name=spec.name,
         description=spec.description or f"The agent {spec.name} of a bough server.",
@@ -44,9 +50,9 @@ def card_of(spec: AgentSpec, url: str) -> AgentCard:
             ),
             "bearer": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer")),
         },
-        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in ("key", "bearer")],
-        default_input_modes=[_TEXT, _DATA],
-        default_output_modes=[_TEXT, _DATA],
+        security_requirements=requirements if needs_key else [],
+        default_input_modes=_MODES,
+        default_output_modes=_MODES,
         skills=_skills_of(spec),
     )
 
@@ -56,4 +62,6 @@ def _skills_of(spec: AgentSpec) -> list[AgentSkill]:
     named = [(skill.name, skill.description) for skill in spec.skills or ()]
     named += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]
     named = named or [(spec.name, spec.description or f"What {spec.name} does.")]
-    return [AgentSkill(id=name, name=name, description=about, tags=[spec.name]) for name, about in named]
+    # Some clients refuse a skill without modes, although those of the card are its default.
+    modes: Any = {"input_modes": _MODES, "output_modes": _MODES}
+    return [AgentSkill(id=name, name=name, description=about, tags=[spec.name], **modes) for name, about in named]

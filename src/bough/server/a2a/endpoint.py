@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from bough.errors import Malformed, NotFound
 from bough.server.a2a.card import card_of
+from bough.server.a2a.dialects import adapt_request
 from bough.server.a2a.handler import BrokerHandler
 from bough.server.a2a.listing import AGENT
-from bough.server.a2a.null_id import accept_null_id
 from bough.server.a2a.push import PushConfigs
 from bough.server.a2a.tasks import AgentTasks
 from bough.server.access import Access, access_of, key_of
@@ -51,7 +51,7 @@ class A2AEndpoint:
 
     def __init__(self, only: str | None = None) -> None:
         self._only = only
-        self._apps: OrderedDict[tuple[str, str], Starlette] = OrderedDict()
+        self._apps: OrderedDict[tuple[str, str, bool], Starlette] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -65,10 +65,12 @@ class A2AEndpoint:
         services: Services = request.app.state.services
         name, prefix = self._find_agent(request)
         is_card = request.method == "GET" and request.url.path.endswith(CARD_PATH)
+        needs_key = True
         if not (is_card and services.server.public_card):
             access = await access_of(request, key_of(request))
             access.caller.require("read" if request.method == "GET" else "write", "a2a")
             scope["state"]["access"] = access
+            needs_key = access.caller.key is not None
         if name not in services.agents.names():
             raise NotFound("there is no such agent", hint="GET /api/agents lists them")
         url = f"{str(request.base_url).rstrip('/')}{prefix}"
@@ -83,8 +85,9 @@ class A2AEndpoint:
             await JSONResponse(describe_unreadable(error))(scope, receive, send)
             return
         if body is not None:
-            body, send = accept_null_id(body, send)
-        await self._find_app(services, name, url)(below, receive if body is None else replay(body, receive), send)
+            body, send = adapt_request(body, send)
+        app = self._find_app(services, name, url, needs_key=needs_key)
+        await app(below, receive if body is None else replay(body, receive), send)
 
     def _find_agent(self, request: Request) -> tuple[str, str]:
         """Return which agent is meant, and the path that it is served below."""
@@ -95,11 +98,11 @@ class A2AEndpoint:
         name = request.path_params["agent"]
         return name, f"/a2a/{name}"
 
-    def _find_app(self, services: Services, name: str, url: str) -> Starlette:
-        app = self._apps.get((name, url))
+    def _find_app(self, services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
+        app = self._apps.get((name, url, needs_key))
         if app is None:
-            app = self._apps[name, url] = _make_app(services, name, url)
-        self._apps.move_to_end((name, url))
+            app = self._apps[name, url, needs_key] = _make_app(services, name, url, needs_key=needs_key)
+        self._apps.move_to_end((name, url, needs_key))
         if len(self._apps) > _MAX_APPS:
             self._apps.popitem(last=False)
         return app
@@ -144,8 +147,8 @@ class _ContextBuilder(ServerCallContextBuilder):
         return ServerCallContext(user=_CallerUser(access.caller), state=state, requested_extensions=extensions)
 
 
-def _make_app(services: Services, name: str, url: str) -> Starlette:
-    card = card_of(services.agents.find_named(name), url)
+def _make_app(services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
+    card = card_of(services.agents.find_named(name), url, needs_key=needs_key)
     handler = BrokerHandler(name, card, PushConfigs(services.webhooks))
     grace = max(1.0, services.server.shutdown_seconds / 2)
     builder = _ContextBuilder()

@@ -405,7 +405,7 @@ def translate_errors() -> Generator[None]:
     except A2AError:
         raise
     except NotFound as error:
-        raise TaskNotFoundError(message=error.message) from error
+        raise TaskNotFoundError from error  # some clients take only the message that the protocol gives this code
     except InvalidInput as error:
         raise InvalidParamsError(message=explain_error(error)) from error
     except Conflict as error:
