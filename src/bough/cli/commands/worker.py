@@ -18,6 +18,7 @@ from bough.cli.render import renderer_for
 from bough.cli.text import line, one_line
 from bough.errors import BoughError, InvalidInput
 from bough.events.url import hide_password
+from bough.log import shorten_stderr
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def worker(
     """
     settings = options.settings_of(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
+    shorten_stderr()
 
     async def main() -> int:
         from bough.cli.detach import make_broker, sending_pieces
