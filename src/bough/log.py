@@ -39,3 +39,28 @@ def json_to_file(path: Path) -> logging.Handler:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     return handler
+
+
+class OneLineFormatter(logging.Formatter):
+    """Writes what other packages log in one line with the cause of an error; what bough logs stays unchanged.
+
+    A database that is away is no fault of a program: the traceback of each attempt to reach it helps nobody.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        if record.name.partition(".")[0] == "bough":
+            return super().format(record)
+        message = " ".join(record.getMessage().split())
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return message
+        while error.__cause__ is not None:
+            error = error.__cause__
+        return f"{message}: {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def shorten_stderr() -> None:
+    """Have what other packages log to stderr written in one line each, where the program has set up no logging."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(OneLineFormatter())

@@ -187,6 +187,14 @@ def test_a_later_try_replaces_an_error(person: Person, openai_server: Callable[.
     ]
 
 
+def test_a_few_cases_that_all_pass_leave_the_difference_uncertain(person: Person) -> None:
+    """Six of six is no proof of 100 %: the interval of a comparison has a width, as that of a run has."""
+    person.write({"set.yaml": "cases:\n" + "".join(f"- {{name: case-{n}, inputs: hi}}\n" for n in range(6))})
+    runs = [person.bough("eval", "run", "set.yaml", "--model", "offline", "--json").json()["run"] for _ in range(2)]
+    figures = person.bough("eval", "compare", *runs, "--json").json()["figures"]["pass"]
+    assert figures["difference"] == 0 and figures["low"] < -0.3 and figures["high"] > 0.3
+
+
 @pytest.mark.slow
 @pytest.mark.needs("bubblewrap")
 def test_the_page_about_harbor_tasks_works_as_written(person: Person) -> None:

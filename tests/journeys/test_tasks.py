@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from tests.journeys.conftest import Person
@@ -167,3 +169,44 @@ def test_an_a2a_client_of_version_0_3_may_send_a_null_id(person: Person) -> None
 
         task = call("message/send", {"message": message})
         assert call("tasks/get", {"id": task["id"]})["id"] == task["id"]
+
+
+_NEW_MESSAGES = """
+import asyncio
+from bough import AgentSpec
+from bough.orchestrator import OrchestratorAgent
+from bough.testing import ScriptedModel
+
+async def main():
+    async with OrchestratorAgent(AgentSpec(name="a", model=ScriptedModel(["one", "two"]), skills=())) as agent:
+        for prompt in ("first", "second"):
+            result = await agent.run(prompt)
+            print([part.content for message in result.new_messages() for part in message.parts], result.output)
+
+asyncio.run(main())
+"""
+
+
+def test_the_new_messages_of_a_turn_begin_with_its_prompt(person: Person) -> None:
+    """As PydanticAI's own results do, so that a program may append them to a history of its own."""
+    lines = person.python(_NEW_MESSAGES).stdout.splitlines()
+    assert lines == ["['first', 'one'] one", "['second', 'two'] two"]
+
+
+def test_a_worker_says_which_task_begins_and_how_it_ended(person: Person) -> None:
+    store = ("--store", f"sqlite:///{person.folder / 'log.db'}")
+    model = ("--model", "offline")
+    person.bough("run", "--detach", "hello", *model, *store)
+    [task] = person.bough("tasks", "list", "--json", *store).json()["tasks"]
+    lines = person.bough("worker", "--once", *model, *store).stderr.splitlines()
+    task_lines = [line for line in lines if task["id"] in line]
+    assert len(task_lines) == 2, lines
+    assert re.fullmatch(rf"{task['id']}  begins  default  attempt 1 of 3", task_lines[0])
+    assert re.fullmatch(rf"{task['id']}  completed  default  \d+\.\d s(  \d+\.\d{{4}} USD)?", task_lines[1])
+
+    person.bough("run", "--detach", "again", *model, *store)
+    records = person.bough("worker", "--once", "--json", *model, *store).stdout.splitlines()
+    begun, ended = (json.loads(record) for record in records)
+    assert (begun["event"], begun["agent"]) == ("begin", "default")
+    assert (ended["event"], ended["state"], ended["task"]) == ("end", "completed", begun["task"])
+    assert ended["seconds"] >= 0 and "cost_usd" in ended

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Unpack
 from uuid import UUID
 
 from pydantic_ai._agent_graph import GraphAgentState
-from pydantic_ai.messages import ModelMessage, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart
 from pydantic_ai.run import AgentRun, AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import UsageLimits
@@ -337,7 +337,11 @@ def _read_result(result: RunResult, state: State, run: AgentRun[Any, Any] | None
     graph.usage = _usage(used)
     made = AgentRunResult(output=output, _state=graph)
     if kept is not None:
-        made._new_message_index = kept._new_message_index  # pyright: ignore[reportPrivateUsage]
+        # The prompt is in the log before the agent runs, so PydanticAI counts it as history. It belongs to this turn.
+        messages, first = kept.all_messages(), kept._new_message_index  # pyright: ignore[reportPrivateUsage]
+        while first > 0 and isinstance(messages[first - 1], ModelRequest):
+            first -= 1
+        made._new_message_index = first  # pyright: ignore[reportPrivateUsage]
     return made
 
 

@@ -104,6 +104,7 @@ class Worker:
     Attributes:
         blueprints: What the agents of its tasks have in common is made once.
         given: Rules of the parents of tasks that this process started, by id: a log only names hooks and secrets.
+        on_begin: Called with a claimed task before its run.
         on_end: Called when a task's run here is over.
         on_update: Called with the conversation for its durable events and the pieces of text of its responses.
         find_reached: Asked, with the owner and the id of the conversation, before each request of a run; what it
@@ -144,6 +145,7 @@ class Worker:
         self.blueprints = BlueprintCache(self.pool)
         self.active: dict[str, ActiveRun] = {}
         self.given: dict[str, Rules] = {}
+        self.on_begin: list[Callable[[ActiveRun], None]] = []
         self.on_end: list[Callable[[ActiveRun], None]] = []
         self.on_update: list[Callable[[UUID, Update], None]] = []
 
@@ -203,6 +205,8 @@ class Worker:
         id = UUID(claim.task.id)
         ending = RunEnding(id=id, lease=claim.lease, enqueue=self.enqueue)
         active = self.active[claim.task.id] = ActiveRun(claim, ending)
+        for listener in self.on_begin:
+            listener(active)
         keeping = log.keep(claim.lease, self._ttl, lambda: active.stop("fenced"))
         active.work = asyncio.create_task(self._run(active), name=f"run of task {claim.task.id}")
         try:

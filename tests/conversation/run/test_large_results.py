@@ -234,6 +234,26 @@ async def test_files_are_never_cut(scripted: Any, start: Any) -> None:
         assert outcome.shown is None
 
 
+async def test_files_that_are_too_many_are_left_out_and_the_text_stays(scripted: Any, start: Any) -> None:
+    """The model keeps the text and the images that fit; each other one is a note in its place."""
+
+    def photos() -> Any:
+        large = [BinaryContent(data=b"\x89PNG" + bytes(5 << 20), media_type="image/png") for _ in range(4)]
+        return ["four photos of the bridge", *large]
+
+    spec = scripted(tool_call("photos"), "done", tools=(photos,))
+    async with await start(spec) as conversation:
+        await conversation.send_message("go")
+        await conversation.run()
+        (outcome,) = [e.event async for e in conversation.events if e.kind == "ToolReturned"]
+        assert outcome.result[0] == "four photos of the bridge"
+        kinds = [part["kind"] if isinstance(part, dict) else part.partition(":")[0] for part in outcome.result[1:]]
+        note = "[a file of 5242884 bytes (image/png) was left out"
+        assert kinds == ["binary", "binary", note, note]
+        (shown,) = contents(spec.model.asked[1].messages)
+        assert "four photos of the bridge" in shown and note in shown
+
+
 async def test_files_commands_and_resources_go_through_the_one_place(start: Any, scripted: Any, tmp_path: Path) -> None:
     folder = tmp_path / "skills" / "long-list"
     (folder / "references").mkdir(parents=True)

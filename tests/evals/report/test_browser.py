@@ -30,7 +30,7 @@ async def make_report(settings: Settings) -> Path:
     rubric = Rubric("r", f"It says {EVIL}")
     cases = (
         SetCase(id="judged", input=CaseInput(turns=(TurnInput(user=EVIL),), rubrics=(rubric,))),
-        SetCase(id=f"failing {EVIL}", input=CaseInput(turns=(TurnInput(user="b", reference="good"),))),
+        SetCase(id=f"failing_{'long_' * 20} {EVIL}", input=CaseInput(turns=(TurnInput(user="b", reference="good"),))),
         SetCase(id="broken", input=CaseInput(turns=(TurnInput(user="c"),))),
     )
     verdict = '{"verdicts": [{"rubric_id": "r1", "property": "p", "rationale": "<b>because</b>", "verdict": "yes"}]}'
@@ -64,6 +64,21 @@ def test_the_report_passes_axe_and_makes_no_request(bough_home: Path, tmp_path: 
         assert page.evaluate(shown) == 1
         assert page.evaluate("document.images.length") == 0
         assert page.evaluate("document.querySelector('#cases > article').className") == "failed", "failures come first"
+
+
+@pytest.mark.needs("chromium")
+def test_the_report_fits_a_phone(bough_home: Path, tmp_path: Path) -> None:
+    """The page does not scroll sideways at 400 pixels; a wide table does so itself, and its words stay whole."""
+    report = asyncio.run(make_report(Settings.load(home=bough_home, env={}, cwd=tmp_path)))
+    with browser_page(tmp_path / "browser") as page:
+        page.call("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=True)
+        page.open(report)
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert page.evaluate("document.documentElement.scrollWidth") == 400
+        lines = "[...document.querySelectorAll('thead th')].map(cell => cell.textContent.split(' ').length"
+        lines += " - Math.round(cell.getBoundingClientRect().height / 24))"
+        assert all(spare >= 0 for spare in page.evaluate(lines)), "a heading has a line for each word at most"
+        assert page.find_violations() == [], "what scrolls can be reached with the keyboard"
 
 
 @pytest.mark.needs("chromium")

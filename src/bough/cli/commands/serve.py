@@ -15,6 +15,7 @@ from bough.cli import options
 from bough.cli.render import Report, renderer_for
 from bough.cli.text import line
 from bough.errors import InvalidInput
+from bough.log import shorten_stderr
 from bough.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def serve_at(
     require_safe_bind(host, has_keys=has_keys, unsafe=place.unsafe)
     listening = listen(host, place.port)
     renderer = renderer_for(json=place.json)
+    shorten_stderr()
     name = f"[{host}]" if ":" in host else host
     url = f"http://{name}:{listening.getsockname()[1]}"
 

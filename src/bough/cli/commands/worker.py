@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +13,19 @@ import typer
 
 from bough import __version__
 from bough.cli import options
+from bough.cli.commands.tasks.text import STATE_STYLES
 from bough.cli.render import renderer_for
-from bough.cli.text import line
-from bough.errors import InvalidInput
+from bough.cli.text import line, one_line
+from bough.errors import BoughError, InvalidInput
 from bough.events.url import hide_password
+from bough.log import shorten_stderr
+from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
+    from bough.cli.render import Renderer
+    from bough.tasks import Task, TaskBroker
+    from bough.tasks.worker import ActiveRun
 
 
 def worker(
@@ -37,10 +44,13 @@ def worker(
 ) -> int:
     """Run tasks. SIGTERM lets those that run end and takes no more; a second one hands them back.
 
+    Writes a line to stderr when a task begins and when its run ends; with `--json` an object to stdout.
+
     SIGHUP reads the tenants' limits again.
     """
     settings = options.settings_of(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
+    shorten_stderr()
 
     async def main() -> int:
         from bough.cli.detach import make_broker, sending_pieces
@@ -64,13 +74,61 @@ def worker(
                     line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}")
                 )
                 work_for_servers(broker, await tasks.open(), settings, rules)
-                async with sending_pieces(broker, settings.store):
+                async with sending_pieces(broker, settings.store), TaskLog(broker, renderer):
                     await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
         return 0
 
     return asyncio.run(main())
+
+
+class TaskLog:
+    """Writes when a task begins, and how it stands when its run here has ended: never what was asked or answered."""
+
+    def __init__(self, broker: TaskBroker, renderer: Renderer) -> None:
+        self._broker = broker
+        self._renderer = renderer
+        self._pending: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> None:
+        self._broker.worker.on_begin.append(self._write_begin)
+        self._broker.worker.on_end.append(self._schedule_end)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._broker.worker.on_begin.remove(self._write_begin)
+        self._broker.worker.on_end.remove(self._schedule_end)
+        while self._pending:
+            await asyncio.wait(self._pending)
+
+    def _write_begin(self, run: ActiveRun) -> None:
+        task = run.claim.task
+        data = {"attempt": task.attempts, "max_attempts": task.max_attempts}
+        self._write("begin", task, "begins", f"attempt {task.attempts} of {task.max_attempts}", data)
+
+    def _schedule_end(self, run: ActiveRun) -> None:
+        """Read the task's state from its store, since another process may have ended it."""
+        writing = asyncio.create_task(self._write_end(run.claim.task, time.monotonic() - run.begun))
+        self._pending.add(writing)
+        writing.add_done_callback(self._pending.discard)
+
+    async def _write_end(self, task: Task, seconds: float) -> None:
+        try:
+            task = await self._broker.poll(task.id)
+        except BoughError as error:
+            state, cost = "unknown", None
+            facts = f"{seconds:.1f} s  {error.message}"
+        else:
+            state, cost = task.state.value, task.usage.cost_usd
+            facts = f"{seconds:.1f} s" + (f"  {cost:.4f} USD" if cost else "")
+        data: JsonObject = {"state": state, "seconds": round(seconds, 3), "cost_usd": cost, "code": task.code}
+        self._write("end", task, state, facts, data)
+
+    def _write(self, event: str, task: Task, state: str, facts: str, data: JsonObject) -> None:
+        agent = task.agent_name
+        self._renderer.record({"event": event, "task": task.id, "agent": agent, **data})
+        name = one_line(agent, 60) if agent else "-"
+        self._renderer.note(line((task.id, "id"), "  ", (state, STATE_STYLES.get(state, "")), f"  {name}  {facts}"))
 
 
 def load_agents(name: str) -> list[AgentSpec]:

@@ -60,7 +60,7 @@ def encode_result(value: Any) -> Json:
     if len(data) <= MAX_RESULT_BYTES:
         return pydantic_core.from_json(data)
     if _FILE_MARK in data:
-        return pydantic_core.from_json(data) if len(data) <= MAX_BINARY_BYTES else _too_long(len(data))
+        return pydantic_core.from_json(data) if len(data) <= MAX_BINARY_BYTES else _omit_files(data)
     whole = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
     return shorten(whole, MAX_RESULT_BYTES)
 
@@ -200,3 +200,51 @@ def _json(value: Any) -> bytes:
 
 def _too_long(size_bytes: int) -> str:
     return f"[a result with files of {size_bytes} bytes was left out: at most {MAX_BINARY_BYTES} are kept]"
+
+
+def _omit_files(data: bytes) -> Json:
+    """Return a result whose files are too long: its text and its first files, and a note for each other file."""
+    result = pydantic_core.from_json(data)
+    room = MAX_BINARY_BYTES - (len(data) - sum(len(file["data"]) for file in _list_files(result)))
+
+    def shrink(value: Any) -> Json:
+        """Return the value with the files that fit."""
+        nonlocal room
+        if isinstance(value, list):
+            return [shrink(item) for item in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        fields = cast("dict[str, Any]", value)
+        if not _is_file(fields):
+            return {key: shrink(item) for key, item in fields.items()}
+        size = len(fields["data"])
+        if size <= room:
+            room -= size
+            return fields
+        kind = fields.get("media_type")
+        return f"[a file of {size * 3 // 4} bytes ({kind}) was left out: at most {MAX_BINARY_BYTES} base64 are kept]"
+
+    result = shrink(result)
+    if next(_list_files(result), None) is not None:
+        return result
+    text = pydantic_core.to_json(result).decode()
+    return result if len(text) <= MAX_RESULT_BYTES else shorten(text, MAX_RESULT_BYTES)
+
+
+def _list_files(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the files in an encoded result."""
+    if isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _list_files(item)
+    elif isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        if _is_file(fields):
+            yield fields
+        else:
+            for item in fields.values():
+                yield from _list_files(item)
+
+
+def _is_file(value: Mapping[str, Any]) -> bool:
+    """Whether an encoded value is a file's content."""
+    return value.get("kind") == "binary" and isinstance(value.get("data"), str)

@@ -10,7 +10,7 @@ from bough.evals.run.folder import RunFolder
 from bough.evals.run.provenance import find_differences
 from bough.evals.run.read import read_run
 from bough.evals.run.summary import AttemptResult
-from bough.evals.statistics import Interval, bootstrap_mean, mean, sign_flip
+from bough.evals.statistics import Interval, bootstrap_mean, mean, newcombe_paired, sign_flip
 from bough.types import JsonObject
 
 
@@ -165,9 +165,23 @@ def _pair(
         b=round(mean([right for _, right in pairs]), 9),
         n=len(pairs),
         difference=round(mean(differences), 9),
-        interval=bootstrap_mean(differences),
+        interval=_interval(name, pairs),
         p=sign_flip(differences),
     )
+
+
+def _interval(name: str, pairs: Sequence[tuple[float, float]]) -> Interval:
+    """Return the 95 % interval of the mean difference over cases.
+
+    Costs, times and tokens have no upper bound, and several attempts at a case are not independent: there the cases
+    are resampled. Shares that all differ by the same amount leave nothing to resample: a bootstrap would claim
+    certainty.
+    """
+    first, second = [left for left, _ in pairs], [right for _, right in pairs]
+    differences = [right - left for left, right in pairs]
+    if name == "pass" and (len(set(differences)) == 1 or all(value in (0.0, 1.0) for value in first + second)):
+        return newcombe_paired(first, second)
+    return bootstrap_mean(differences)
 
 
 def _reason(attempts: Sequence[AttemptResult]) -> str:

@@ -13,7 +13,7 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from bough.tasks import Task, TaskEvent
 
-_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn", "cancelled": "dim"}
+STATE_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn", "cancelled": "dim"}
 
 
 def task_json(task: Task) -> JsonObject:
@@ -26,7 +26,7 @@ def report_list(tasks: list[Task], cursor: str | None) -> Report:
     rows: tuple[tuple[Span, ...], ...] = tuple(
         (
             (task.id.replace("-", "")[-8:], "id"),
-            (task.state.value, _STYLES.get(task.state.value, "")),
+            (task.state.value, STATE_STYLES.get(task.state.value, "")),
             (task.agent_name or "", ""),
             (_age(task.created_at), "dim"),
             (one_line(task.input, 60), ""),
@@ -54,7 +54,7 @@ def show_change(task: Task, renderer: Renderer, *, json: bool) -> None:
             line(
                 (task.id.replace("-", "")[-8:], "id"),
                 "  ",
-                (state, _STYLES.get(state, "")),
+                (state, STATE_STYLES.get(state, "")),
                 f"  {one_line(task.input, 60)}",
             )
         )
@@ -63,7 +63,7 @@ def show_change(task: Task, renderer: Renderer, *, json: bool) -> None:
 def describe_task(task: Task) -> Iterator[Line]:
     """Give the lines about one task: where it stands, what it asks, its result."""
     state = task.state.value
-    yield line((task.id, "id"), "  ", (state, _STYLES.get(state, "")))
+    yield line((task.id, "id"), "  ", (state, STATE_STYLES.get(state, "")))
     facts = {
         "agent": task.agent_name,
         "conversation": task.conversation,
@@ -106,7 +106,9 @@ def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:
     for child, below in nodes:
         state = child.state.value
         short = child.id.replace("-", "")[-8:]
-        yield line("  " * depth, (short, "id"), "  ", (state, _STYLES.get(state, "")), f"  {one_line(child.input, 60)}")
+        yield line(
+            "  " * depth, (short, "id"), "  ", (state, STATE_STYLES.get(state, "")), f"  {one_line(child.input, 60)}"
+        )
         yield from draw_tree(below, depth + 1)
 
 
@@ -139,7 +141,7 @@ def report_ended(tasks: list[Task]) -> Report:
 
 def report_changed(command: str, tasks: list[Task]) -> Report:
     """Return tasks as they stand after a command changed them."""
-    blocks = [line((task.id, "id"), "  ", (task.state.value, _STYLES.get(task.state.value, ""))) for task in tasks]
+    blocks = [line((task.id, "id"), "  ", (task.state.value, STATE_STYLES.get(task.state.value, ""))) for task in tasks]
     data: JsonObject = {"tasks": [task_json(task) for task in tasks]}
     if command == "tasks input":
         data = {"task": task_json(tasks[0])}
