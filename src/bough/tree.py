@@ -183,6 +183,11 @@ def read_names(folder: Folder) -> None:
     folder.names = sorted(set(os.listdir(folder.fd)), reverse=True)  # a name that moves meanwhile may be listed twice
 
 
+def read_unsorted(folder: Folder) -> None:
+    """List a folder in no order: a `read` of `walk`."""
+    folder.names = os.listdir(folder.fd)
+
+
 def open_folder(fd: int, name: str) -> int:
     """Open a folder in another, never through a link."""
     return os.open(name, FOLDER, dir_fd=fd)
@@ -192,6 +197,10 @@ def raise_unless_replaced(folder: Folder, name: str, error: OSError) -> None:
     """Ignore that a name was removed, or replaced by a link: the usual `on_error` of `walk`."""
     if error.errno not in _REPLACED:
         raise error
+
+
+def ignore_error(folder: Folder, name: str, error: OSError) -> None:
+    """Leave out what cannot be read: an `on_error` of `walk`."""
 
 
 def walk(
