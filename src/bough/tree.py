@@ -434,7 +434,7 @@ def remove(path: str | os.PathLike[str], *, is_over: Callable[[], bool] = lambda
     numbers = count()
     with open_descriptor(path) as root:
         os.fchmod(root, 0o700)
-        while names := _names(root, 1000):
+        while names := list_names(root, 1000):
             for name in names:
                 if is_over() or not _remove_or_flatten(root, name, numbers, is_over):
                     return False
@@ -449,7 +449,7 @@ def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], is_over: Ca
         return True
     os.chmod(name, 0o700, dir_fd=root)
     with open_descriptor(name, dir_fd=root) as inner:
-        while children := _names(inner, 1000):
+        while children := list_names(inner, 1000):
             for child in children:
                 if is_over():
                     return False
@@ -484,7 +484,8 @@ def _is_folder(fd: int, name: str) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
 
 
-def _names(fd: int, limit: int) -> list[str]:
+def list_names(fd: int, limit: int) -> list[str]:
+    """Return names in a folder, in no order, at most `limit`."""
     names: list[str] = []
     with os.scandir(fd) as entries:
         for entry in entries:
