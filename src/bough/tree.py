@@ -11,9 +11,10 @@ import errno
 import os
 import shutil
 import stat
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -27,7 +28,65 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 _REPLACED: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a name that was removed, or replaced by a link, after its folder was listed."""
 
+_KEPT_OPEN: Final = 16
+"""How many folders above the current one stay open in a walk; deeper ones are opened again by `..`."""
+
 _FICLONE: Final = 0x40049409
+
+
+@dataclass(slots=True, eq=False)
+class Folder:
+    """A folder that a walk is in, or below.
+
+    Attributes:
+        name: In the folder above.
+        above: None for the top of the walk.
+        fd: Its descriptor, open only while the walk is in it; -1 while it is closed.
+        names: What is still to be looked at, in reverse order.
+        folders: Names of folders that are still to be entered.
+    """
+
+    name: str = ""
+    above: Folder | None = None
+    fd: int = -1
+    depth: int = 0
+    names: list[str] = field(default_factory=list[str])
+    folders: deque[str] = field(default_factory=deque[str])
+    _path: str | None = None
+    _identity: tuple[int, int] | None = None
+
+    @property
+    def path(self) -> str:
+        """Relative to the top of the walk, with forward slashes; empty for the top. O(depth)."""
+        if self._path is None:
+            self._path = "/".join(self.parts)
+        return self._path
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names that lead to it from the top of the walk. O(depth)."""
+        parts: list[str] = []
+        folder = self
+        while folder.above is not None:
+            parts.append(folder.name)
+            folder = folder.above
+        return tuple(reversed(parts))
+
+    def suspend(self) -> None:
+        """Close the descriptor, if it lies so deep that the walk does not keep it open for the folders below."""
+        if self.depth >= _KEPT_OPEN:
+            if self._identity is None:
+                self._identity = identity_of(os.fstat(self.fd))
+            os.close(self.fd)
+            self.fd = -1
+
+    def resume(self, fd: int) -> bool:
+        """Take a descriptor again; return false and close it if it is another folder's."""
+        if identity_of(os.fstat(fd)) != self._identity:
+            os.close(fd)
+            return False
+        self.fd = fd
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +94,24 @@ class FolderEntry:
     """One name in a folder.
 
     Attributes:
-        folder_fd: Descriptor of its folder; open only until the next entry.
-        path: Relative to the top of the walk, with forward slashes.
+        folder: Its descriptor is open only until the next entry.
         state: As `lstat` returns it.
     """
 
-    folder_fd: int
+    folder: Folder
     name: str
-    path: str
     state: os.stat_result
+
+    @property
+    def folder_fd(self) -> int:
+        """Descriptor of its folder; open only until the next entry."""
+        return self.folder.fd
+
+    @property
+    def path(self) -> str:
+        """Relative to the top of the walk, with forward slashes. O(depth)."""
+        path = self.folder.path
+        return f"{path}/{self.name}" if path else self.name
 
     @property
     def is_folder(self) -> bool:
@@ -110,36 +178,145 @@ def make_folder(fd: int, name: str) -> int:
     return os.open(name, FOLDER, dir_fd=fd)
 
 
-def walk(root_fd: int, *, enter: Callable[[FolderEntry], bool] = lambda entry: True) -> Iterator[FolderEntry]:
-    """Yield every entry below a folder, each folder before what is in it. O(entries), two open descriptors.
+def read_names(folder: Folder) -> None:
+    """List a folder, sorted by name: the usual `read` of `walk`."""
+    folder.names = sorted(set(os.listdir(folder.fd)), reverse=True)  # a name that moves meanwhile may be listed twice
 
-    The entries of one folder follow each other, sorted by name.
+
+def read_unsorted(folder: Folder) -> None:
+    """List a folder in no order: a `read` of `walk`."""
+    folder.names = os.listdir(folder.fd)
+
+
+def open_folder(fd: int, name: str) -> int:
+    """Open a folder in another, never through a link."""
+    return os.open(name, FOLDER, dir_fd=fd)
+
+
+def raise_unless_replaced(folder: Folder, name: str, error: OSError) -> None:
+    """Ignore that a name was removed, or replaced by a link: the usual `on_error` of `walk`."""
+    if error.errno not in _REPLACED:
+        raise error
+
+
+def ignore_error(folder: Folder, name: str, error: OSError) -> None:
+    """Leave out what cannot be read: an `on_error` of `walk`."""
+
+
+def walk(
+    root_fd: int,
+    *,
+    enter: Callable[[FolderEntry], bool] = lambda entry: True,
+    skip: Callable[[Folder, str], bool] = lambda folder, name: False,
+    in_place: bool = False,
+    read: Callable[[Folder], None] = read_names,
+    opener: Callable[[int, str], int] = open_folder,
+    on_error: Callable[[Folder, str, OSError], None] = raise_unless_replaced,
+) -> Iterator[FolderEntry]:
+    """Yield every entry below a folder, each folder before what is in it. O(entries) at any depth.
+
+    Memory is O(names in the folders above the current one). A folder is opened once; at most 18 descriptors are open.
+    A folder that is moved while the walk is below it may be left out, with what is still to come of it.
 
     Args:
+        root_fd: Stays open until the walk is over.
         enter: Whether to walk into a folder; called after it was yielded.
+        skip: Called before a name is looked at; true leaves it out.
+        in_place: Whether what is in a folder follows the folder; otherwise it follows the entries beside the folder.
+        read: Fills `names` of a folder that was opened, and `folders` with what is to be entered and not yielded.
+        opener: Opens a folder in another.
+        on_error: Receives (folder, name, error) of what cannot be read; the name is empty for the folder itself.
 
     Raises:
-        OSError: A folder cannot be read; one that was removed or replaced by a link since its name was read is skipped.
+        OSError: `on_error` raises it.
     """
-    waiting: list[tuple[str, ...]] = [()]
-    while waiting:
-        names = waiting.pop()
-        with suppress_replaced(), open_beneath(root_fd, names) as folder:
-            entries = list(list_folder(folder, "/".join(names)))
-            yield from entries
-            waiting += [(*names, entry.name) for entry in reversed(entries) if entry.is_folder and enter(entry)]
+    folder = Folder(fd=root_fd)
+    try:
+        _read(folder, read, on_error)
+        while True:
+            if folder.folders and (in_place or not folder.names):
+                if (inner := _open(folder, opener, on_error)) is not None:
+                    folder = inner
+                    _read(folder, read, on_error)
+            elif folder.names:
+                name = folder.names.pop()
+                entry = None if skip(folder, name) else _look_at(folder, name, on_error)
+                if entry is None:
+                    continue
+                yield entry
+                if entry.is_folder and enter(entry):
+                    folder.folders.append(name)
+            elif folder.above is None:
+                return
+            else:
+                folder = _leave(folder, folder.above)
+    finally:
+        while folder.above is not None:
+            if folder.fd >= 0:
+                os.close(folder.fd)
+            folder = folder.above
 
 
-def list_folder(folder_fd: int, path: str = "") -> Iterator[FolderEntry]:
-    """Yield the entries of one folder, sorted by name.
+def _read(folder: Folder, read: Callable[[Folder], None], on_error: Callable[[Folder, str, OSError], None]) -> None:
+    try:
+        read(folder)
+    except OSError as error:
+        on_error(folder, "", error)
 
-    Args:
-        path: Of the folder, relative to the top of the walk.
-    """
-    for name in sorted(set(os.listdir(folder_fd))):  # a name that moves meanwhile may be listed twice
-        with suppress_replaced():
-            state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-            yield FolderEntry(folder_fd, name, f"{path}/{name}" if path else name, state)
+
+def _open(
+    folder: Folder, opener: Callable[[int, str], int], on_error: Callable[[Folder, str, OSError], None]
+) -> Folder | None:
+    inner = Folder(folder.folders.popleft(), folder, depth=folder.depth + 1)
+    try:
+        inner.fd = opener(folder.fd, inner.name)
+    except OSError as error:
+        on_error(inner, "", error)
+        return None
+    folder.suspend()
+    return inner
+
+
+def _look_at(folder: Folder, name: str, on_error: Callable[[Folder, str, OSError], None]) -> FolderEntry | None:
+    try:
+        return FolderEntry(folder, name, os.stat(name, dir_fd=folder.fd, follow_symlinks=False))
+    except OSError as error:
+        on_error(folder, name, error)
+        return None
+
+
+def _leave(folder: Folder, above: Folder) -> Folder:
+    """Close a folder and return the one above it, or, where the folder was moved, the nearest one still in place."""
+    is_open = above.fd >= 0
+    if not is_open:
+        with suppress(OSError):
+            is_open = above.resume(os.open("..", FOLDER, dir_fd=folder.fd))
+    os.close(folder.fd)
+    folder.fd = -1
+    return above if is_open else _find_nearest(above)
+
+
+def _find_nearest(folder: Folder) -> Folder:
+    """Return the innermost folder of those that lead to this one that is still in its place, open."""
+    closed: list[Folder] = []
+    while folder.fd < 0 and folder.above is not None:
+        closed.append(folder)
+        folder = folder.above
+    for inner in reversed(closed):
+        try:
+            is_open = inner.resume(os.open(inner.name, FOLDER, dir_fd=folder.fd))
+        except OSError:
+            break
+        if not is_open:
+            break
+        folder.suspend()
+        folder = inner
+    return folder
+
+
+def identity_of(state: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file or folder from every other one: device and number."""
+    return state.st_dev, state.st_ino
 
 
 @contextmanager
@@ -257,7 +434,7 @@ def remove(path: str | os.PathLike[str], *, is_over: Callable[[], bool] = lambda
     numbers = count()
     with open_descriptor(path) as root:
         os.fchmod(root, 0o700)
-        while names := _names(root, 1000):
+        while names := list_names(root, 1000):
             for name in names:
                 if is_over() or not _remove_or_flatten(root, name, numbers, is_over):
                     return False
@@ -272,7 +449,7 @@ def _remove_or_flatten(root: int, name: str, numbers: Iterator[int], is_over: Ca
         return True
     os.chmod(name, 0o700, dir_fd=root)
     with open_descriptor(name, dir_fd=root) as inner:
-        while children := _names(inner, 1000):
+        while children := list_names(inner, 1000):
             for child in children:
                 if is_over():
                     return False
@@ -307,7 +484,8 @@ def _is_folder(fd: int, name: str) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
 
 
-def _names(fd: int, limit: int) -> list[str]:
+def list_names(fd: int, limit: int) -> list[str]:
+    """Return names in a folder, in no order, at most `limit`."""
     names: list[str] = []
     with os.scandir(fd) as entries:
         for entry in entries:

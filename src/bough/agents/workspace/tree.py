@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, Literal, TypeAlias
 
 from bough.execution.base import USUAL_GUARDS, Guards
 from bough.execution.process.guarded import changes_repository
-from bough.tree import FILE, FOLDER, list_folder, open_beneath
+from bough.tree import FILE, FOLDER, Folder, open_beneath, raise_unless_replaced, walk
 
 _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000
@@ -78,23 +78,28 @@ class WorkspaceTree:
             skip: Names of folders that are not entered.
         """
         start = self.resolve(path)
-        todo = [start]
-        while todo:
-            parts = todo.pop()
-            try:
-                with self._open_folder(parts) as folder:
-                    entries = list(list_folder(folder, "/".join(parts)))
-            except PermissionError:
-                yield "/".join(parts) or ".", "unreadable"
-                continue
-            except (FileNotFoundError, NotADirectoryError):
-                if parts == start:
-                    raise
-                continue  # it was taken away, or made a link, since its name was read
-            for entry in entries:
-                if entry.is_file or entry.is_link:
-                    yield entry.path, "file" if entry.is_file else "link"
-            todo += [(*parts, entry.name) for entry in reversed(entries) if entry.is_folder and entry.name not in skip]
+        unreadable: list[Folder] = []
+
+        def note(folder: Folder, name: str, error: OSError) -> None:
+            if not isinstance(error, PermissionError):
+                raise_unless_replaced(folder, name, error)
+            elif folder not in unreadable[-1:]:
+                unreadable.append(folder)
+
+        try:
+            with self._open_folder(start) as root:
+                entries = walk(root, enter=lambda entry: entry.name not in skip, on_error=note)
+                for entry in entries:
+                    for folder in unreadable:
+                        yield "/".join((*start, *folder.parts)) or ".", "unreadable"
+                    unreadable.clear()
+                    if entry.is_file or entry.is_link:
+                        yield "/".join((*start, entry.path)), "file" if entry.is_file else "link"
+        except PermissionError:
+            yield "/".join(start) or ".", "unreadable"
+            return
+        for folder in unreadable:
+            yield "/".join((*start, *folder.parts)) or ".", "unreadable"
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file, making its folders; an existing one is overwritten in place and keeps owner and mode."""

@@ -247,7 +247,7 @@ def _copy_listed(source: Path, target: Path, names: Sequence[str]) -> None:
             with tree.suppress_replaced(), tree.open_beneath(old, parents) as folder:
                 state = os.stat(last, dir_fd=folder, follow_symlinks=False)
                 with tree.open_beneath(new, parents, enter=tree.make_folder) as made:
-                    tree.copy_entry(tree.FolderEntry(folder, last, name, state), made)
+                    tree.copy_entry(tree.FolderEntry(tree.Folder(fd=folder), last, state), made)
 
 
 def _remove(made: Path) -> None:

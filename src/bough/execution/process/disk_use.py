@@ -15,8 +15,7 @@ from typing import Final
 
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.child import processes_below, read_numbers
-from bough.execution.process.tree import TreeCursor, identity_of
-from bough.tree import open_descriptor
+from bough.tree import identity_of, ignore_error, open_descriptor, read_unsorted, walk
 
 _FOLDER_BYTES: Final = 4096
 _NAME_BYTES: Final = 512
@@ -135,9 +134,16 @@ class DiskUse:
 
     def _entries(self) -> Iterator[int]:
         for folder in self._folders:
-            with suppress(FileNotFoundError), open_descriptor(folder) as root, TreeCursor(root) as cursor:
-                for _, _, state in cursor:
-                    yield self._size(state)
+            with suppress(FileNotFoundError), open_descriptor(folder) as root:
+                device = os.fstat(root).st_dev
+                entries = walk(
+                    root,
+                    enter=lambda entry, device=device: entry.state.st_dev == device,
+                    read=read_unsorted,
+                    on_error=ignore_error,
+                )
+                for entry in entries:
+                    yield self._size(entry.state)
 
     def _size(self, state: os.stat_result) -> int:
         """Return the bytes that an entry counts."""

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
 from bough.execution.file_name import split_name
-from bough.tree import FILE, FOLDER, open_descriptor
+from bough.tree import FILE, Folder, FolderEntry, list_names, open_descriptor, walk
 
 MAX_ENTRIES = 20_000
 """How many names a walk looks at before it gives up."""
@@ -64,20 +64,10 @@ def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> N
         os.fchmod(target.fileno(), file.mode & 0o777)
 
 
-@dataclass(frozen=True)
-class TreeEntry:
-    """One non-folder found by `walk`: its folder's descriptor (open only while it is looked at), name, path, state."""
-
-    folder_fd: int
-    name: str
-    path: str
-    state: os.stat_result
-
-    @property
-    def fingerprint(self) -> Print:
-        """What changes when the file does; ctime cannot be set back by a program."""
-        s = self.state
-        return (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode)
+def fingerprint(entry: FolderEntry) -> Print:
+    """Return what changes when the file does; ctime cannot be set back by a program."""
+    s = entry.state
+    return (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode)
 
 
 @dataclass
@@ -96,55 +86,49 @@ class Walk:
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     _seen: int = 0
 
-    def entries(self, root_fd: int) -> Iterator[TreeEntry]:
-        """Yield every non-folder below `root_fd`; O(entries), within `max_entries` and `max_depth` open folders."""
-        yield from self._folder(os.dup(root_fd), "", 0)
+    def entries(self, root_fd: int) -> Iterator[FolderEntry]:
+        """Yield every non-folder below `root_fd`; O(entries), within `max_entries` and `max_depth` folders."""
+        entries = walk(
+            root_fd, enter=self._enter, skip=self._skip, in_place=True, read=self._read, on_error=self._skip_unreadable
+        )
+        for entry in entries:
+            if not entry.is_folder:
+                yield entry
 
-    def _folder(self, fd: int, prefix: str, depth: int) -> Iterator[TreeEntry]:
-        try:
-            for name in sorted(_names(fd, self.max_entries + 1 - self._seen)):
-                self._seen += 1
-                if self._seen > self.max_entries:
-                    self._skip_once("*", "too many entries")
-                    return
-                yield from self._entry(fd, name, prefix + name, depth)
-        finally:
-            os.close(fd)
+    def _read(self, folder: Folder) -> None:
+        folder.names = sorted(list_names(folder.fd, self.max_entries + 1 - self._seen), reverse=True)
 
-    def _entry(self, fd: int, name: str, path: str, depth: int) -> Iterator[TreeEntry]:
-        if self.guards.is_root(path.split("/")):
-            if self.tells_guarded:
-                self.skipped.append((path, "guarded name"))
-            return
-        try:
-            state = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if not stat.S_ISDIR(state.st_mode):
-                yield TreeEntry(fd, name, path, state)
-            elif depth >= self.max_depth:
-                self.skipped.append((path, "too deep"))
-            else:
-                yield from self._folder(os.open(name, FOLDER, dir_fd=fd), path + "/", depth + 1)
-        except OSError as error:
-            self.skipped.append((path, (error.strerror or "unreadable").lower()))
+    def _skip(self, folder: Folder, name: str) -> bool:
+        self._seen += 1
+        if self._seen > self.max_entries:
+            self._skip_once("*", "too many entries")
+            return True
+        parts = (*folder.parts, name)
+        is_guarded = self.guards.is_root(parts)
+        if is_guarded and self.tells_guarded:
+            self.skipped.append(("/".join(parts), "guarded name"))
+        return is_guarded
+
+    def _enter(self, entry: FolderEntry) -> bool:
+        if entry.folder.depth >= self.max_depth:
+            self.skipped.append((entry.path, "too deep"))
+            return False
+        return True
+
+    def _skip_unreadable(self, folder: Folder, name: str, error: OSError) -> None:
+        parts = (*folder.parts, name) if name else folder.parts
+        if not parts:
+            raise error
+        self.skipped.append(("/".join(parts), (error.strerror or "unreadable").lower()))
 
     def _skip_once(self, path: str, reason: str) -> None:
         if (path, reason) not in self.skipped:
             self.skipped.append((path, reason))
 
 
-def _names(fd: int, limit: int) -> list[str]:
-    names: list[str] = []
-    with os.scandir(fd) as found:
-        for entry in found:
-            if len(names) >= limit:
-                break
-            names.append(entry.name)
-    return names
-
-
 def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Print]:
     """Return the state of every file below `root_fd` that is not guarded, by path; bounded like every walk."""
-    return {entry.path: entry.fingerprint for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
+    return {entry.path: fingerprint(entry) for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
 
 
 @dataclass(frozen=True)
@@ -176,7 +160,7 @@ def collect(
     files: list[File] = []
     total = 0
     for entry in walk.entries(root_fd):
-        if before.get(entry.path) == entry.fingerprint or not wanted(entry.path, globs):
+        if before.get(entry.path) == fingerprint(entry) or not wanted(entry.path, globs):
             continue
         if not entry.path.isprintable():
             walk.skipped.append((ascii(entry.path), "a name with control characters or not in UTF-8"))
@@ -204,7 +188,7 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _fetch(entry: TreeEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
+def _fetch(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
     """Return the file, or why it stays behind."""
     if not stat.S_ISREG(entry.state.st_mode):
         return "not a regular file"
@@ -220,7 +204,7 @@ def _fetch(entry: TreeEntry, left_bytes: int, limits: ExecutionLimits) -> File |
         return (error.strerror or "unreadable").lower()
 
 
-def _read(entry: TreeEntry, left_bytes: int) -> File | str:
+def _read(entry: FolderEntry, left_bytes: int) -> File | str:
     with open(os.open(entry.name, FILE, dir_fd=entry.folder_fd), "rb") as source:
         state = os.fstat(source.fileno())
         if (state.st_dev, state.st_ino) != (entry.state.st_dev, entry.state.st_ino):

@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from bough.errors import PermissionDenied
 from bough.execution.base import Guards
-from bough.execution.process.tree import TreeCursor, TreeLevel, identity_of
-from bough.tree import FOLDER
+from bough.tree import FOLDER, Folder, FolderEntry, identity_of, open_beneath, open_folder, raise_unless_replaced, walk
 
 GUARDED_NAME: Final = "guarded name"
 """How reasons begin that tell of one."""
@@ -120,17 +119,18 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
         PermissionDenied: There is more of it than can be shown read-only.
     """
     found: list[GuardedEntry] = []
-    with _GuardCursor(root_fd, guards) as cursor:
-        for fd, name, state in cursor:
-            path = "/".join(cursor.folder if name == os.curdir else (*cursor.folder, name))
+    guarded = _GuardedWalk(guards)
+    with closing(guarded.entries(root_fd)) as entries:
+        for entry in entries:
+            path = entry.folder.path if entry.name == os.curdir else entry.path
             if len(found) == MAX_GUARDED or len(os.fsencode(path)) > _MAX_PATH_BYTES:
                 raise PermissionDenied(
                     f"The workspace has more than {MAX_GUARDED} guarded names, or one that lies too deep: {path[:200]}",
                     hint="Use a folder further down as the workspace.",
                 )
-            link = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(state.st_mode) else None
-            found.append(GuardedEntry(path, identity_of(state), stat.S_ISDIR(state.st_mode), link))
-        return GuardedEntries(tuple(found), frozenset(cursor.unreadable))
+            link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
+            found.append(GuardedEntry(path, identity_of(entry.state), entry.is_folder, link))
+    return GuardedEntries(tuple(found), frozenset(guarded.unreadable))
 
 
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
@@ -141,19 +141,18 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     """
     known = {entry.identity for entry in before.found}
     moved: list[tuple[str, str]] = []
-    with _GuardCursor(root_fd, guards, before=before) as cursor:
-        for fd, name, state in cursor:
-            if identity_of(state) in known:
-                continue
-            aside = f"{name[:200]}.removed-{secrets.token_hex(4)}"
-            reason = f"{GUARDED_NAME}, set aside as {aside}"
-            try:
-                _rename(fd, name, aside)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                reason = f"{GUARDED_NAME}, cannot be renamed: {error.strerror}"
-            moved.append(("/".join((*cursor.folder, name)), reason))
+    for entry in _GuardedWalk(guards, before=before).entries(root_fd):
+        if identity_of(entry.state) in known:
+            continue
+        aside = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
+        reason = f"{GUARDED_NAME}, set aside as {aside}"
+        try:
+            _rename(entry.folder_fd, entry.name, aside)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reason = f"{GUARDED_NAME}, cannot be renamed: {error.strerror}"
+        moved.append((entry.path, reason))
     for entry in before.found:
         if entry.link is not None:
             _restore_link(root_fd, entry.path, entry.link)
@@ -176,20 +175,11 @@ def _rename(fd: int, name: str, new_name: str) -> None:
 def _restore_link(root_fd: int, path: str, target: str) -> None:
     """Make a guarded link again where it is gone; a folder above that is gone, too, is left so."""
     *folders, name = path.split("/")
-    fd = os.dup(root_fd)
-    try:
-        for folder in folders:
-            inner = os.open(folder, FOLDER, dir_fd=fd)
-            os.close(fd)
-            fd = inner
+    with suppress(OSError), open_beneath(root_fd, folders) as fd:  # it is there, or its folder is not
         os.symlink(target, name, dir_fd=fd)
-    except OSError:  # it is there, or its folder is not
-        return
-    finally:
-        os.close(fd)
 
 
-class _GuardCursor(TreeCursor):
+class _GuardedWalk:
     """Returns what is guarded alone, and looks at nothing else but the names. Guarded folders are not entered.
 
     A folder that git takes for a repository is guarded, too: git runs what its configuration and hooks name, wherever
@@ -204,8 +194,7 @@ class _GuardCursor(TreeCursor):
         unreadable: The folders that could not be looked into.
     """
 
-    def __init__(self, root_fd: int, guards: Guards, *, before: GuardedEntries | None = None) -> None:
-        super().__init__(root_fd)
+    def __init__(self, guards: Guards, *, before: GuardedEntries | None = None) -> None:
         self._guards = guards
         self._names = guards.names | guards.top | {path.rpartition("/")[2].casefold() for path in guards.paths}
         self._opens = None if before is None else before.unreadable
@@ -213,46 +202,52 @@ class _GuardCursor(TreeCursor):
         self._top_is_old = before is None or any(entry.path == "HEAD" for entry in before.found)
         self.unreadable: set[Identity] = set()
 
-    def _look(self, level: TreeLevel) -> Iterator[tuple[int, str, os.stat_result]]:
-        try:
-            with os.scandir(self._fd) as entries:
-                names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        except OSError:
-            self.complete = False
-            return
+    def entries(self, root_fd: int) -> Generator[FolderEntry]:
+        """Yield what is guarded below `root_fd`."""
+        yield from walk(
+            root_fd, enter=lambda entry: False, read=self._read, opener=self._open, on_error=self._skip_unreadable
+        )
+
+    def _skip_unreadable(self, folder: Folder, name: str, error: OSError) -> None:
+        if name:
+            raise_unless_replaced(folder, name, error)
+
+    def _read(self, folder: Folder) -> None:
+        """List a folder: what is guarded is looked at, other folders are entered."""
+        with os.scandir(folder.fd) as entries:
+            names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         if ".git" in self._guards.names and is_repository([name for name, _ in names]):
-            if self.folder and (self._known is None or level.identity in self._known):
+            if folder.above is not None:
                 if self._known is None:
-                    yield self._fd, os.curdir, os.fstat(self._fd)
-                return
-            old = _REPOSITORY_NAMES if self._top_is_old and not self.folder else ("HEAD",)
-            for name in old:
-                with suppress(FileNotFoundError):
-                    yield self._fd, name, os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+                    folder.names = [os.curdir]
+                    return
+                if identity_of(os.fstat(folder.fd)) in self._known:
+                    return
+            old = _REPOSITORY_NAMES if self._top_is_old and folder.above is None else ("HEAD",)
+            folder.names += old
             names = [(name, is_folder) for name, is_folder in names if name not in old]
         for name, is_folder in names:
-            is_guarded = name.casefold() in self._names and self._guards.is_root((*self.folder, name))
-            if is_folder and not is_guarded:
-                level.todo.append(name)
-            if is_guarded:
-                with suppress(FileNotFoundError):
-                    yield self._fd, name, os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            if name.casefold() in self._names and self._guards.is_root((*folder.parts, name)):
+                folder.names.append(name)
+            elif is_folder:
+                folder.folders.append(name)
+        folder.names.reverse()
 
-    def _open(self, name: str) -> int:
+    def _open(self, fd: int, name: str) -> int:
         try:
-            return super()._open(name)
+            return open_folder(fd, name)
         except PermissionError:
-            return self._open_closed(name)
+            return self._open_closed(fd, name)
 
-    def _open_closed(self, name: str) -> int:
+    def _open_closed(self, parent_fd: int, name: str) -> int:
         """Open a folder that does not let its owner in; a run can make one so, to hide what is in it."""
-        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
         try:
             state = os.fstat(fd)
             self.unreadable.add(identity_of(state))
             if self._opens is None or identity_of(state) in self._opens or not stat.S_ISDIR(state.st_mode):
                 raise PermissionError("unreadable")
             os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(state.st_mode) | 0o700)
-            return super()._open(name)
+            return open_folder(parent_fd, name)
         finally:
             os.close(fd)

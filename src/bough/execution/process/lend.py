@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from bough.execution.process.tree import TreeCursor
+from bough.tree import ignore_error, read_unsorted, walk
 
 IDLE_SECONDS: Final = 600.0
 
@@ -101,11 +101,17 @@ class _Loan:
     def change_owners(self, change: Callable[[int, str, os.stat_result], None], *, skip: frozenset[str]) -> None:
         """Call `change` for the folder and for everything in it on the same file system."""
         state = os.fstat(self._fd)
-        with TreeCursor(self._fd, skip=skip) as cursor:
-            for parent_fd, name, entry in cursor:
-                if entry.st_dev == state.st_dev:
-                    with suppress(FileNotFoundError):
-                        change(parent_fd, name, entry)
+        entries = walk(
+            self._fd,
+            enter=lambda entry: entry.state.st_dev == state.st_dev,
+            skip=lambda folder, name: name in skip,
+            read=read_unsorted,
+            on_error=ignore_error,
+        )
+        for entry in entries:
+            if entry.state.st_dev == state.st_dev:
+                with suppress(FileNotFoundError):
+                    change(entry.folder_fd, entry.name, entry.state)
         change(self._fd, ".", state)
 
     def start_timer(self, seconds: float, then: Callable[[_Loan], None]) -> None:

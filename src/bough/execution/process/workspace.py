@@ -12,9 +12,8 @@ from bough.execution.process.files import Collected, Print, collect, snapshot, w
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.process.tree import identity_of
 from bough.execution.request import WORK, Plan
-from bough.tree import open_descriptor
+from bough.tree import identity_of, open_descriptor
 
 
 @dataclass(frozen=True)
