@@ -1,4 +1,4 @@
-"""Which model answers where nobody names one: `models.default` of config.yaml, and the worker's own for its tasks."""
+"""Which model is asked where nobody names one: at the command line, in a program, on a server, by a worker."""
 
 from __future__ import annotations
 
@@ -12,61 +12,117 @@ from bough.testing import OpenAIServer
 
 Serve = Callable[..., OpenAIServer]
 
-DEFAULT = """
+_DEFAULT = """
 models:
-  default: {model: "openai:test", base_url: "%s", api_key: "${HOUSE_KEY}", settings: {temperature: 0.25}}
+  default:
+    model: openai:house-model
+    base_url: {url}
+    api_key: ${{HOUSE_KEY}}
 """
 
-LIBRARY = """
-import asyncio, sys
-from bough import AgentSpec, AsyncConversation
+_ASK = """
+from bough import AgentSpec, Conversation
 
-async def main():
-    conversation = await AsyncConversation.create(AgentSpec(system_prompt="Be brief."))
-    async with conversation:
-        await conversation.send_message("one")
-        print((await conversation.run()).output)
-    async with await AsyncConversation.open(conversation.id) as again:
-        await again.send_message("two")
-        print((await again.run()).output)
+with Conversation(AgentSpec(name="asker")) as conversation:
+    conversation.send_message("hello")
+    print(conversation.run().output)
+"""
 
-asyncio.run(main())
+_CONTINUE = """
+import sys
+from bough import Conversation
+
+with Conversation.open(sys.argv[1]) as conversation:
+    conversation.send_message("and once more")
+    print(conversation.run().output)
 """
 
 
-def configure(person: Person, text: str) -> None:
-    home = person.home / ".bough"
-    home.mkdir(exist_ok=True)
-    (home / "config.yaml").write_text(text)
+def _configure(person: Person, url: str) -> None:
+    person.environment["HOUSE_KEY"] = "in-house-key"
+    folder = person.home / ".bough"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(_DEFAULT.format(url=url))
 
 
-def test_the_default_model_of_the_home_answers_commands_programs_and_the_server(
-    person: Person, openai_server: Serve
-) -> None:
-    server = openai_server(*["hello from the house"] * 6)
-    configure(person, DEFAULT % server.url)
-    person.environment["HOUSE_KEY"] = "sk-house"
-    assert "openai:test (models.default of config.yaml)" in person.bough("doctor", code=0).output
-
-    assert "hello from the house" in person.bough("run", "hello").stdout
-    assert person.python(LIBRARY).stdout.splitlines() == ["hello from the house"] * 2
-    with person.serve() as served, served.client() as client:
-        print(client.post("/api/conversations", json={"agent": {"system_prompt": "Hi."}, "initial_message": "x"}).text)
-        made = client.post("/api/conversations", json={"agent": {"system_prompt": "Hi."}, "initial_message": "x"})
-        ran = client.post(f"/api/conversations/{made.json()['id']}/run", json={"wait": 60}).json()
-    assert ran["output"] == "hello from the house"
-    # The key is in no log, so that a conversation which is opened again finds it in the configuration
-    assert {request.headers["authorization"] for request in server.received} == {"Bearer sk-house"}
-    assert {request.body["temperature"] for request in server.received} == {0.25}
+def test_an_agent_without_a_model_has_that_of_models_default(person: Person, openai_server: Serve) -> None:
+    house, public = openai_server("one", "two", "three"), openai_server("sent to somebody else")
+    person.environment |= {"OPENAI_API_KEY": "public-key", "OPENAI_BASE_URL": public.url}
+    _configure(person, house.url)
+    started = json.loads(person.bough("run", "hello", "--json").stdout.splitlines()[-1])
+    assert person.python(_ASK).stdout.strip() == "two"
+    assert person.python(_CONTINUE, started["conversation"]).stdout.strip() == "three"
+    assert [request.headers["authorization"] for request in house.received] == ["Bearer in-house-key"] * 3
+    assert public.received == []
+    [check] = [each for each in person.bough("doctor", "--json").json()["checks"] if each["name"] == "default"]
+    assert "openai:house-model (models.default" in check["said"], check
 
 
-def test_the_key_of_the_default_model_goes_to_its_address_alone(person: Person, openai_server: Serve) -> None:
-    house, elsewhere = openai_server("house"), openai_server("elsewhere")
-    configure(person, DEFAULT % house.url)
-    person.environment["HOUSE_KEY"] = "sk-house"
-    answer = person.bough("run", "hello", "--model", "openai:test", "--base-url", elsewhere.url)
-    assert "elsewhere" in answer.stdout
-    assert elsewhere.received[0].headers["authorization"] != "Bearer sk-house"
+def test_a_named_model_goes_before_models_default(person: Person, openai_server: Serve) -> None:
+    house, other = openai_server("house"), openai_server("other")
+    _configure(person, house.url)
+    person.environment["OPENAI_API_KEY"] = "public-key"
+    person.bough("run", "hello", "--model", "offline")
+    person.bough("run", "hello", "--model", "openai:house-model", "--base-url", other.url)
+    assert house.received == []
+    assert [request.headers["authorization"] for request in other.received] == ["Bearer public-key"]
+
+
+def test_the_key_of_models_default_stays_with_its_address(person: Person, openai_server: Serve) -> None:
+    other = openai_server("other")
+    (person.home / ".bough").mkdir()
+    config = "models: {default: {model: 'openai:house-model', api_key: in-house-key}}"
+    (person.home / ".bough/config.yaml").write_text(config)
+    person.environment["BOUGH_BASE_URL"] = other.url
+    person.bough("run", "hello")
+    assert [request.headers["authorization"] for request in other.received] == ["Bearer none"]
+
+
+def test_a_foreign_config_in_the_working_folder_breaks_nothing(person: Person, openai_server: Serve) -> None:
+    house, evil = openai_server("one", "two"), openai_server("sent to somebody else")
+    person.write({"config.yaml": "title: My blog\ntheme: minima\n"})
+    person.bough("run", "hello")  # offline
+    _configure(person, house.url)
+    assert "one" in person.bough("run", "hello").stdout
+    person.write({"config.yaml": _DEFAULT.format(url=evil.url)})  # not trusted: replaces nothing of the home
+    assert person.python(_ASK).stdout.strip() == "two"
+    (person.home / ".bough/config.yaml").write_text("# nothing yet\n")
+    person.bough("run", "hello")  # not trusted to name an address: offline
+    assert evil.received == []
+    (person.home / ".bough/config.yaml").write_text("models: 5\n")
+    assert "config.yaml:1" in person.bough("run", "hello", code=2).stderr
+
+
+def test_the_default_agent_of_a_server_has_the_model_of_the_homes_config(person: Person, openai_server: Serve) -> None:
+    house = openai_server("one", "two")
+    _configure(person, house.url)
+    person.write({"config.yaml": "models: {other: offline}\n"})
+    with person.serve() as server, server.client() as client:
+        for agent in ("default", {"name": "described", "system_prompt": "Be brief."}):
+            id = client.post("/api/conversations", json={"agent": agent}).raise_for_status().json()["id"]
+            client.post(f"/api/conversations/{id}/events", json={"content": "hello"}).raise_for_status()
+            client.post(f"/api/conversations/{id}/run", json={"wait": 20}).raise_for_status()
+    assert [request.headers["authorization"] for request in house.received] == ["Bearer in-house-key"] * 2
+
+
+def test_a_detached_task_has_the_model_of_its_worker(person: Person, openai_server: Serve) -> None:
+    model = openai_server("from the worker")
+    submitted = person.bough("run", "hello", "--detach", "--json").json()
+    assert "model ?" in person.bough("conv", "show", submitted["conversation"]).stdout
+    assert "pending" in person.bough("tasks", "show", submitted["task"]).stdout
+    person.environment["OPENAI_API_KEY"] = "worker-key"
+    person.bough("worker", "--once", "--model", "openai:worker-model", "--base-url", model.url)
+    assert "from the worker" in person.bough("tasks", "show", submitted["task"]).stdout
+    assert "model openai:worker-model" in person.bough("conv", "show", submitted["conversation"]).stdout
+    assert len(model.received) == 1
+
+
+def test_a_detached_task_keeps_the_model_that_its_submission_names(person: Person, openai_server: Serve) -> None:
+    model = openai_server()
+    submitted = person.bough("run", "hello", "--detach", "--model", "offline", "--json").json()
+    person.bough("worker", "--once", "--model", "openai:worker-model", "--base-url", model.url)
+    assert "completed" in person.bough("tasks", "show", submitted["task"]).stdout
+    assert model.received == []
 
 
 @pytest.mark.parametrize(
@@ -84,20 +140,21 @@ def test_a_file_in_the_working_folder_chooses_no_model(person: Person, openai_se
     person.write({"config.yaml": text})
     assert "offline" in person.bough("run", "hello", "--json").stdout
     server = openai_server("house")
-    configure(person, DEFAULT % server.url)
-    person.environment["HOUSE_KEY"] = "sk-house"
+    _configure(person, server.url)
     assert "house" in person.bough("run", "hello").stdout
 
 
 def test_a_mistake_in_the_homes_default_model_is_told_with_its_line(person: Person) -> None:
-    configure(person, "agents:\n  a: {model: nothing-of-that-name}\nmodels:\n  other: {}\n")
+    folder = person.home / ".bough"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("agents:\n  a: {model: nothing-of-that-name}\nmodels:\n  other: {}\n")
     person.bough("run", "hello")  # mistakes elsewhere in the file do not matter here
-    configure(person, "models:\n  default: {modl: 'openai:x'}\n")
+    (folder / "config.yaml").write_text("models:\n  default: {modl: 'openai:x'}\n")
     result = person.bough("run", "hello", code=2)
     assert "config.yaml:2" in result.stderr
 
 
-SUBMIT = """
+_SUBMIT = """
 import asyncio
 from bough import TaskBroker, TaskStoreSqlite
 
@@ -110,7 +167,7 @@ asyncio.run(main())
 
 
 def test_a_task_that_names_no_model_has_that_of_its_worker(person: Person, openai_server: Serve) -> None:
-    task = person.python(SUBMIT).stdout.strip()
+    task = person.python(_SUBMIT).stdout.strip()
     server = openai_server("the worker's model")
     store = ("--store", "sqlite:///tasks.db")
     assert person.bough("tasks", "show", task, *store, "--json").json()["task"]["state"] == "pending"
@@ -126,7 +183,7 @@ def test_a_task_that_names_no_model_has_that_of_its_worker(person: Person, opena
 def test_a_task_whose_submitter_names_a_model_keeps_it(person: Person, openai_server: Serve) -> None:
     mine, other = openai_server("mine"), openai_server("the worker's")
     person.environment |= {"BOUGH_MODEL": "openai:test", "BOUGH_BASE_URL": mine.url}
-    task = person.python(SUBMIT).stdout.strip()
+    task = person.python(_SUBMIT).stdout.strip()
     store = ("--store", "sqlite:///tasks.db")
     person.bough("worker", "--once", *store, "--model", "openai:test", "--base-url", other.url)
     assert person.bough("tasks", "show", task, *store, "--json").json()["task"]["result"] == "mine"
@@ -134,7 +191,8 @@ def test_a_task_whose_submitter_names_a_model_keeps_it(person: Person, openai_se
 
 def test_another_model_needs_nothing_of_the_default_one(person: Person, openai_server: Serve) -> None:
     server = openai_server("other")
-    configure(person, DEFAULT % "http://127.0.0.1:9/v1")  # the variable of its key is not set
+    _configure(person, "http://127.0.0.1:9/v1")
+    del person.environment["HOUSE_KEY"]
     assert "other" in person.bough("run", "hello", "--model", "openai:test", "--base-url", server.url).stdout
     refused = person.bough("run", "hello", code=6)
     assert "HOUSE_KEY" in refused.stderr

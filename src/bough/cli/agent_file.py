@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
 
 
-def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = ()) -> AgentSpec:
+def agent_of(
+    file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = (), settle_model: bool = True
+) -> AgentSpec:
     """Return the agent of a file, or of config.yaml by name, or the default agent; its model settled.
 
     Skills of `skill_roots` come first. They are recorded with the agent, so a process that continues has them, too.
 
     The default agent may read, write and run commands in its workspace, the latter in the sandbox. The offline planner
     has no use for these tools.
+
+    Args:
+        settle_model: False leaves the model to the process that runs the agent, unless the settings name one.
 
     Raises:
         InvalidInput: The file or the model's name is not right.
@@ -30,7 +35,9 @@ def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, 
     if file is not None:
         spec = _load_named(file, settings) or load_agent(file, model=settings.model, base_url=settings.base_url)
         return spec.model_copy(update={"skill_roots": (*skill_roots, *spec.skill_roots)})
-    spec = settle_spec(AgentSpec(skill_roots=skill_roots, discover_skills=True), settings)
+    spec = AgentSpec(skill_roots=skill_roots, discover_skills=True)
+    if settle_model or settings.model is not None:
+        spec = settle_spec(spec, settings)
     return spec.model_copy(update={"workspace_access": "none" if spec.model == "offline" else "run"})
 
 

@@ -96,7 +96,7 @@ def _about(record: ConversationRecord) -> str:
     parts = [
         f"conversation {record.id}",
         f"agent {record.config.get('agent', '?')}",
-        f"model {record.config.get('model', '?')}",
+        f"model {record.config.get('model') or '?'}",
         f"{record.head} events",
         record.status,
     ]

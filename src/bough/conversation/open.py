@@ -115,10 +115,10 @@ class Beginning:
         check_tags(self.tags)
         folder = workspace_folder(self.workspace)
         spec = spec_of(self.agent)
-        if spec is None or spec.model is not None or settle_model:
+        if settle_model or spec is None or spec.model is not None or settings.model is not None:
             spec = settle_spec(spec, settings)
         rules = rules.within(spec).with_default_bounds()
-        if rules.limits.cost_usd is not None and spec.model is not None:
+        if rules.limits.cost_usd is not None and spec.model is not None:  # each run checks its model, too
             require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(

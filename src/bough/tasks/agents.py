@@ -118,8 +118,8 @@ async def open_conversation(
     is_foreign = journal.state.quarantined and (spec is None or _name_agent(task) is None)
     if spec is None:
         spec = await find_recorded(read_record(journal.state), settings) or read_recorded_spec(journal.state, model)
-    spec = with_model(spec, model)
-    if spec.model is None:  # nobody named one at the submission: recorded from here on
+    spec = with_model(_with_recorded_model(spec, journal.state), model)
+    if spec.model is None:  # its first run: `reopen` records it
         spec = settle_spec(spec, settings)
     rules = Rules.build(settings, **cast("GivenRules", rules_of(spec)))
     if given is not None:

@@ -23,7 +23,7 @@ from bough.events.owner import owner as make_owner
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings
-from bough.tasks.agents import FindCredentials, FindHooks, register
+from bough.tasks.agents import PRIVATE, FindCredentials, FindHooks, register
 from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, TaskControl
 from bough.tasks.delegation import BrokerDelegation
@@ -111,7 +111,14 @@ class TaskBroker:
             credentials=credentials,
             executor=executor,
         )
-        self._submitter = Submitter(self._agents, model, self.settings, hooks=hooks, cache=self.worker.blueprints)
+        self._submitter = Submitter(
+            self._agents,
+            model,
+            self.settings,
+            hooks=hooks,
+            cache=self.worker.blueprints,
+            runs_here=self._runs_queue,
+        )
         self._control = TaskControl(
             self.store, owner=self.worker.owner, withdraw=self.dispatcher.withdraw, on_stop=self._note_stopped
         )
@@ -385,6 +392,9 @@ class TaskBroker:
     async def pause(self, conversation: UUID, *, by: str = "user", reason: str = "") -> None:
         """Ask the run of a conversation to stop at its next step. Raises: see `interrupt`."""
         await self._pause(conversation, PauseRequested(by=by, reason=reason or "paused"))
+
+    def _runs_queue(self, queue: str) -> bool:
+        return self._running is not None and (queue in self._queues or queue.startswith(PRIVATE))
 
     async def _submit(self, asked: SubmissionRequest) -> Submitted:
         self.require_open()

@@ -97,6 +97,8 @@ class Submitter:
         agents: Registered specs by name; the mapping is looked at anew for each submission.
         model: For agents without one of their own.
         cache: Shares what several conversations have in common.
+        runs_here: Whether this process runs the tasks of a queue. The model of an agent that names none is settled by
+            the process that runs it.
     """
 
     def __init__(
@@ -108,8 +110,10 @@ class Submitter:
         *,
         hooks: FindHooks | None = None,
         cache: BlueprintCache | None = None,
+        runs_here: Callable[[str], bool] = lambda queue: True,
     ) -> None:
         self._agents = agents
+        self._runs_here = runs_here
         self._model = model
         self._settings = settings
         self._hooks = hooks
@@ -180,7 +184,7 @@ class Submitter:
             rules,
             cache=self._cache,
             changed_rules=asked.changed_rules,
-            settle_model=self._settles_model(asked),
+            settle_model=self._settles_model(asked, shared["queue"]),
         )
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
         opening = [*await prepared.greet(executor, rules), *inherit_changed_rules(asked.changed_rules)]
@@ -199,14 +203,13 @@ class Submitter:
             activated=(*activated, *verdict.events), **shared,
         )  # fmt: skip
 
-    def _settles_model(self, asked: SubmissionRequest) -> bool:
-        """Whether an agent that names no model gets one at its submission: somebody here says which, or a server does.
+    def _settles_model(self, asked: SubmissionRequest, queue: str) -> bool:
+        """Whether an agent that names no model gets one at its submission.
 
-        Otherwise its worker chooses: it has the keys, and this process may have none.
+        Otherwise its worker chooses: it has the keys, and this process may have none. A server chooses for its tenants,
+        whose right to its model keys depends on the model.
         """
-        settings = self._settings
-        is_named = settings.model is not None or settings.base_url is not None
-        return is_named or asked.parent is not None or asked.owner is not None
+        return asked.parent is not None or asked.owner is not None or self._runs_here(queue)
 
     async def _find(self, metadata: Mapping[str, Any]) -> tuple[AgentSpec, bool] | None:
         """Return the agent of a task, and whether any process with this `config.yaml` can make it.

@@ -75,7 +75,7 @@ def run(
     async def main() -> Report | int:
         from bough.conversation import AsyncConversation
 
-        spec = agent_of(agent, settings, skill_roots=roots)
+        spec = agent_of(agent, settings, skill_roots=roots, settle_model=not detach)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
         given = rules.make_rules(settings, workspace, may_write=may_write(spec))
         if detach:

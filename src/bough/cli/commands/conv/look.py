@@ -319,7 +319,7 @@ def _heading(record: ConversationRecord) -> Iterator[Line]:
     details = [
         record.status,
         f"agent {record.config.get('agent', '?')}",
-        f"model {record.config.get('model', '?')}",
+        f"model {record.config.get('model') or '?'}",
         _count(record.head),
     ]
     if record.forked_from is not None:
