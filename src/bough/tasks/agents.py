@@ -138,6 +138,15 @@ async def open_conversation(
     )
 
 
+def _with_recorded_model(spec: AgentSpec, state: State) -> AgentSpec:
+    """Return a spec that names no model with the one that its submission or an earlier run recorded."""
+    recorded = read_record(state)
+    name = recorded.get("model")
+    if spec.model is not None or not isinstance(name, str) or name.startswith(MODEL_OBJECT):
+        return spec
+    return spec.model_copy(update={"model": name, "base_url": spec.base_url or recorded.get("base_url")})
+
+
 async def find_agent(task: Task, state: State, known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
     """Return the agent of a task: registered, or of `config.yaml`, or made of its metadata; None for the recorded one.
 
