@@ -82,6 +82,7 @@ NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
     "container_engine": "docker",
     "namespaces": "bubblewrap",
     "newer_python": "python3.12",
+    "openhands_python": "python3.12",
     "postgres": "postgres",
     "sandlock": "landlock",
     "stateful": "bubblewrap",
@@ -300,6 +301,27 @@ def newer_python() -> NewerPython:
     found = find_newer_python()
     assert found is not None, "tests that need it are left out without it"
     return found
+
+
+@pytest.fixture(scope="session")
+def openhands_python(newer_python: NewerPython, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command that starts a newer Python with `openhands-sdk`, before the program; it takes a package index."""
+    folder = tmp_path_factory.mktemp("openhands")
+    override = folder / "override.txt"
+    # It asks for a certifi of a date that not every index has, and works with any later one.
+    override.write_text("certifi>=2025\n")
+    install = [
+        str(Path(sys.executable).parent / "uv"),
+        "pip",
+        "install",
+        "-q",
+        "--python-version",
+        newer_python.version,
+    ]
+    packages = folder / "packages"
+    command = [*install, "--target", packages, "--override", override, "openhands-sdk==1.58.2"]
+    subprocess.run(command, check=True)
+    return ["env", f"PYTHONPATH={packages}", str(newer_python.path)]
 
 
 @pytest.fixture(scope="session")
