@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.journeys.conftest import Person
 
-from bough.testing import OpenAIServer
+from bough.testing import AnthropicServer, Failure, OpenAIServer
 
 Serve = Callable[..., OpenAIServer]
 
@@ -196,3 +196,30 @@ def test_another_model_needs_nothing_of_the_default_one(person: Person, openai_s
     assert "other" in person.bough("run", "hello", "--model", "openai:test", "--base-url", server.url).stdout
     refused = person.bough("run", "hello", code=6)
     assert "HOUSE_KEY" in refused.stderr
+
+
+_OTHER_PROVIDER = """
+import asyncio, sys
+from bough import AgentSpec, AsyncConversation
+
+async def main(url):
+    agent = AgentSpec(model="openai:test", base_url=url, api_key="sk-of-openai", fallback=("anthropic:claude-opus-4-5",))
+    async with await AsyncConversation.create(agent) as conversation:
+        await conversation.send_message("one")
+        print((await conversation.run()).output)
+        await conversation.set_model("anthropic:claude-opus-4-5")
+        await conversation.send_message("two")
+        print((await conversation.run()).output)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_the_key_of_an_agent_is_sent_to_its_own_provider_alone(person: Person, openai_server: Serve) -> None:
+    server = openai_server(Failure(status=404))
+    with AnthropicServer(["of the fallback", "of the next model"]) as other:
+        person.environment |= {"ANTHROPIC_API_KEY": "sk-of-anthropic", "ANTHROPIC_BASE_URL": other.url}
+        lines = person.python(_OTHER_PROVIDER, server.url).stdout.splitlines()
+    assert lines == ["of the fallback", "of the next model"]
+    assert {request.headers["x-api-key"] for request in other.received} == {"sk-of-anthropic"}
+    assert [request.headers["authorization"] for request in server.received] == ["Bearer sk-of-openai"]
