@@ -202,12 +202,14 @@ _OTHER_PROVIDER = """
 import asyncio, sys
 from bough import AgentSpec, AsyncConversation
 
+OTHER = "anthropic:claude-opus-4-5"
+
 async def main(url):
-    agent = AgentSpec(model="openai:test", base_url=url, api_key="sk-of-openai", fallback=("anthropic:claude-opus-4-5",))
+    agent = AgentSpec(model="openai:test", base_url=url, api_key="sk-of-openai", fallback=(OTHER,))
     async with await AsyncConversation.create(agent) as conversation:
         await conversation.send_message("one")
         print((await conversation.run()).output)
-        await conversation.set_model("anthropic:claude-opus-4-5")
+        await conversation.set_model(OTHER)
         await conversation.send_message("two")
         print((await conversation.run()).output)
 
@@ -221,5 +223,5 @@ def test_the_key_of_an_agent_is_sent_to_its_own_provider_alone(person: Person, o
         person.environment |= {"ANTHROPIC_API_KEY": "sk-of-anthropic", "ANTHROPIC_BASE_URL": other.url}
         lines = person.python(_OTHER_PROVIDER, server.url).stdout.splitlines()
     assert lines == ["of the fallback", "of the next model"]
-    assert {request.headers["x-api-key"] for request in other.received} == {"sk-of-anthropic"}
+    assert {request.headers["authorization"] for request in other.received} == {"Bearer sk-of-anthropic"}
     assert [request.headers["authorization"] for request in server.received] == ["Bearer sk-of-openai"]
