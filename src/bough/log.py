@@ -44,7 +44,7 @@ def json_to_file(path: Path) -> logging.Handler:
 class OneLineFormatter(logging.Formatter):
     """Writes what other packages log in one line with the cause of an error; what bough logs stays unchanged.
 
-    A database that is away is no fault of a program: the traceback of each attempt to reach it helps nobody.
+    While a database is away, each attempt to reach it fails: its traceback would tell nothing more.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -143,8 +143,9 @@ def call(fds, namespace, control):
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = int((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6)
     try:
-        # Not before the code has ended, or the code could find the token in the memory of this process.
-        token = control.recv(32, socket.MSG_DONTWAIT)
+        # Not before the code has ended, or the code could find the token in the memory of this process. The host may
+        # still be about to send it: short code ends before that.
+        token = control.recv(32)
         os.write(answer_fd, b"s %d %d %d %s\n" % (status, cpu, after.ru_maxrss, token))
         os.close(answer_fd)
     except OSError:

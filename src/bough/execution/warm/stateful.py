@@ -118,7 +118,8 @@ class Session:
         """
         self.status.send(b"c")
         self.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
-        self.calls.send(token)
+        with suppress(OSError):  # short code may have ended the interpreter: the first process reports that
+            self.calls.send(token)
 
     def kill(self) -> None:
         """Shoot it, and everything in it."""
