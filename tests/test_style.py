@@ -301,6 +301,9 @@ FIGURES: dict[str, tuple[Callable[[], float], bool]] = {
 }
 """How each figure of `style_exceptions.toml` is counted, and whether more is better."""
 
+FOLLOWS = 0.05
+"""How much better a figure may be than its bound, as a share, before the bound has to follow."""
+
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_figure_gets_worse(name: str) -> None:
@@ -308,7 +311,7 @@ def test_no_figure_gets_worse(name: str) -> None:
     bound, figure = exceptions()["figures"][name], round(count(), 1)
     worse = figure < bound if more_is_better else figure > bound
     assert not worse, f"{figure}, it was {bound}"
-    assert figure == bound, f"better: write {figure} into tests/style_exceptions.toml"
+    assert abs(figure - bound) <= FOLLOWS * bound, f"better: write {figure} into tests/style_exceptions.toml"
 
 
 def imported(node: ast.AST) -> set[str]:
