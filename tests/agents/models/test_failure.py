@@ -34,7 +34,7 @@ async def failure_at(url: str) -> ModelError:
         (404, {}, "the model test is not known to its server (HTTP 404): no luck", "/models"),
         (429, {"retry-after": "7"}, "the model test is rate limited (HTTP 429): no luck", "wait a little"),
         (400, {}, "the model test rejected the request (HTTP 400): no luck", "another model"),
-        (500, {}, "the model test failed (HTTP 500): no luck", "bough resume -"),
+        (500, {}, "the model test failed (HTTP 500): no luck", "continue the conversation later"),
     ],
 )
 async def test_a_status_says_what_failed_in_the_servers_words(
@@ -60,7 +60,7 @@ async def test_a_stream_that_breaks_off_is_told_and_can_be_resumed() -> None:
     with OpenAIServer([Answer(text="half of an answer", break_after=2)]) as server:
         error = await failure_at(server.url)
     assert error.message.startswith("the model test ")
-    assert "bough resume -" in error.hint
+    assert "continue the conversation later" in error.hint
 
 
 @pytest.mark.parametrize("error", [UnexpectedModelBehavior("odd\n  answer"), UserError("odd answer")])

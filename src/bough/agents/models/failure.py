@@ -21,7 +21,7 @@ from pydantic_ai.exceptions import (
 
 from bough.errors import ModelError
 
-_LATER = "nothing is lost: continue later with `bough resume -`"
+_LATER = "nothing is lost: continue the conversation later"
 _MAX_CHARS = 500
 
 _MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (

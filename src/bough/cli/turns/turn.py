@@ -268,6 +268,8 @@ class WatchedRun:
         return SandboxUnavailable(self._last_failure, hint="run `bough doctor`")
 
     def _report_failure(self, error: BoughError) -> int:
+        if isinstance(error, ModelError) and "bough resume" not in error.hint:  # the library's hints name no command
+            error.hint = "; ".join(filter(None, (error.hint, f"`bough resume {self._conversation.short_id}` continues")))
         self._end_streamed_line()
         if self._json:
             self._record("", error=error)
