@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from tests.journeys.conftest import Person
 
 from bough.testing import OpenAIServer
@@ -112,3 +113,16 @@ def test_conversations_and_forks_of_one_model_share_its_client(
 ) -> None:
     server = openai_server("1", "2", "3", "4")
     assert person.python(COUNT_CLIENTS, server.url).stdout.split() == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_a_run_says_which_server_of_its_agent_is_missing(person: Person) -> None:
+    (person.home / ".bough").mkdir()
+    (person.home / ".bough" / "config.yaml").write_text(
+        "mcp_servers: {tables: {url: 'http://127.0.0.1:9/mcp'}}\n"
+        "a2a: {clients: {expert: {url: 'http://127.0.0.1:9'}}}\n"
+        "agents: {a: {model: offline, mcp_servers: [tables], a2a_clients: [expert]}}\n"
+    )
+    result = person.bough("run", "--agent", "a", "hello")
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert [name in line for name, line in zip(("'tables'", "agent expert"), warnings, strict=True)] == [True, True]

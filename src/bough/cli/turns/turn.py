@@ -16,7 +16,7 @@ from bough.cli.rule_options import LIMITS
 from bough.cli.text import Line, Style, line, one_line
 from bough.cli.turns import confirm
 from bough.cli.turns.always import Always
-from bough.errors import BoughError, LimitExceeded, ModelError, SandboxUnavailable
+from bough.errors import BoughError, ConnectError, LimitExceeded, ModelError, SandboxUnavailable
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
@@ -154,6 +154,8 @@ class WatchedRun:
             self._asked_at = stored.seq
         if stored.kind in ("LimitReached", "StuckDetected"):
             self._stopped = event
+        if stored.kind == "ErrorRaised" and event["code"] == ConnectError.code:  # a server is missing; the run goes on
+            self.warn_all(["; ".join(filter(None, (event["message"], event.get("hint"))))])
         if stored.kind == "ModelResponded":
             self._steps += 1
             self._end_response(event)
@@ -269,7 +271,9 @@ class WatchedRun:
 
     def _report_failure(self, error: BoughError) -> int:
         if isinstance(error, ModelError) and "bough resume" not in error.hint:  # the library's hints name no command
-            error.hint = "; ".join(filter(None, (error.hint, f"`bough resume {self._conversation.short_id}` continues")))
+            error.hint = "; ".join(
+                filter(None, (error.hint, f"`bough resume {self._conversation.short_id}` continues"))
+            )
         self._end_streamed_line()
         if self._json:
             self._record("", error=error)
