@@ -9,6 +9,8 @@ the plain value by `str.replace`.
 from __future__ import annotations
 
 import asyncio
+import random
+import string
 import tempfile
 from pathlib import Path
 
@@ -58,6 +60,9 @@ async def main() -> None:
     masker = Masker({f"S{number}": [f"secret-value-{number:04d}"] for number in range(20)})
     text = "an ordinary line of output, without anything to hide\n" * 20_000
     compare("guard, masking 1 MB, 20 secrets", lambda: masker.text(text), lambda: text.replace("secret-value", ""))
+    choices = random.Random(1).choices
+    keys = Masker({f"S{number}": ["".join(choices(string.ascii_letters, k=40))] for number in range(20)})
+    compare("guard, masking 1 MB, 20 keys", lambda: keys.text(text), lambda: text.replace("secret-value", ""))
 
 
 async def reviews(guard: Guard, call: ToolRequest) -> None:

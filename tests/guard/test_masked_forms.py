@@ -7,8 +7,10 @@ import html
 import random
 import shlex
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
+from types import FrameType
 
 import pytest
 
@@ -66,3 +68,38 @@ def test_a_key_is_hidden_line_by_line(write: Callable[[str], str]) -> None:
     masked = Masker({"KEY": [KEY]}).text(write(KEY))
     left = [word for word in masked.split() if len(word) >= 16 and not word.startswith(NOT_SECRET)]
     assert left == []
+
+
+@pytest.mark.parametrize("length", [3, 7, 12, 20, 48, 57, 90, 199])
+@pytest.mark.parametrize("before", [0, 1, 2, 31])
+def test_base64_is_hidden_wherever_its_lines_are_broken(length: int, before: int) -> None:
+    secret = "".join(random.Random(length).choices("abcdefghijkl0123456789-_", k=length))
+    masker = Masker({"TOKEN": [secret]})
+    encoded = base64.b64encode(f"{'x' * before}{secret}yy".encode()).decode()
+    readable = encoded[-(-before * 8 // 6) : (before + length) * 8 // 6]
+    for width in (64, 76):
+        for first in range(1, width + 1):
+            lines = [encoded[:first], *textwrap.wrap(encoded[first:], width)]
+            for end in ("\n", "\r\n"):
+                text = end.join(lines)
+                masked = masker.text(text)
+                assert masked.count("<secret:TOKEN>") == 1
+                assert masker.data(text.encode()) == masked.encode()
+                assert readable[:4] not in masked or length < 12
+
+
+def test_a_text_without_secrets_is_searched_without_making_every_form() -> None:
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_globals.get("__name__") == "bough.guard.masker":
+            calls.append(frame.f_code.co_name)
+
+    masker = Masker({"TOKEN": [TOKEN], "KEY": [KEY]})
+    sys.setprofile(note)
+    try:
+        masker.text("an ordinary line\n" * 1000)
+    finally:
+        sys.setprofile(None)
+    assert "_unbroken_forms" in calls
+    assert "_wrap" not in calls

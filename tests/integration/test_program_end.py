@@ -54,7 +54,8 @@ import ctypes, json, pathlib, subprocess, sys
 ctypes.CDLL(None).prctl(36, 1)  # orphans of the program become children of this process
 done = subprocess.run(sys.argv[1:], capture_output=True, text=True)
 children = [pid for each in pathlib.Path("/proc/self/task").glob("*/children") for pid in each.read_text().split()]
-left = [pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace(chr(0), " ") for pid in children]
+commands = [pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace(chr(0), " ") for pid in children]
+left = [command for command in commands if command]  # a process that has ended, or is about to, has none
 print(json.dumps({"code": done.returncode, "out": done.stdout, "err": done.stderr, "processes": left}))
 """
 

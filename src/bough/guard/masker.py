@@ -8,7 +8,8 @@ import json
 import re
 import shlex
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from urllib.parse import quote, quote_plus
 
@@ -28,9 +29,9 @@ class Masker:
     """
 
     def __init__(self, values: Mapping[str, Iterable[str]] | None = None) -> None:
-        forms = {form: name for name, each in (values or {}).items() for value in each for form in _forms(value)}
-        self._text = _Forms(forms)
-        self._raw = _Forms({_as_bytes(form): name for form, name in forms.items()})
+        secrets = {name: tuple(versions) for name, versions in (values or {}).items()}
+        self._text = _Forms(secrets)
+        self._raw = _Forms(secrets, _as_bytes)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
@@ -111,18 +112,60 @@ class MaskByteStream:
 
 
 class _Forms:
-    """Every form of every secret, ready to be found in one pass."""
+    """Every form of every secret, ready to be found.
 
-    def __init__(self, forms: Mapping[str, str]) -> None:
-        self._sorted = sorted(forms)
-        self._names = [forms[form] for form in self._sorted]
-        self._first = {form[0] for form in self._sorted}
-        self._longest = max(map(len, self._sorted), default=0)
-        self._automaton: AhoCorasick | None = None
+    The forms are many: base64 alone may be broken at any character. So a text is searched for short anchors first, of
+    which every form contains one. The forms themselves are made for texts that contain an anchor, and for streams.
+
+    Args:
+        secrets: For each name its values.
+        encode: Brings a form into the characters that are searched.
+    """
+
+    def __init__(self, secrets: Mapping[str, tuple[str, ...]], encode: Callable[[str], str] = str) -> None:
+        self._secrets = secrets
+        self._encode = encode
+
+    @cached_property
+    def _forms(self) -> Mapping[str, str]:
+        """For each form the name of its secret, sorted by form."""
+        values = ((name, value) for name, versions in self._secrets.items() for value in versions)
+        forms = {self._encode(form): name for name, value in values for form in _all_forms(value)}
+        return dict(sorted(forms.items()))
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return list(self._forms)
+
+    @cached_property
+    def _first(self) -> set[str]:
+        return {form[0] for form in self._sorted}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._sorted), default=0)
+
+    @cached_property
+    def _anchors(self) -> AhoCorasick | None:
+        """Finds a part of every form. None without secrets."""
+        from ahocorasick_rs import AhoCorasick, Implementation
+
+        values = [value for versions in self._secrets.values() for value in versions]
+        anchors = {self._encode(form)[:_ANCHOR] for value in values for form in _unbroken_forms(value)}
+        anchors |= {anchor for value in values for anchor in _base64_anchors(value)}
+        # A table of all transitions is searched twice as fast, and takes about 2 KiB for each anchor.
+        implementation = Implementation.DFA if len(anchors) <= _MAX_TABLE else Implementation.ContiguousNFA
+        return AhoCorasick(sorted(anchors), implementation=implementation) if anchors else None
+
+    @cached_property
+    def _automaton(self) -> AhoCorasick:
+        from ahocorasick_rs import AhoCorasick
+
+        return AhoCorasick(self._sorted)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(set(self._names)))
+        return tuple(sorted(self._secrets))
 
     def mask(self, text: str) -> str:
         return self.mask_until(text, len(text), 0)[0]
@@ -171,15 +214,18 @@ class _Forms:
             yield span
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
-        if not self._sorted or not text:
+        if not text or self._anchors is None or not self._anchors.find_matches_as_indexes(text):
             return []
-        if self._automaton is None:
-            from ahocorasick_rs import AhoCorasick
+        names = list(self._forms.values())
+        matches = self._automaton.find_matches_as_indexes(text, overlapping=True)
+        return sorted(((start, end, names[form]) for form, start, end in matches), key=lambda span: (span[0], -span[1]))
 
-            self._automaton = AhoCorasick(self._sorted)
-        found = self._automaton.find_matches_as_indexes(text, overlapping=True)
-        return sorted(((start, end, self._names[at]) for at, start, end in found), key=lambda each: (each[0], -each[1]))
 
+_ANCHOR: Final = 8
+"""Characters of an anchor: rare in texts without secrets, and few enough for a small table."""
+
+_MAX_TABLE: Final = 2_000
+"""Up to so many anchors are searched by a table of all transitions."""
 
 _MIN_LINE: Final = 16
 """Shorter lines of a value stand in other texts, too."""
@@ -187,21 +233,29 @@ _MIN_LINE: Final = 16
 _MAX_WRAPPED: Final = 200
 """Up to so many bytes of a value are looked for in base64 that is broken anywhere; the number of forms is bounded."""
 
+_OFFSETS: Final = ((0, 0), (1, 2), (2, 3))
+"""Bytes before a value in its group of three, and how many characters of its base64 depend on them."""
+
 _WIDTHS: Final = (64, 76)
 """Where PEM and MIME (`base64`, `encodebytes`) break lines."""
 
 
-def _forms(value: str) -> set[str]:
-    """Every way in which a value may be written; of one with several lines also every long line, however it is set."""
+def _all_forms(value: str) -> set[str]:
+    """Return every way in which a value may be written."""
+    return _unbroken_forms(value).union(*map(_wrap, _base64_at_each_offset(value)))
+
+
+def _unbroken_forms(value: str) -> set[str]:
+    """Return every way of writing a value but base64 that is broken anywhere; of many lines also each long one."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value.strip() else []
     secret_lines = [line for line in lines if len(line) >= _MIN_LINE and not line.startswith("-----")]
-    wrapped = _wrap_base64(value.encode("utf-8", "surrogatepass"))
-    return {form for text in (value, *secret_lines) for form in _encode_value(text)}.union(wrapped)
+    forms = {form for text in (value, *secret_lines) for form in _encode_value(text)}
+    return forms.union(_base64_lines(_to_bytes(value)))
 
 
 def _encode_value(value: str) -> set[str]:
     """A value as it is, escaped for JSON, a URL, HTML, a shell or Python, hexadecimal, base32 and base64."""
-    data = value.encode("utf-8", "surrogatepass")
+    data = _to_bytes(value)
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     escaped |= {each.replace("/", "\\/") for each in escaped}
     twice = {json.dumps(each)[1:-1] for each in escaped}
@@ -236,7 +290,7 @@ def _lower_escapes(text: str) -> str:
 
 def _base64_forms(data: bytes) -> Iterator[str]:
     """What base64 makes of the value wherever it stands in the text around it, in both alphabets, padded or not."""
-    for before, touched in ((0, 0), (1, 2), (2, 3)):
+    for before, touched in _OFFSETS:
         whole = base64.b64encode(b"\0" * before + data).decode()
         stable = whole[touched : (before + len(data)) * 8 // 6]
         for form in (stable, whole[touched:], whole[touched:].rstrip("=")):
@@ -244,16 +298,27 @@ def _base64_forms(data: bytes) -> Iterator[str]:
             yield form.translate(_URL_SAFE)
 
 
-def _wrap_base64(data: bytes) -> Iterator[str]:
-    """What base64 with broken lines makes of the value; of a long one each line, where it begins the encoded text."""
+def _base64_lines(data: bytes) -> Iterator[str]:
+    """Yield the lines of a long value in base64, where it begins the encoded text."""
     if len(data) > _MAX_WRAPPED:
         whole = base64.b64encode(data).decode()
         lines = (whole[at : at + width] for width in _WIDTHS for at in range(0, len(whole), width))
         yield from (line for line in lines if len(line) >= _MIN_LINE)
-        return
-    for before, touched in ((0, 0), (1, 2), (2, 3)):
-        whole = base64.b64encode(b"\0" * before + data).decode()
-        yield from _wrap(whole[touched : (before + len(data)) * 8 // 6])
+
+
+def _base64_at_each_offset(value: str) -> Iterator[str]:
+    """Yield what a short value is in base64 wherever it stands in the encoded text, without line breaks."""
+    data = _to_bytes(value)
+    if len(data) <= _MAX_WRAPPED:
+        for before, touched in _OFFSETS:
+            yield base64.b64encode(b"\0" * before + data).decode()[touched : (before + len(data)) * 8 // 6]
+
+
+def _base64_anchors(value: str) -> Iterator[str]:
+    """Yield two neighbouring parts of a value in base64: a line break, or one every 64 characters, leaves one whole."""
+    for encoded in _base64_at_each_offset(value):
+        length = min(_ANCHOR, len(encoded) // 2)
+        yield from (encoded[:length], encoded[length : 2 * length]) if length else ()
 
 
 def _wrap(text: str) -> Iterator[str]:
@@ -268,5 +333,9 @@ def _wrap(text: str) -> Iterator[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
+def _to_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
 def _as_bytes(form: str) -> str:
-    return form.encode("utf-8", "surrogatepass").decode("latin-1")
+    return _to_bytes(form).decode("latin-1")
