@@ -2,7 +2,8 @@
 
 import json
 
-from bough import AgentSpec, Conversation, ModelResponded, ToolCalled
+from bough import AgentSpec, Conversation
+from bough.events import ModelResponded, ToolCalled
 
 
 def delete_account(name: str) -> str:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bough import Conversation, FilePart, ImagePart
+from bough import Conversation
+from bough.events import FilePart, ImagePart
 
 red_dot = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100c9fe92ef"

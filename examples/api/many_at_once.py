@@ -4,7 +4,8 @@ import asyncio
 from contextlib import aclosing
 
 import bough
-from bough import AgentSpec, BoughError, open_store
+from bough import AgentSpec, open_store
+from bough.errors import BoughError
 
 CITIES = ("Lisbon", "Bergen", "Graz", "Atlantis")
 

@@ -1,7 +1,8 @@
 """One prompt, one answer: `bough.run` keeps the log, so that the answer can be looked at or continued later."""
 
 import bough
-from bough import BoughError, Conversation
+from bough import Conversation
+from bough.errors import BoughError
 
 try:
     result = bough.run("Summarize README.md in one sentence.", agent="openai:gpt-5", workspace=".")

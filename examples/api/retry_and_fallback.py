@@ -1,7 +1,9 @@
 """A provider that fails: requests are repeated, each wait is an event, and another model takes over in the end."""
 
-from bough import AgentSpec, Conversation, ModelError, RequestRetried, RetryPolicy, StoredEvent
+from bough import AgentSpec, Conversation, RetryPolicy, StoredEvent
 from bough.conversation import Update
+from bough.errors import ModelError
+from bough.events import RequestRetried
 
 agent = AgentSpec(
     model="openai:gpt-5",

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bough import AgentSpec, Conversation, ScriptRan, SkillActivated
+from bough import AgentSpec, Conversation
+from bough.events import ScriptRan, SkillActivated
 
 SKILL = """\
 ---

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from bough import AgentSpec, AsyncConversation, Delta, ToolCalled, ToolReturned
+from bough import AgentSpec, AsyncConversation, Delta
+from bough.events import ToolCalled, ToolReturned
 
 
 def roll(sides: int) -> int:

@@ -5,389 +5,112 @@ Names are imported when they are first used, so `import bough` costs next to not
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bough.agents.agent import get_agent, run_agent
-    from bough.agents.context import ToolContext
-    from bough.agents.model_analyzer import ModelAnalyzer
-    from bough.agents.retry_policy import RetryPolicy
-    from bough.agents.skills.tools import SkillToolset
-    from bough.agents.spec import AgentSpec
-    from bough.connect.a2a import A2AClientExtended
-    from bough.connect.a2a_config import A2AClientConfig
-    from bough.connect.mcp_config import MCPClientConfig
-    from bough.conversation import AsyncConversation, Conversation, Delta, ForkOverrides, RunResult, Turn, WaitingCall
-    from bough.conversation.adapters.pydantic_messages import export_messages, import_messages
-    from bough.conversation.log.condenser import KeepFirstCondenser, SummarizingCondenser
-    from bough.conversation.once import arun, run
-    from bough.errors import (
-        BoughError,
-        Conflict,
-        ConnectError,
-        CorruptLog,
-        ExecutorError,
-        Interrupted,
-        InvalidInput,
-        InvalidTransition,
-        LimitExceeded,
-        Malformed,
-        ModelError,
-        NotFound,
-        NotSupported,
-        PermissionDenied,
-        SandboxUnavailable,
-        Stale,
-        StoreError,
-        TooLarge,
-        Unauthenticated,
-        Unavailable,
-    )
-    from bough.events import EventStore, StoredEvent, open_store
-    from bough.events.model import (
-        CheckRan,
-        Condensed,
-        ConversationStarted,
-        ErrorRaised,
-        FilePart,
-        FilesKept,
-        ForkedFrom,
-        HookRan,
-        ImagePart,
-        Imported,
-        LimitReached,
-        ModelResponded,
-        OutputGiven,
-        PauseRequested,
-        RequestRetried,
-        RulesChanged,
-        ScriptRan,
-        SkillActivated,
-        SkillSkipped,
-        StateChanged,
-        StuckDetected,
-        TaskChanged,
-        TaskEnded,
-        TaskLinked,
-        TaskNoted,
-        TextPart,
-        ToolCalled,
-        ToolFailed,
-        ToolInterrupted,
-        ToolRejected,
-        ToolReturned,
-        Usage,
-        UsageAdded,
-        UserMessage,
-    )
-    from bough.execution import (
-        CodeExecutionInput,
-        CodeExecutionResult,
-        CodeExecutor,
-        ContainerCodeExecutor,
-        LocalSandboxCodeExecutor,
-        TaskContainerExecutor,
-        UnsafeLocalCodeExecutor,
-    )
-    from bough.guard import (
-        AllowList,
-        AlwaysConfirm,
-        ConfirmRisky,
-        EnvSecret,
-        Hook,
-        HookKind,
-        HookSet,
-        Limits,
-        NeverConfirm,
-        Risk,
-        RuleAnalyzer,
-        Secrets,
-    )
-    from bough.orchestrator import NodeHook, OrchestratorAgent
-    from bough.settings import Settings
-    from bough.skills import (
-        InputMetadata,
-        KeywordTrigger,
-        PathTrigger,
-        Skill,
-        SkillMetadata,
-        SkillRegistry,
-        TaskTrigger,
-    )
-    from bough.tasks import (
-        TERMINAL_STATES,
-        EventType,
-        Task,
-        TaskBroker,
-        TaskEvent,
-        TaskState,
-        TaskStore,
-        TaskStoreJson,
-        TaskStoreMemory,
-        TaskStorePostgres,
-        TaskStoreSqlite,
-        Worker,
-    )
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "A2AClientConfig": "bough.connect.a2a_config",
-    "A2AClientExtended": "bough.connect.a2a",
-    "AgentSpec": "bough.agents.spec",
-    "AllowList": "bough.guard",
-    "AlwaysConfirm": "bough.guard",
-    "AsyncConversation": "bough.conversation",
-    "BoughError": "bough.errors",
-    "CheckRan": "bough.events.model",
-    "CodeExecutionInput": "bough.execution",
-    "CodeExecutionResult": "bough.execution",
-    "CodeExecutor": "bough.execution",
-    "Condensed": "bough.events.model",
-    "ConfirmRisky": "bough.guard",
-    "Conflict": "bough.errors",
-    "ConnectError": "bough.errors",
-    "ContainerCodeExecutor": "bough.execution",
-    "Conversation": "bough.conversation",
-    "ConversationStarted": "bough.events.model",
-    "CorruptLog": "bough.errors",
-    "Delta": "bough.conversation",
-    "EnvSecret": "bough.guard",
-    "ErrorRaised": "bough.events.model",
-    "EventStore": "bough.events",
-    "EventType": "bough.tasks",
-    "ExecutorError": "bough.errors",
-    "FilePart": "bough.events.model",
-    "FilesKept": "bough.events.model",
-    "ForkOverrides": "bough.conversation",
-    "ForkedFrom": "bough.events.model",
-    "Hook": "bough.guard",
-    "HookKind": "bough.guard",
-    "HookRan": "bough.events.model",
-    "HookSet": "bough.guard",
-    "ImagePart": "bough.events.model",
-    "Imported": "bough.events.model",
-    "InputMetadata": "bough.skills",
-    "Interrupted": "bough.errors",
-    "InvalidInput": "bough.errors",
-    "InvalidTransition": "bough.errors",
-    "KeepFirstCondenser": "bough.conversation.log.condenser",
-    "KeywordTrigger": "bough.skills",
-    "LimitExceeded": "bough.errors",
-    "LimitReached": "bough.events.model",
-    "Limits": "bough.guard",
-    "LocalSandboxCodeExecutor": "bough.execution",
-    "MCPClientConfig": "bough.connect.mcp_config",
-    "Malformed": "bough.errors",
-    "ModelAnalyzer": "bough.agents.model_analyzer",
-    "ModelError": "bough.errors",
-    "ModelResponded": "bough.events.model",
-    "NeverConfirm": "bough.guard",
-    "NodeHook": "bough.orchestrator",
-    "NotFound": "bough.errors",
-    "NotSupported": "bough.errors",
-    "OutputGiven": "bough.events.model",
-    "OrchestratorAgent": "bough.orchestrator",
-    "PathTrigger": "bough.skills",
-    "PauseRequested": "bough.events.model",
-    "PermissionDenied": "bough.errors",
-    "RequestRetried": "bough.events.model",
-    "RetryPolicy": "bough.agents.retry_policy",
-    "Risk": "bough.guard",
-    "RuleAnalyzer": "bough.guard",
-    "RulesChanged": "bough.events.model",
-    "RunResult": "bough.conversation",
-    "SandboxUnavailable": "bough.errors",
-    "ScriptRan": "bough.events.model",
-    "Secrets": "bough.guard",
-    "Settings": "bough.settings",
-    "Skill": "bough.skills",
-    "SkillActivated": "bough.events.model",
-    "SkillMetadata": "bough.skills",
-    "SkillRegistry": "bough.skills",
-    "SkillSkipped": "bough.events.model",
-    "SkillToolset": "bough.agents.skills.tools",
-    "Stale": "bough.errors",
-    "StateChanged": "bough.events.model",
-    "StoreError": "bough.errors",
-    "StoredEvent": "bough.events",
-    "StuckDetected": "bough.events.model",
-    "SummarizingCondenser": "bough.conversation.log.condenser",
-    "TERMINAL_STATES": "bough.tasks",
-    "Task": "bough.tasks",
-    "TaskBroker": "bough.tasks",
-    "TaskChanged": "bough.events.model",
-    "TaskContainerExecutor": "bough.execution",
-    "TaskEnded": "bough.events.model",
-    "TaskEvent": "bough.tasks",
-    "TaskLinked": "bough.events.model",
-    "TaskNoted": "bough.events.model",
-    "TaskState": "bough.tasks",
-    "TaskStore": "bough.tasks",
-    "TaskStoreJson": "bough.tasks",
-    "TaskStoreMemory": "bough.tasks",
-    "TaskStorePostgres": "bough.tasks",
-    "TaskStoreSqlite": "bough.tasks",
-    "TaskTrigger": "bough.skills",
-    "TextPart": "bough.events.model",
-    "TooLarge": "bough.errors",
-    "ToolCalled": "bough.events.model",
-    "ToolContext": "bough.agents.context",
-    "ToolFailed": "bough.events.model",
-    "ToolInterrupted": "bough.events.model",
-    "ToolRejected": "bough.events.model",
-    "ToolReturned": "bough.events.model",
-    "Turn": "bough.conversation",
-    "Unauthenticated": "bough.errors",
-    "Unavailable": "bough.errors",
-    "UnsafeLocalCodeExecutor": "bough.execution",
-    "Usage": "bough.events.model",
-    "UsageAdded": "bough.events.model",
-    "UserMessage": "bough.events.model",
-    "WaitingCall": "bough.conversation",
-    "Worker": "bough.tasks",
-    "arun": "bough.conversation.once",
-    "export_messages": "bough.conversation.adapters.pydantic_messages",
-    "get_agent": "bough.agents.agent",
-    "import_messages": "bough.conversation.adapters.pydantic_messages",
-    "open_store": "bough.events",
-    "run": "bough.conversation.once",
-    "run_agent": "bough.agents.agent",
-}
+if TYPE_CHECKING:
+    from bough.agents.agent import get_agent as get_agent
+    from bough.agents.agent import run_agent as run_agent
+    from bough.agents.context import ToolContext as ToolContext
+    from bough.agents.model_analyzer import ModelAnalyzer as ModelAnalyzer
+    from bough.agents.retry_policy import RetryPolicy as RetryPolicy
+    from bough.agents.skills.tools import SkillToolset as SkillToolset
+    from bough.agents.spec import AgentSpec as AgentSpec
+    from bough.connect.a2a import A2AClientExtended as A2AClientExtended
+    from bough.connect.a2a_config import A2AClientConfig as A2AClientConfig
+    from bough.connect.mcp_config import MCPClientConfig as MCPClientConfig
+    from bough.conversation import AsyncConversation as AsyncConversation
+    from bough.conversation import Conversation as Conversation
+    from bough.conversation import Delta as Delta
+    from bough.conversation import ForkOverrides as ForkOverrides
+    from bough.conversation import RunResult as RunResult
+    from bough.conversation import Turn as Turn
+    from bough.conversation import WaitingCall as WaitingCall
+    from bough.conversation.adapters.pydantic_messages import export_messages as export_messages
+    from bough.conversation.adapters.pydantic_messages import import_messages as import_messages
+    from bough.conversation.log.condenser import KeepFirstCondenser as KeepFirstCondenser
+    from bough.conversation.log.condenser import SummarizingCondenser as SummarizingCondenser
+    from bough.conversation.once import arun as arun
+    from bough.conversation.once import run as run
+    from bough.events import EventStore as EventStore
+    from bough.events import StoredEvent as StoredEvent
+    from bough.events import open_store as open_store
+    from bough.execution import CodeExecutionInput as CodeExecutionInput
+    from bough.execution import CodeExecutionResult as CodeExecutionResult
+    from bough.execution import CodeExecutor as CodeExecutor
+    from bough.execution import ContainerCodeExecutor as ContainerCodeExecutor
+    from bough.execution import LocalSandboxCodeExecutor as LocalSandboxCodeExecutor
+    from bough.execution import TaskContainerExecutor as TaskContainerExecutor
+    from bough.execution import UnsafeLocalCodeExecutor as UnsafeLocalCodeExecutor
+    from bough.guard import AllowList as AllowList
+    from bough.guard import AlwaysConfirm as AlwaysConfirm
+    from bough.guard import ConfirmRisky as ConfirmRisky
+    from bough.guard import EnvSecret as EnvSecret
+    from bough.guard import Hook as Hook
+    from bough.guard import HookKind as HookKind
+    from bough.guard import HookSet as HookSet
+    from bough.guard import Limits as Limits
+    from bough.guard import NeverConfirm as NeverConfirm
+    from bough.guard import Risk as Risk
+    from bough.guard import RuleAnalyzer as RuleAnalyzer
+    from bough.guard import Secrets as Secrets
+    from bough.orchestrator import NodeHook as NodeHook
+    from bough.orchestrator import OrchestratorAgent as OrchestratorAgent
+    from bough.settings import Settings as Settings
+    from bough.skills import InputMetadata as InputMetadata
+    from bough.skills import KeywordTrigger as KeywordTrigger
+    from bough.skills import PathTrigger as PathTrigger
+    from bough.skills import Skill as Skill
+    from bough.skills import SkillMetadata as SkillMetadata
+    from bough.skills import SkillRegistry as SkillRegistry
+    from bough.skills import TaskTrigger as TaskTrigger
+    from bough.tasks import TERMINAL_STATES as TERMINAL_STATES
+    from bough.tasks import EventType as EventType
+    from bough.tasks import Task as Task
+    from bough.tasks import TaskBroker as TaskBroker
+    from bough.tasks import TaskEvent as TaskEvent
+    from bough.tasks import TaskState as TaskState
+    from bough.tasks import TaskStore as TaskStore
+    from bough.tasks import TaskStoreJson as TaskStoreJson
+    from bough.tasks import TaskStoreMemory as TaskStoreMemory
+    from bough.tasks import TaskStorePostgres as TaskStorePostgres
+    from bough.tasks import TaskStoreSqlite as TaskStoreSqlite
+    from bough.tasks import Worker as Worker
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = [
-    "TERMINAL_STATES",
-    "A2AClientConfig",
-    "A2AClientExtended",
-    "AgentSpec",
-    "AllowList",
-    "AlwaysConfirm",
-    "AsyncConversation",
-    "BoughError",
-    "CheckRan",
-    "CodeExecutionInput",
-    "CodeExecutionResult",
-    "CodeExecutor",
-    "Condensed",
-    "ConfirmRisky",
-    "Conflict",
-    "ConnectError",
-    "ContainerCodeExecutor",
-    "Conversation",
-    "ConversationStarted",
-    "CorruptLog",
-    "Delta",
-    "EnvSecret",
-    "ErrorRaised",
-    "EventStore",
-    "EventType",
-    "ExecutorError",
-    "FilePart",
-    "FilesKept",
-    "ForkOverrides",
-    "ForkedFrom",
-    "Hook",
-    "HookKind",
-    "HookRan",
-    "HookSet",
-    "ImagePart",
-    "Imported",
-    "InputMetadata",
-    "Interrupted",
-    "InvalidInput",
-    "InvalidTransition",
-    "KeepFirstCondenser",
-    "KeywordTrigger",
-    "LimitExceeded",
-    "LimitReached",
-    "Limits",
-    "LocalSandboxCodeExecutor",
-    "MCPClientConfig",
-    "Malformed",
-    "ModelAnalyzer",
-    "ModelError",
-    "ModelResponded",
-    "NeverConfirm",
-    "NodeHook",
-    "NotFound",
-    "NotSupported",
-    "OrchestratorAgent",
-    "OutputGiven",
-    "PathTrigger",
-    "PauseRequested",
-    "PermissionDenied",
-    "RequestRetried",
-    "RetryPolicy",
-    "Risk",
-    "RuleAnalyzer",
-    "RulesChanged",
-    "RunResult",
-    "SandboxUnavailable",
-    "ScriptRan",
-    "Secrets",
-    "Settings",
-    "Skill",
-    "SkillActivated",
-    "SkillMetadata",
-    "SkillRegistry",
-    "SkillSkipped",
-    "SkillToolset",
-    "Stale",
-    "StateChanged",
-    "StoreError",
-    "StoredEvent",
-    "StuckDetected",
-    "SummarizingCondenser",
-    "Task",
-    "TaskBroker",
-    "TaskChanged",
-    "TaskContainerExecutor",
-    "TaskEnded",
-    "TaskEvent",
-    "TaskLinked",
-    "TaskNoted",
-    "TaskState",
-    "TaskStore",
-    "TaskStoreJson",
-    "TaskStoreMemory",
-    "TaskStorePostgres",
-    "TaskStoreSqlite",
-    "TaskTrigger",
-    "TextPart",
-    "TooLarge",
-    "ToolCalled",
-    "ToolContext",
-    "ToolFailed",
-    "ToolInterrupted",
-    "ToolRejected",
-    "ToolReturned",
-    "Turn",
-    "Unauthenticated",
-    "Unavailable",
-    "UnsafeLocalCodeExecutor",
-    "Usage",
-    "UsageAdded",
-    "UserMessage",
-    "WaitingCall",
-    "Worker",
-    "arun",
-    "export_messages",
-    "get_agent",
-    "import_messages",
-    "open_store",
-    "run",
-    "run_agent",
-]
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        home = _HOMES[name]
-    except KeyError:
-        raise AttributeError(f"module 'bough' has no attribute {name!r}") from None
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.agents.agent": "get_agent run_agent",
+            "bough.agents.context": "ToolContext",
+            "bough.agents.model_analyzer": "ModelAnalyzer",
+            "bough.agents.retry_policy": "RetryPolicy",
+            "bough.agents.skills.tools": "SkillToolset",
+            "bough.agents.spec": "AgentSpec",
+            "bough.connect.a2a": "A2AClientExtended",
+            "bough.connect.a2a_config": "A2AClientConfig",
+            "bough.connect.mcp_config": "MCPClientConfig",
+            "bough.conversation": "AsyncConversation Conversation Delta ForkOverrides RunResult Turn WaitingCall",
+            "bough.conversation.adapters.pydantic_messages": "export_messages import_messages",
+            "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",
+            "bough.conversation.once": "arun run",
+            "bough.events": "EventStore StoredEvent open_store",
+            "bough.execution": (
+                "CodeExecutionInput CodeExecutionResult CodeExecutor ContainerCodeExecutor LocalSandboxCodeExecutor "
+                "TaskContainerExecutor UnsafeLocalCodeExecutor"
+            ),
+            "bough.guard": (
+                "AllowList AlwaysConfirm ConfirmRisky EnvSecret Hook HookKind HookSet Limits NeverConfirm Risk "
+                "RuleAnalyzer Secrets"
+            ),
+            "bough.orchestrator": "NodeHook OrchestratorAgent",
+            "bough.settings": "Settings",
+            "bough.skills": "InputMetadata KeywordTrigger PathTrigger Skill SkillMetadata SkillRegistry TaskTrigger",
+            "bough.tasks": (
+                "TERMINAL_STATES EventType Task TaskBroker TaskEvent TaskState TaskStore TaskStoreJson "
+                "TaskStoreMemory TaskStorePostgres TaskStoreSqlite Worker"
+            ),
+        },
+    )

@@ -36,8 +36,15 @@ EXTRAS: Final[Mapping[str, str]] = {
 
 def missing_package(error: ImportError) -> Unavailable | None:
     """Return the error that names the extra to install, or None if no extra of bough brings the package."""
-    name = error.name or ""
-    extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
-    if extra is None:
+    package = (error.name or "").partition(".")[0]
+    if (error.name or "") not in EXTRAS and package not in EXTRAS:
         return None
-    return Unavailable(f"this needs the package {name.partition('.')[0]}", hint=f"pip install 'bough[{extra}]'")
+    return explain_missing_package(error, "this")
+
+
+def explain_missing_package(error: ImportError, name: str) -> Unavailable:
+    """Return the error that says which package a name needs, with the extra that brings it if bough has one."""
+    package = error.name or ""
+    extra = EXTRAS.get(package) or EXTRAS.get(package.partition(".")[0])
+    hint = f"pip install 'bough[{extra}]'" if extra else f"pip install {package}"
+    return Unavailable(f"{name} needs the package {package.partition('.')[0]}", hint=hint)

@@ -32,7 +32,8 @@ with Conversation.open(sys.argv[2], agent=spec) as conversation:
 
 CONTINUE_AS_RECORDED = """
 import sys
-from bough import BoughError, Conversation
+from bough import Conversation
+from bough.errors import BoughError
 
 conversation = Conversation.open(sys.argv[1])
 conversation.send_message("and once more")

@@ -15,7 +15,8 @@ import json, subprocess, sys
 from pathlib import Path
 from uuid import uuid4
 
-from bough import AgentSpec, BoughError, Conversation
+from bough import AgentSpec, Conversation
+from bough.errors import BoughError
 from bough.skills import TrustStore
 from bough.testing import ScriptedModel
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bough.guard import Assessment, Limits, Masker, Risk, RuleAnalyzer, ToolRequest
 from bough.guard.limits import allows_change, limits_from_json, narrower
-from bough.guard.shell import assess_shell
+from bough.guard.shell.assess import assess_shell
 from bough.guard.shell.parse import parse_shell
 
 WORKSPACE = Path("/nowhere/workspace")

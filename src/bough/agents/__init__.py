@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.agents.agent import get_agent, run_agent
+    from bough.agents.agent import get_agent as get_agent
+    from bough.agents.agent import run_agent as run_agent
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = ["get_agent", "run_agent"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("bough.agents.agent"), name)
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.agents.agent": "get_agent run_agent",
+        },
+    )

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.connect.a2a import A2AClientExtended
-    from bough.connect.a2a_config import A2AClientConfig
-    from bough.connect.mcp_config import MCPClientConfig
+    from bough.connect.a2a import A2AClientExtended as A2AClientExtended
+    from bough.connect.a2a_config import A2AClientConfig as A2AClientConfig
+    from bough.connect.mcp_config import MCPClientConfig as MCPClientConfig
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = ["A2AClientConfig", "A2AClientExtended", "MCPClientConfig"]
-
-_HOMES = {
-    "A2AClientConfig": "bough.connect.a2a_config",
-    "A2AClientExtended": "bough.connect.a2a",
-    "MCPClientConfig": "bough.connect.mcp_config",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.connect.a2a": "A2AClientExtended",
+            "bough.connect.a2a_config": "A2AClientConfig",
+            "bough.connect.mcp_config": "MCPClientConfig",
+        },
+    )

@@ -5,60 +5,39 @@ Names are loaded on first use: who only reads what a log says does not load what
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.conversation.conversation import AsyncConversation
-    from bough.conversation.fork.compare import Comparison
-    from bough.conversation.fork.cut import CutPoint, Pending, Turn
-    from bough.conversation.fork.request import ForkOverrides
-    from bough.conversation.fork.workspace import WorkspacePolicy
-    from bough.conversation.log.journal import Delta, Update
-    from bough.conversation.log.state import State, ToolCall
-    from bough.conversation.log.view import View
-    from bough.conversation.result import RunResult, WaitingCall
-    from bough.conversation.sync import Conversation
+    from bough.conversation.conversation import AsyncConversation as AsyncConversation
+    from bough.conversation.fork.compare import Comparison as Comparison
+    from bough.conversation.fork.cut import CutPoint as CutPoint
+    from bough.conversation.fork.cut import Pending as Pending
+    from bough.conversation.fork.cut import Turn as Turn
+    from bough.conversation.fork.request import ForkOverrides as ForkOverrides
+    from bough.conversation.fork.workspace import WorkspacePolicy as WorkspacePolicy
+    from bough.conversation.log.journal import Delta as Delta
+    from bough.conversation.log.journal import Update as Update
+    from bough.conversation.log.state import State as State
+    from bough.conversation.log.state import ToolCall as ToolCall
+    from bough.conversation.log.view import View as View
+    from bough.conversation.result import RunResult as RunResult
+    from bough.conversation.result import WaitingCall as WaitingCall
+    from bough.conversation.sync import Conversation as Conversation
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = [
-    "AsyncConversation",
-    "Comparison",
-    "Conversation",
-    "CutPoint",
-    "Delta",
-    "ForkOverrides",
-    "Pending",
-    "RunResult",
-    "State",
-    "ToolCall",
-    "Turn",
-    "Update",
-    "View",
-    "WaitingCall",
-    "WorkspacePolicy",
-]
-
-_HOMES = {
-    "AsyncConversation": "conversation",
-    "Comparison": "fork.compare",
-    "Conversation": "sync",
-    "CutPoint": "fork.cut",
-    "Delta": "log.journal",
-    "ForkOverrides": "fork.request",
-    "Pending": "fork.cut",
-    "RunResult": "result",
-    "State": "log.state",
-    "ToolCall": "log.state",
-    "Turn": "fork.cut",
-    "Update": "log.journal",
-    "View": "log.view",
-    "WaitingCall": "result",
-    "WorkspacePolicy": "fork.workspace",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.conversation.conversation": "AsyncConversation",
+            "bough.conversation.fork.compare": "Comparison",
+            "bough.conversation.fork.cut": "CutPoint Pending Turn",
+            "bough.conversation.fork.request": "ForkOverrides",
+            "bough.conversation.fork.workspace": "WorkspacePolicy",
+            "bough.conversation.log.journal": "Delta Update",
+            "bough.conversation.log.state": "State ToolCall",
+            "bough.conversation.log.view": "View",
+            "bough.conversation.result": "RunResult WaitingCall",
+            "bough.conversation.sync": "Conversation",
+        },
+    )

@@ -5,137 +5,73 @@ Names are imported when they are first used: reading a set or a run imports neit
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.evals import metrics, statistics
-    from bough.evals.case import CaseInput, Rubric, ToolUse, TurnInput
-    from bough.evals.context import TraceContext
-    from bough.evals.eval_set import EvalSet
-    from bough.evals.fault import Fault
-    from bough.evals.formats.read import read_set
-    from bough.evals.harbor.evaluate import HarborRun, TaskScore, run_harbor
-    from bough.evals.log_scoring import score_logs
-    from bough.evals.loop import EvalOptions, evaluate
-    from bough.evals.metrics.evaluators import (
-        Assertions,
-        CostUsd,
-        DurationSeconds,
-        InstructionAdherence,
-        NoToolErrors,
-        Order,
-        OutputCorrectness,
-        SchemaDiscovery,
-        SkillDiscovery,
-        Steps,
-        ToolArgs,
-        ToolInvocation,
-        ToolUsage,
-        Trigger,
+    from bough.evals import metrics as metrics
+    from bough.evals import statistics as statistics
+    from bough.evals.case import CaseInput as CaseInput
+    from bough.evals.case import Rubric as Rubric
+    from bough.evals.case import ToolUse as ToolUse
+    from bough.evals.case import TurnInput as TurnInput
+    from bough.evals.context import TraceContext as TraceContext
+    from bough.evals.eval_set import EvalSet as EvalSet
+    from bough.evals.fault import Fault as Fault
+    from bough.evals.formats.read import read_set as read_set
+    from bough.evals.harbor.evaluate import HarborRun as HarborRun
+    from bough.evals.harbor.evaluate import TaskScore as TaskScore
+    from bough.evals.harbor.evaluate import run_harbor as run_harbor
+    from bough.evals.log_scoring import score_logs as score_logs
+    from bough.evals.loop import EvalOptions as EvalOptions
+    from bough.evals.loop import evaluate as evaluate
+    from bough.evals.metrics.evaluators import Assertions as Assertions
+    from bough.evals.metrics.evaluators import CostUsd as CostUsd
+    from bough.evals.metrics.evaluators import DurationSeconds as DurationSeconds
+    from bough.evals.metrics.evaluators import InstructionAdherence as InstructionAdherence
+    from bough.evals.metrics.evaluators import NoToolErrors as NoToolErrors
+    from bough.evals.metrics.evaluators import Order as Order
+    from bough.evals.metrics.evaluators import OutputCorrectness as OutputCorrectness
+    from bough.evals.metrics.evaluators import SchemaDiscovery as SchemaDiscovery
+    from bough.evals.metrics.evaluators import SkillDiscovery as SkillDiscovery
+    from bough.evals.metrics.evaluators import Steps as Steps
+    from bough.evals.metrics.evaluators import ToolArgs as ToolArgs
+    from bough.evals.metrics.evaluators import ToolInvocation as ToolInvocation
+    from bough.evals.metrics.evaluators import ToolUsage as ToolUsage
+    from bough.evals.metrics.evaluators import Trigger as Trigger
+    from bough.evals.report.compare import compare_runs as compare_runs
+    from bough.evals.rescore import rescore_run as rescore_run
+    from bough.evals.run.result import EvalRun as EvalRun
+    from bough.evals.score import Score as Score
+    from bough.evals.set_case import SetCase as SetCase
+    from bough.evals.skill.evaluate import SkillEvalRun as SkillEvalRun
+    from bough.evals.skill.evaluate import evaluate_skill as evaluate_skill
+    from bough.evals.trace import Trace as Trace
+    from bough.evals.trace import TracedCall as TracedCall
+else:
+    from bough.lazy import lazy_exports
+
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.evals": "metrics statistics",
+            "bough.evals.case": "CaseInput Rubric ToolUse TurnInput",
+            "bough.evals.context": "TraceContext",
+            "bough.evals.eval_set": "EvalSet",
+            "bough.evals.fault": "Fault",
+            "bough.evals.formats.read": "read_set",
+            "bough.evals.harbor.evaluate": "HarborRun TaskScore run_harbor",
+            "bough.evals.log_scoring": "score_logs",
+            "bough.evals.loop": "EvalOptions evaluate",
+            "bough.evals.metrics.evaluators": (
+                "Assertions CostUsd DurationSeconds InstructionAdherence NoToolErrors Order OutputCorrectness "
+                "SchemaDiscovery SkillDiscovery Steps ToolArgs ToolInvocation ToolUsage Trigger"
+            ),
+            "bough.evals.report.compare": "compare_runs",
+            "bough.evals.rescore": "rescore_run",
+            "bough.evals.run.result": "EvalRun",
+            "bough.evals.score": "Score",
+            "bough.evals.set_case": "SetCase",
+            "bough.evals.skill.evaluate": "SkillEvalRun evaluate_skill",
+            "bough.evals.trace": "Trace TracedCall",
+        },
     )
-    from bough.evals.report.compare import compare_runs
-    from bough.evals.rescore import rescore_run
-    from bough.evals.run.result import EvalRun
-    from bough.evals.score import Score
-    from bough.evals.set_case import SetCase
-    from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
-    from bough.evals.trace import Trace, TracedCall
-
-_HOMES = {
-    "Assertions": "bough.evals.metrics.evaluators",
-    "CaseInput": "bough.evals.case",
-    "CostUsd": "bough.evals.metrics.evaluators",
-    "DurationSeconds": "bough.evals.metrics.evaluators",
-    "EvalOptions": "bough.evals.loop",
-    "EvalRun": "bough.evals.run.result",
-    "EvalSet": "bough.evals.eval_set",
-    "Fault": "bough.evals.fault",
-    "HarborRun": "bough.evals.harbor.evaluate",
-    "InstructionAdherence": "bough.evals.metrics.evaluators",
-    "NoToolErrors": "bough.evals.metrics.evaluators",
-    "Order": "bough.evals.metrics.evaluators",
-    "OutputCorrectness": "bough.evals.metrics.evaluators",
-    "Rubric": "bough.evals.case",
-    "SchemaDiscovery": "bough.evals.metrics.evaluators",
-    "Score": "bough.evals.score",
-    "SetCase": "bough.evals.set_case",
-    "SkillEvalRun": "bough.evals.skill.evaluate",
-    "SkillDiscovery": "bough.evals.metrics.evaluators",
-    "Steps": "bough.evals.metrics.evaluators",
-    "TaskScore": "bough.evals.harbor.evaluate",
-    "ToolArgs": "bough.evals.metrics.evaluators",
-    "ToolInvocation": "bough.evals.metrics.evaluators",
-    "ToolUsage": "bough.evals.metrics.evaluators",
-    "ToolUse": "bough.evals.case",
-    "Trace": "bough.evals.trace",
-    "TraceContext": "bough.evals.context",
-    "TracedCall": "bough.evals.trace",
-    "Trigger": "bough.evals.metrics.evaluators",
-    "TurnInput": "bough.evals.case",
-    "compare_runs": "bough.evals.report.compare",
-    "evaluate": "bough.evals.loop",
-    "evaluate_skill": "bough.evals.skill.evaluate",
-    "read_set": "bough.evals.formats.read",
-    "rescore_run": "bough.evals.rescore",
-    "run_harbor": "bough.evals.harbor.evaluate",
-    "score_logs": "bough.evals.log_scoring",
-}
-
-__all__ = [
-    "Assertions",
-    "CaseInput",
-    "CostUsd",
-    "DurationSeconds",
-    "EvalOptions",
-    "EvalRun",
-    "EvalSet",
-    "Fault",
-    "HarborRun",
-    "InstructionAdherence",
-    "NoToolErrors",
-    "Order",
-    "OutputCorrectness",
-    "Rubric",
-    "SchemaDiscovery",
-    "Score",
-    "SetCase",
-    "SkillDiscovery",
-    "SkillEvalRun",
-    "Steps",
-    "TaskScore",
-    "ToolArgs",
-    "ToolInvocation",
-    "ToolUsage",
-    "ToolUse",
-    "Trace",
-    "TraceContext",
-    "TracedCall",
-    "Trigger",
-    "TurnInput",
-    "compare_runs",
-    "evaluate",
-    "evaluate_skill",
-    "metrics",
-    "read_set",
-    "rescore_run",
-    "run_harbor",
-    "score_logs",
-    "statistics",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("metrics", "statistics"):
-        return import_module(f"bough.evals.{name}")
-    try:
-        home = _HOMES[name]
-    except KeyError:
-        raise AttributeError(f"module 'bough.evals' has no attribute {name!r}") from None
-    try:
-        return getattr(import_module(home), name)
-    except ModuleNotFoundError as error:
-        from bough.errors import Unavailable
-
-        message = f"bough.evals.{name} needs the package {error.name}"
-        raise Unavailable(message, hint="pip install 'bough[evals]'") from error

@@ -5,49 +5,73 @@ Names are loaded on first use, so that listing conversations does not pay for th
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.events.beside import Beside, Tables
-    from bough.events.open import open_store
-    from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
-    from bough.events.store import Cut, EventStore
-    from bough.events.stores.postgres import PostgresEventStore
-    from bough.events.stores.sqlite import SqliteEventStore
+    from bough.events.beside import Beside as Beside
+    from bough.events.beside import Tables as Tables
+    from bough.events.model import CheckRan as CheckRan
+    from bough.events.model import Condensed as Condensed
+    from bough.events.model import ConversationStarted as ConversationStarted
+    from bough.events.model import ErrorRaised as ErrorRaised
+    from bough.events.model import FilePart as FilePart
+    from bough.events.model import FilesKept as FilesKept
+    from bough.events.model import ForkedFrom as ForkedFrom
+    from bough.events.model import HookRan as HookRan
+    from bough.events.model import ImagePart as ImagePart
+    from bough.events.model import Imported as Imported
+    from bough.events.model import LimitReached as LimitReached
+    from bough.events.model import ModelResponded as ModelResponded
+    from bough.events.model import OutputGiven as OutputGiven
+    from bough.events.model import PauseRequested as PauseRequested
+    from bough.events.model import RequestRetried as RequestRetried
+    from bough.events.model import RulesChanged as RulesChanged
+    from bough.events.model import ScriptRan as ScriptRan
+    from bough.events.model import SkillActivated as SkillActivated
+    from bough.events.model import SkillSkipped as SkillSkipped
+    from bough.events.model import StateChanged as StateChanged
+    from bough.events.model import StuckDetected as StuckDetected
+    from bough.events.model import TaskChanged as TaskChanged
+    from bough.events.model import TaskEnded as TaskEnded
+    from bough.events.model import TaskLinked as TaskLinked
+    from bough.events.model import TaskNoted as TaskNoted
+    from bough.events.model import TextPart as TextPart
+    from bough.events.model import ToolCalled as ToolCalled
+    from bough.events.model import ToolFailed as ToolFailed
+    from bough.events.model import ToolInterrupted as ToolInterrupted
+    from bough.events.model import ToolRejected as ToolRejected
+    from bough.events.model import ToolReturned as ToolReturned
+    from bough.events.model import Usage as Usage
+    from bough.events.model import UsageAdded as UsageAdded
+    from bough.events.model import UserMessage as UserMessage
+    from bough.events.open import open_store as open_store
+    from bough.events.record import ConversationFilter as ConversationFilter
+    from bough.events.record import ConversationRecord as ConversationRecord
+    from bough.events.record import Lease as Lease
+    from bough.events.record import Page as Page
+    from bough.events.record import StoredEvent as StoredEvent
+    from bough.events.store import Cut as Cut
+    from bough.events.store import EventStore as EventStore
+    from bough.events.stores.postgres import PostgresEventStore as PostgresEventStore
+    from bough.events.stores.sqlite import SqliteEventStore as SqliteEventStore
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = [
-    "Beside",
-    "ConversationFilter",
-    "ConversationRecord",
-    "Cut",
-    "EventStore",
-    "Lease",
-    "Page",
-    "PostgresEventStore",
-    "SqliteEventStore",
-    "StoredEvent",
-    "Tables",
-    "open_store",
-]
-
-_HOMES = {
-    "Beside": "beside",
-    "ConversationFilter": "record",
-    "ConversationRecord": "record",
-    "Cut": "store",
-    "EventStore": "store",
-    "Lease": "record",
-    "Page": "record",
-    "PostgresEventStore": "stores.postgres",
-    "SqliteEventStore": "stores.sqlite",
-    "StoredEvent": "record",
-    "Tables": "beside",
-    "open_store": "open",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.events.beside": "Beside Tables",
+            "bough.events.model": (
+                "CheckRan Condensed ConversationStarted ErrorRaised FilePart FilesKept ForkedFrom HookRan ImagePart "
+                "Imported LimitReached ModelResponded OutputGiven PauseRequested RequestRetried RulesChanged "
+                "ScriptRan SkillActivated SkillSkipped StateChanged StuckDetected TaskChanged TaskEnded TaskLinked "
+                "TaskNoted TextPart ToolCalled ToolFailed ToolInterrupted ToolRejected ToolReturned Usage UsageAdded "
+                "UserMessage"
+            ),
+            "bough.events.open": "open_store",
+            "bough.events.record": "ConversationFilter ConversationRecord Lease Page StoredEvent",
+            "bough.events.store": "Cut EventStore",
+            "bough.events.stores.postgres": "PostgresEventStore",
+            "bough.events.stores.sqlite": "SqliteEventStore",
+        },
+    )

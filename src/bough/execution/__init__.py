@@ -1,54 +1,38 @@
 """Running code that a model chose: the contract, and executors that keep it away from the machine."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.execution.base import (
-        CodeExecutionInput,
-        CodeExecutionResult,
-        CodeExecutor,
-        ExecutionLimits,
-        File,
-        Guards,
-        Isolation,
-        Mount,
-        Network,
+    from bough.execution.base import CodeExecutionInput as CodeExecutionInput
+    from bough.execution.base import CodeExecutionResult as CodeExecutionResult
+    from bough.execution.base import CodeExecutor as CodeExecutor
+    from bough.execution.base import ExecutionLimits as ExecutionLimits
+    from bough.execution.base import File as File
+    from bough.execution.base import Guards as Guards
+    from bough.execution.base import Isolation as Isolation
+    from bough.execution.base import Mount as Mount
+    from bough.execution.base import Network as Network
+    from bough.execution.container.container import ContainerCodeExecutor as ContainerCodeExecutor
+    from bough.execution.container.task_container import TaskContainerExecutor as TaskContainerExecutor
+    from bough.execution.local import LocalSandboxCodeExecutor as LocalSandboxCodeExecutor
+    from bough.execution.sandbox.rung import RungReport as RungReport
+    from bough.execution.unsafe import UnsafeLocalCodeExecutor as UnsafeLocalCodeExecutor
+else:
+    from bough.lazy import lazy_exports
+
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.execution.base": (
+                "CodeExecutionInput CodeExecutionResult CodeExecutor ExecutionLimits File Guards Isolation Mount "
+                "Network"
+            ),
+            "bough.execution.container.container": "ContainerCodeExecutor",
+            "bough.execution.container.task_container": "TaskContainerExecutor",
+            "bough.execution.local": "LocalSandboxCodeExecutor",
+            "bough.execution.sandbox.rung": "RungReport",
+            "bough.execution.unsafe": "UnsafeLocalCodeExecutor",
+        },
     )
-    from bough.execution.container.container import ContainerCodeExecutor
-    from bough.execution.container.task_container import TaskContainerExecutor
-    from bough.execution.local import LocalSandboxCodeExecutor
-    from bough.execution.sandbox.rung import RungReport
-    from bough.execution.unsafe import UnsafeLocalCodeExecutor
-
-__all__ = [
-    "CodeExecutionInput",
-    "CodeExecutionResult",
-    "CodeExecutor",
-    "ContainerCodeExecutor",
-    "ExecutionLimits",
-    "File",
-    "Guards",
-    "Isolation",
-    "LocalSandboxCodeExecutor",
-    "Mount",
-    "Network",
-    "RungReport",
-    "TaskContainerExecutor",
-    "UnsafeLocalCodeExecutor",
-]
-
-_HOMES = {
-    "ContainerCodeExecutor": "container.container",
-    "LocalSandboxCodeExecutor": "local",
-    "RungReport": "sandbox.rung",
-    "TaskContainerExecutor": "container.task_container",
-    "UnsafeLocalCodeExecutor": "unsafe",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES.get(name, 'base')}", __name__), name)

@@ -5,106 +5,61 @@ Names are loaded on first use; neither the shell grammar nor the event model is 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.guard.allow import AllowList, allow_list_from_json
-    from bough.guard.analyzer import RuleAnalyzer, SecurityAnalyzer, analyzer_from_json
-    from bough.guard.confirmation_policy import (
-        AlwaysConfirm,
-        ConfirmationPolicy,
-        ConfirmRisky,
-        NeverConfirm,
-        Policy,
-        policy_from_json,
-        policy_named,
+    from bough.guard.allow import AllowList as AllowList
+    from bough.guard.allow import allow_list_from_json as allow_list_from_json
+    from bough.guard.analyzer import RuleAnalyzer as RuleAnalyzer
+    from bough.guard.analyzer import SecurityAnalyzer as SecurityAnalyzer
+    from bough.guard.analyzer import analyzer_from_json as analyzer_from_json
+    from bough.guard.confirmation_policy import AlwaysConfirm as AlwaysConfirm
+    from bough.guard.confirmation_policy import ConfirmationPolicy as ConfirmationPolicy
+    from bough.guard.confirmation_policy import ConfirmRisky as ConfirmRisky
+    from bough.guard.confirmation_policy import NeverConfirm as NeverConfirm
+    from bough.guard.confirmation_policy import Policy as Policy
+    from bough.guard.confirmation_policy import policy_from_json as policy_from_json
+    from bough.guard.confirmation_policy import policy_named as policy_named
+    from bough.guard.guard import Guard as Guard
+    from bough.guard.guard import Review as Review
+    from bough.guard.hook_trust import find_hooks as find_hooks
+    from bough.guard.hook_verdict import HookAnswer as HookAnswer
+    from bough.guard.hook_verdict import HookVerdict as HookVerdict
+    from bough.guard.hooks import Hook as Hook
+    from bough.guard.hooks import HookInput as HookInput
+    from bough.guard.hooks import HookKind as HookKind
+    from bough.guard.hooks import HookSet as HookSet
+    from bough.guard.limits import Limits as Limits
+    from bough.guard.limits import limits_from_json as limits_from_json
+    from bough.guard.masker import Masker as Masker
+    from bough.guard.masker import MaskStream as MaskStream
+    from bough.guard.request import ToolRequest as ToolRequest
+    from bough.guard.risk import Assessment as Assessment
+    from bough.guard.risk import Risk as Risk
+    from bough.guard.risk import RiskFinding as RiskFinding
+    from bough.guard.secrets import EnvSecret as EnvSecret
+    from bough.guard.secrets import FileSecret as FileSecret
+    from bough.guard.secrets import Secrets as Secrets
+    from bough.guard.secrets import secrets_from_json as secrets_from_json
+else:
+    from bough.lazy import lazy_exports
+
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.guard.allow": "AllowList allow_list_from_json",
+            "bough.guard.analyzer": "RuleAnalyzer SecurityAnalyzer analyzer_from_json",
+            "bough.guard.confirmation_policy": (
+                "AlwaysConfirm ConfirmRisky ConfirmationPolicy NeverConfirm Policy policy_from_json policy_named"
+            ),
+            "bough.guard.guard": "Guard Review",
+            "bough.guard.hook_trust": "find_hooks",
+            "bough.guard.hook_verdict": "HookAnswer HookVerdict",
+            "bough.guard.hooks": "Hook HookInput HookKind HookSet",
+            "bough.guard.limits": "Limits limits_from_json",
+            "bough.guard.masker": "MaskStream Masker",
+            "bough.guard.request": "ToolRequest",
+            "bough.guard.risk": "Assessment Risk RiskFinding",
+            "bough.guard.secrets": "EnvSecret FileSecret Secrets secrets_from_json",
+        },
     )
-    from bough.guard.guard import Guard, Review
-    from bough.guard.hook_trust import find_hooks
-    from bough.guard.hook_verdict import HookAnswer, HookVerdict
-    from bough.guard.hooks import Hook, HookInput, HookKind, HookSet
-    from bough.guard.limits import Limits, limits_from_json
-    from bough.guard.masker import Masker, MaskStream
-    from bough.guard.request import ToolRequest
-    from bough.guard.risk import Assessment, Risk, RiskFinding
-    from bough.guard.secrets import EnvSecret, FileSecret, Secrets, secrets_from_json
-
-__all__ = [
-    "AllowList",
-    "AlwaysConfirm",
-    "Assessment",
-    "ConfirmRisky",
-    "ConfirmationPolicy",
-    "EnvSecret",
-    "FileSecret",
-    "Guard",
-    "Hook",
-    "HookAnswer",
-    "HookInput",
-    "HookKind",
-    "HookSet",
-    "HookVerdict",
-    "Limits",
-    "MaskStream",
-    "Masker",
-    "NeverConfirm",
-    "Policy",
-    "Review",
-    "Risk",
-    "RiskFinding",
-    "RuleAnalyzer",
-    "Secrets",
-    "SecurityAnalyzer",
-    "ToolRequest",
-    "allow_list_from_json",
-    "analyzer_from_json",
-    "find_hooks",
-    "limits_from_json",
-    "policy_from_json",
-    "policy_named",
-    "secrets_from_json",
-]
-
-_HOMES = {
-    "AllowList": "allow",
-    "AlwaysConfirm": "confirmation_policy",
-    "Assessment": "risk",
-    "ConfirmRisky": "confirmation_policy",
-    "ConfirmationPolicy": "confirmation_policy",
-    "EnvSecret": "secrets",
-    "FileSecret": "secrets",
-    "RiskFinding": "risk",
-    "Guard": "guard",
-    "Hook": "hooks",
-    "HookAnswer": "hook_verdict",
-    "HookInput": "hooks",
-    "HookKind": "hooks",
-    "HookSet": "hooks",
-    "HookVerdict": "hook_verdict",
-    "Limits": "limits",
-    "MaskStream": "masker",
-    "Masker": "masker",
-    "NeverConfirm": "confirmation_policy",
-    "Policy": "confirmation_policy",
-    "Review": "guard",
-    "Risk": "risk",
-    "RuleAnalyzer": "analyzer",
-    "Secrets": "secrets",
-    "SecurityAnalyzer": "analyzer",
-    "ToolRequest": "request",
-    "allow_list_from_json": "allow",
-    "analyzer_from_json": "analyzer",
-    "find_hooks": "hook_trust",
-    "limits_from_json": "limits",
-    "policy_from_json": "confirmation_policy",
-    "policy_named": "confirmation_policy",
-    "secrets_from_json": "secrets",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

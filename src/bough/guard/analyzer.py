@@ -108,7 +108,7 @@ def _snake(name: str) -> str:
 
 
 def _command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
-    from bough.guard.shell import assess_shell  # the grammar is loaded when the first command is seen
+    from bough.guard.shell.assess import assess_shell  # the grammar is loaded when the first command is seen
 
     text = command_text(value)
     if not text and value not in ("", None):

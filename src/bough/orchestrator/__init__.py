@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.agents.spec import AgentSpec
-    from bough.orchestrator.orchestrator import NodeHook, OrchestratorAgent
+    from bough.agents.spec import AgentSpec as AgentSpec
+    from bough.orchestrator.orchestrator import NodeHook as NodeHook
+    from bough.orchestrator.orchestrator import OrchestratorAgent as OrchestratorAgent
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = ["AgentSpec", "NodeHook", "OrchestratorAgent"]
-
-_HOMES = {
-    "AgentSpec": "bough.agents.spec",
-    "NodeHook": "bough.orchestrator.orchestrator",
-    "OrchestratorAgent": "bough.orchestrator.orchestrator",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.agents.spec": "AgentSpec",
+            "bough.orchestrator.orchestrator": "NodeHook OrchestratorAgent",
+        },
+    )

@@ -8,59 +8,38 @@ Names are loaded on first use: who only looks at tasks does not load what runs t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.tasks.broker import TaskBroker
-    from bough.tasks.model import EventType, Task, TaskEvent
-    from bough.tasks.state import TERMINAL_STATES, TaskState
-    from bough.tasks.store import Claim, TaskFilter, TaskPage, TaskStore
-    from bough.tasks.stores.json_files import TaskStoreJson
-    from bough.tasks.stores.memory import TaskStoreMemory
-    from bough.tasks.stores.postgres import TaskStorePostgres
-    from bough.tasks.stores.sqlite import TaskStoreSqlite
-    from bough.tasks.worker import Worker
+    from bough.tasks.broker import TaskBroker as TaskBroker
+    from bough.tasks.model import EventType as EventType
+    from bough.tasks.model import Task as Task
+    from bough.tasks.model import TaskEvent as TaskEvent
+    from bough.tasks.state import TERMINAL_STATES as TERMINAL_STATES
+    from bough.tasks.state import TaskState as TaskState
+    from bough.tasks.store import Claim as Claim
+    from bough.tasks.store import TaskFilter as TaskFilter
+    from bough.tasks.store import TaskPage as TaskPage
+    from bough.tasks.store import TaskStore as TaskStore
+    from bough.tasks.stores.json_files import TaskStoreJson as TaskStoreJson
+    from bough.tasks.stores.memory import TaskStoreMemory as TaskStoreMemory
+    from bough.tasks.stores.postgres import TaskStorePostgres as TaskStorePostgres
+    from bough.tasks.stores.sqlite import TaskStoreSqlite as TaskStoreSqlite
+    from bough.tasks.worker import Worker as Worker
+else:
+    from bough.lazy import lazy_exports
 
-__all__ = [
-    "TERMINAL_STATES",
-    "Claim",
-    "EventType",
-    "Task",
-    "TaskBroker",
-    "TaskEvent",
-    "TaskFilter",
-    "TaskPage",
-    "TaskState",
-    "TaskStore",
-    "TaskStoreJson",
-    "TaskStoreMemory",
-    "TaskStorePostgres",
-    "TaskStoreSqlite",
-    "Worker",
-]
-
-_HOMES = {
-    "TERMINAL_STATES": "state",
-    "Claim": "store",
-    "EventType": "model",
-    "Task": "model",
-    "TaskBroker": "broker",
-    "TaskEvent": "model",
-    "TaskFilter": "store",
-    "TaskPage": "store",
-    "TaskState": "state",
-    "TaskStore": "store",
-    "TaskStoreJson": "stores.json_files",
-    "TaskStoreMemory": "stores.memory",
-    "TaskStorePostgres": "stores.postgres",
-    "TaskStoreSqlite": "stores.sqlite",
-    "Worker": "worker",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            "bough.tasks.broker": "TaskBroker",
+            "bough.tasks.model": "EventType Task TaskEvent",
+            "bough.tasks.state": "TERMINAL_STATES TaskState",
+            "bough.tasks.store": "Claim TaskFilter TaskPage TaskStore",
+            "bough.tasks.stores.json_files": "TaskStoreJson",
+            "bough.tasks.stores.memory": "TaskStoreMemory",
+            "bough.tasks.stores.postgres": "TaskStorePostgres",
+            "bough.tasks.stores.sqlite": "TaskStoreSqlite",
+            "bough.tasks.worker": "Worker",
+        },
+    )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bough.evals.data import DataTools
 from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.tools import DataTools
 
 
 @pytest.fixture(scope="session")

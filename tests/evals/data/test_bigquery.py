@@ -13,11 +13,11 @@ import sqlglot
 from sqlglot import exp
 
 from bough.errors import InvalidInput, Unavailable
-from bough.evals.data import DataTools
 from bough.evals.data.bigquery import plain_value, quote_literal
 from bough.evals.data.catalog import WarehouseCatalog
 from bough.evals.data.evaluate import evaluate_data, read_data_set
 from bough.evals.data.sql import check_sql
+from bough.evals.data.tools import DataTools
 from bough.settings import Settings
 
 COLUMN = {"name": "a", "type": "INTEGER", "mode": "NULLABLE", "description": ""}

@@ -108,7 +108,7 @@ async def test_all_twelve_cases_pass_live_and_from_their_recording(settings: Set
     settings.home.mkdir(parents=True, exist_ok=True)
     with OpenAIServer([answer] * 200) as server:
         from bough.agents.models.resolve import resolve_model
-        from bough.evals.judge import Judge
+        from bough.evals.judge.judge import Judge
 
         resolved = resolve_model("openai:test", base_url=server.url, env={"OPENAI_API_KEY": "x"}).model
         options = EvalOptions(judge=Judge(resolved), record_to=recordings, jobs=2)

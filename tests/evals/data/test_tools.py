@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from bough.errors import InvalidInput
-from bough.evals.data import DataTools
 from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.tools import DataTools
 
 pytestmark = pytest.mark.anyio
 

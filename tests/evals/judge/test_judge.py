@@ -13,8 +13,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, Trace, TurnInput, evaluate
 from bough.evals.converse import ConversationHost
-from bough.evals.judge import Judge
-from bough.evals.judge.judge import JUDGE_RETRY, JudgedCase
+from bough.evals.judge.judge import JUDGE_RETRY, Judge, JudgedCase
 from bough.evals.judge.prompt import MAX_TRACE_CHARS, quote_case
 from bough.evals.judge.verdict import Ballot, Verdict, Verdicts, count_votes, match_verdicts
 from bough.evals.trace import TracedCall

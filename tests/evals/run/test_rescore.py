@@ -14,7 +14,7 @@ import pytest
 from bough.agents.spec import AgentSpec
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, ToolUse, TurnInput, evaluate, read_set, rescore_run
-from bough.evals.judge import Judge
+from bough.evals.judge.judge import Judge
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import NAME, write_note
 from bough.evals.run.read import read_run

@@ -12,7 +12,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import Conflict, InvalidInput
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, ToolUse, TurnInput, evaluate
 from bough.evals.case import FileInput
-from bough.evals.judge import Judge
+from bough.evals.judge.judge import Judge
 from bough.evals.run.folder import RunFolder, find_run, list_runs, plain_name
 from bough.evals.run.note import last_note
 from bough.evals.run.read import read_run

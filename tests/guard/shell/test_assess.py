@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bough.guard import Assessment, Risk
-from bough.guard.shell import assess_shell
+from bough.guard.shell.assess import assess_shell
 
 LOW = r"""
 ls -la
