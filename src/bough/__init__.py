@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from bough.agents.skills.tools import SkillToolset as SkillToolset
     from bough.agents.spec import AgentSpec as AgentSpec
     from bough.connect.a2a import A2AClientExtended as A2AClientExtended
-    from bough.connect.a2a_config import A2AClientConfig as A2AClientConfig
-    from bough.connect.mcp_config import MCPClientConfig as MCPClientConfig
+    from bough.connect.config import A2AClientConfig as A2AClientConfig
+    from bough.connect.config import MCPClientConfig as MCPClientConfig
     from bough.conversation import AsyncConversation as AsyncConversation
     from bough.conversation import Conversation as Conversation
     from bough.conversation import Delta as Delta
@@ -90,8 +90,7 @@ else:
             "bough.agents.skills.tools": "SkillToolset",
             "bough.agents.spec": "AgentSpec",
             "bough.connect.a2a": "A2AClientExtended",
-            "bough.connect.a2a_config": "A2AClientConfig",
-            "bough.connect.mcp_config": "MCPClientConfig",
+            "bough.connect.config": "A2AClientConfig MCPClientConfig",
             "bough.conversation": "AsyncConversation Conversation Delta ForkOverrides RunResult Turn WaitingCall",
             "bough.conversation.adapters.pydantic_messages": "export_messages import_messages",
             "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",

@@ -108,7 +108,7 @@ async def check_tasks(tasks: RelationalTaskStore) -> list[Check]:
     Raises:
         CorruptLog: The store is damaged.
     """
-    from bough.tasks.dispatch.choose import choose_dispatcher
+    from bough.tasks.dispatch.dispatcher import choose_dispatcher
 
     try:
         counts = await tasks.count_by_state()

@@ -15,7 +15,7 @@ from tests.connect.a2a_server import serve_agent
 
 from bough.agents.spec import AgentSpec
 from bough.connect.a2a import A2AClientExtended
-from bough.connect.a2a_config import A2AClientConfig
+from bough.connect.config import A2AClientConfig
 from bough.conversation import AsyncConversation
 from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bough.agents.build import Blueprint, registry_of
+from bough.agents.build import SUB_AGENTS_HEADING, Blueprint, registry_of, render_prompt, render_sub_agents
 from bough.agents.spec import AgentSpec
-from bough.agents.template import SUB_AGENTS_HEADING, render_prompt, render_sub_agents
 from bough.errors import InvalidInput
 
 ANALYST = AgentSpec(name="analyst", description="Answers\n questions {skills_catalog} about tables")

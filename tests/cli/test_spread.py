@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from bough.cli.spread import spread
+from bough.cli.app import spread
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.connect.mcp_config import MCPClientConfig
+from bough.connect.config import MCPClientConfig
 from bough.connect.mcp_pool import McpPool
 from bough.conversation import AsyncConversation
 from bough.errors import ConnectError

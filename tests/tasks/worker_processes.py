@@ -23,7 +23,7 @@ _CONTEXT.set_forkserver_preload(
     [
         "bough.cli.commands.worker",
         "bough.tasks.serve",
-        "bough.tasks.dispatch.choose",
+        "bough.tasks.dispatch.dispatcher",
         "procrastinate",
         "bough.conversation",
         "tests.tasks.counting_agent",

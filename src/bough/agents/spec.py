@@ -27,10 +27,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_ai import Tool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputSpec
-from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypeVar
@@ -39,10 +39,9 @@ from bough.agents.config.agents import UNSET, AgentConfig, AgentFields, Unset
 from bough.agents.config.code import name_tool
 from bough.agents.output_type import describe_output_type
 from bough.agents.retry_policy import RetryPolicy
-from bough.agents.tool_check import check_tool, check_tool_names
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.a2a import A2AClientExtended
-from bough.connect.mcp_config import MCPClientConfig
+from bough.connect.config import MCPClientConfig
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 from bough.guard import AllowList, Limits, Policy, allow_list_from_json, limits_from_json, policy_from_json
@@ -441,3 +440,32 @@ class AgentSpec(BaseModel, Generic[T]):
     def snapshot(self) -> JsonObject:
         """Return the spec as JSON for the log: tools, skills and executor by name; never a secret."""
         return self.model_dump(mode="json")
+
+
+_TOOL_NAME = r"[A-Za-z0-9_.:-]{1,128}"
+
+
+def check_tool(tool: object) -> None:
+    """Raise `InvalidInput` for what is neither a named function nor a `Tool`."""
+    if isinstance(tool, Tool):
+        return
+    if not callable(tool):
+        raise InvalidInput(f"not a tool: {tool!r}", hint="pass functions, or PydanticAI's Tool(function)")
+    if not hasattr(tool, "__qualname__") or not hasattr(tool, "__name__"):
+        raise InvalidInput(
+            f"a tool of type {type(tool).__name__} has no name",
+            hint='name it with Tool(f, name="…"), or pass a function',
+        )
+
+
+def check_tool_names(tools: Sequence[Callable[..., Any] | Tool[Any]]) -> None:
+    """Raise `InvalidInput` for names that models do not take, and for two tools with one name."""
+    names = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in tools]
+    for name in names:
+        if not re.fullmatch(_TOOL_NAME, name):
+            raise InvalidInput(
+                f"{name!r} is not a name that models take for a tool", hint='name it with Tool(f, name="…")'
+            )
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise InvalidInput(f"two tools are named {twice!r}", hint='name one of them otherwise: Tool(f, name="…")')

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Annotated, Any
+from inspect import Parameter, signature
+from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from bough import __version__
 from bough.cli import options
-from bough.cli.group import DefaultCommandGroup
-from bough.cli.spread import spread
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
 
@@ -146,3 +147,48 @@ def _root(
     given = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
     nouns = {noun: dict.fromkeys(verbs, given) for noun, (_, verbs) in _NOUNS.items()}
     context.default_map = dict.fromkeys(_VERBS, given) | nouns
+
+
+_HELP = ("--help", "-h")
+
+
+class DefaultCommandGroup(TyperGroup):
+    """A group of verbs; the one marked by `default_verb` runs where none is named."""
+
+    default_verb = "list"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default verb in front of options that are not the group's own, but not while a shell completes."""
+        if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in _HELP)):
+            args = [self.default_verb, *args]
+        return super().parse_args(ctx, args)
+
+
+def spread(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with the fields of each dataclass that it takes as options of their own, in its place."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    groups.pop("return", None)
+    if not groups:
+        return command
+
+    def spread_out(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)
+
+    parameters = [each for name in signature(command).parameters for each in _options(command, name, hints)]
+    spread_out.__name__, spread_out.__doc__ = command.__name__, command.__doc__
+    spread_out.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    spread_out.__annotations__ = {each.name: each.annotation for each in parameters}
+    return spread_out
+
+
+def _options(command: Callable[..., Any], name: str, hints: dict[str, Any]) -> Iterator[Parameter]:
+    parameter, hint = signature(command).parameters[name], hints[name]
+    if not (isinstance(hint, type) and is_dataclass(hint)):
+        yield parameter.replace(annotation=hint)
+        return
+    of_fields = get_type_hints(hint, include_extras=True)
+    for field in fields(hint):
+        yield parameter.replace(name=field.name, annotation=of_fields[field.name], default=field.default)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bough.connect.a2a import A2AClientExtended as A2AClientExtended
-    from bough.connect.a2a_config import A2AClientConfig as A2AClientConfig
-    from bough.connect.mcp_config import MCPClientConfig as MCPClientConfig
+    from bough.connect.config import A2AClientConfig as A2AClientConfig
+    from bough.connect.config import MCPClientConfig as MCPClientConfig
 else:
     from bough.lazy import lazy_exports
 
@@ -15,7 +15,6 @@ else:
         __name__,
         {
             "bough.connect.a2a": "A2AClientExtended",
-            "bough.connect.a2a_config": "A2AClientConfig",
-            "bough.connect.mcp_config": "MCPClientConfig",
+            "bough.connect.config": "A2AClientConfig MCPClientConfig",
         },
     )

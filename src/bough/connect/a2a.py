@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from bough.connect.a2a_config import A2AClientConfig
+from bough.connect.config import A2AClientConfig
 from bough.errors import ConnectError, NotFound, Unavailable
 from bough.types import JsonObject
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import httpx
 
-from bough.connect.a2a_config import A2AClientConfig
+from bough.connect.config import A2AClientConfig
 from bough.errors import ConnectError
 
 _WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?", re.ASCII)

@@ -15,7 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
-from bough.connect.mcp_config import MCPClientConfig
+from bough.connect.config import MCPClientConfig
 from bough.connect.server_stderr import ServerStderr, hide_values
 from bough.connect.skill_mcp import PASSED_ON, is_closed
 from bough.connect.tool_names import ToolNames, rename_tool

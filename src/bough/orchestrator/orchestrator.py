@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any, Protocol, Unpack
 from uuid import UUID
 
+from pydantic_ai import Agent
 from pydantic_ai._agent_graph import GraphAgentState
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.run import AgentRun, AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import UsageLimits
@@ -34,7 +35,6 @@ from bough.events.model import StateChanged, Usage
 from bough.events.store import EventStore
 from bough.guard import Limits
 from bough.orchestrator.report import report_tasks
-from bough.orchestrator.verbose import log_node
 from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.model import Task
@@ -364,3 +364,29 @@ def _describe_waiting(state: State) -> DeferredToolRequests:
         (requests.calls if is_asked else requests.approvals).append(call)
         requests.metadata[id] = {key: value for key, value in waiting.items() if key not in ("tool", "arguments")}
     return requests
+
+
+LOG = logging.getLogger("bough.run")
+MAX_CHARS = 500
+
+
+def log_node(node: Any) -> None:
+    """Log what a node shows: the model's reasoning, its text, its calls and their results."""
+    if Agent.is_call_tools_node(node):
+        for part in node.model_response.parts:
+            match part:
+                case ThinkingPart() | TextPart():
+                    LOG.info("model: %s", _shorten(part.content))
+                case ToolCallPart():
+                    LOG.info("call %s: %s", part.tool_name, _shorten(part.args_as_json_str()))
+                case _:
+                    pass
+    elif Agent.is_model_request_node(node):
+        for part in node.request.parts:
+            if isinstance(part, ToolReturnPart):
+                LOG.info("result of %s: %s", part.tool_name, _shorten(str(part.content)))
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"

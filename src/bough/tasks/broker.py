@@ -18,7 +18,7 @@ from bough.conversation.log.state import State
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, Unavailable
 from bough.events.beside import Tables
-from bough.events.model import Event, PauseRequested, UserMessage
+from bough.events.model import Event, PauseRequested, TaskChanged, UserMessage
 from bough.events.owner import owner as make_owner
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
@@ -27,24 +27,24 @@ from bough.tasks.agents import PRIVATE, FindCredentials, FindHooks, register
 from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, TaskControl
 from bough.tasks.delegation import BrokerDelegation
-from bough.tasks.dispatch.choose import choose_dispatcher
-from bough.tasks.dispatch.dispatcher import Dispatcher
-from bough.tasks.dispatch.queues import ServedQueues
+from bough.tasks.dispatch.dispatcher import Dispatcher, ServedQueues, choose_dispatcher
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import Task, TaskEvent
 from bough.tasks.notify import Callback, TransitionWatch, Until, has_ended
-from bough.tasks.state import STOPPED_STATES, TaskState
+from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES, TaskState
 from bough.tasks.store import DEFAULT_QUEUE, TaskStore
-from bough.tasks.stores.rows import parse_id
+from bough.tasks.stores.relational import RelationalTaskStore
+from bough.tasks.stores.rows import find_row, parse_id
 from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.tasks.stores.submission import Admission, Submission, Submitted, submit
-from bough.tasks.stream import stream_events
 from bough.tasks.submitting import SubmissionRequest, Submitter, check_spelling, request_retry
+from bough.tasks.view import SHOWN_KINDS, task_event
 from bough.tasks.worker import ActiveRun, Worker, require_relational
 from bough.types import Json
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
+
 
 _LOG = logging.getLogger("bough.task")
 
@@ -461,3 +461,26 @@ class TaskBroker:
             self.wake(stopped.woken)
         if stopped.task.state in STOPPED_STATES:
             self.activity.set()
+
+
+async def stream_events(store: RelationalTaskStore, task_id: str, after: int) -> AsyncIterator[TaskEvent]:
+    """Iterate the events of a task with `seq > after`, then live ones; ends behind its end.
+
+    Raises:
+        NotFound: There is no such task.
+    """
+    id = parse_id(task_id)
+    row = None if id is None else await store.look(lambda tables: find_row(tables, id))
+    if row is None:
+        raise unknown_task(task_id)
+    start = max(after, row.first - 1)
+    if row.is_terminal and start >= row.last:
+        return
+    async for stored in store.log.subscribe(row.conversation_id, start):
+        if stored.kind not in SHOWN_KINDS:
+            continue
+        event = task_event(stored, row.task_id)
+        if event is not None and event.task_id == row.task_id:
+            yield event
+            if isinstance(stored.event, TaskChanged) and TaskState(stored.event.state) in TERMINAL_STATES:
+                return

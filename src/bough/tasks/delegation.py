@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from uuid import UUID, uuid5
 
 from bough.agents.delegation_protocol import Asking, Child, SharedBound, Spent
@@ -25,19 +25,21 @@ from bough.errors import InvalidInput, LimitExceeded, NotFound
 from bough.events.beside import Tables
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured
 from bough.tasks.model import Task
-from bough.tasks.notify import has_stopped
+from bough.tasks.notify import Until, has_stopped
 from bough.tasks.store import Claim
-from bough.tasks.stores.relational import sum_spent
+from bough.tasks.stores.relational import RelationalTaskStore, sum_spent
 from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, parse_id, read_first
-from bough.tasks.stores.submission import ParentLink
+from bough.tasks.stores.submission import ParentLink, Submitted
 from bough.tasks.submitting import SubmissionRequest
+from bough.tasks.worker import Worker
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-    from bough.tasks.running import TaskRunning
+
 
 _CALLS = UUID("0f0c5f5e-9d3b-5d0b-8a43-6a7a4a3d1c22")
 """Namespace of the ids of tasks that tool calls start."""
@@ -357,3 +359,35 @@ def _read_children(tables: Tables, conversation: UUID, id: UUID | None = None) -
         row = find_row(tables, id)
         return [row] if row is not None and row.parent == tables.number(conversation) else []
     return [TaskRow(*row) for row in tables.run("task.rows_of_parent", parent=tables.number(conversation))]
+
+
+class TaskRunning(Protocol):
+    """Submits, waits for and cancels tasks of one store, and runs them."""
+
+    settings: Settings
+    store: RelationalTaskStore
+    worker: Worker
+
+    def require_open(self) -> None:
+        """Raise `Unavailable` once it was left."""
+        ...
+
+    async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
+        """Submit a task of a conversation, claimed for this process with `claim`."""
+        ...
+
+    async def poll(self, task_id: str) -> Task:
+        """Return a task as it stands."""
+        ...
+
+    async def wait_until(self, task_id: str, until: Until, timeout: float | None = None) -> Task:
+        """Return a task once `until` holds of it, or as it stands after `timeout` seconds."""
+        ...
+
+    async def cancel(self, task_id: str) -> Task:
+        """Cancel a task and its open children."""
+        ...
+
+    async def run(self, conversation: UUID, message: str | None = None, **metadata: Any) -> str | None:
+        """Run a conversation that is there as a task of its own."""
+        ...

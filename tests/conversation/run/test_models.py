@@ -11,7 +11,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
 
-from bough.agents.models.streaming import can_stream
+from bough.agents.models.resolve import can_stream
 from bough.agents.spec import AgentSpec
 from bough.conversation import Delta
 from bough.testing import ScriptedModel

@@ -7,19 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from bough.agents.config.check import find_mistakes, near, validate
 from bough.agents.config.code import CodeGate
-from bough.agents.config.file import ConfigFile, Key, Place, Trust, find_config, read_beneath
+from bough.agents.config.file import ConfigFile, Key, Place, Trust, expand, find_config, has_variables, read_beneath
 from bough.agents.config.layers import is_narrow_policy, load_layers, narrow_limits
 from bough.agents.config.models import check_settings, read_model
-from bough.agents.config.schema import AgentEntry, Config, LimitsEntry, PolicyEntry
-from bough.agents.config.servers import make_remote_agent, make_server
+from bough.agents.config.schema import A2AClientEntry, AgentEntry, Config, LimitsEntry, McpServerEntry, PolicyEntry
 from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied
 from bough.guard import AllowList, Policy, limits_from_json, policy_from_json, policy_named
 from bough.settings import Settings
 from bough.skills import Skill, SkillRegistry
+
+if TYPE_CHECKING:
+    from bough.connect.a2a import A2AClientExtended
+    from bough.connect.config import MCPClientConfig
 
 
 class Unset(Enum):
@@ -368,3 +371,45 @@ def find_faults(path: Path | None, *, settings: Settings, only: str | None = Non
         except BoughError as error:
             faults.append(error)
     return faults
+
+
+def make_server(
+    name: str, entry: McpServerEntry, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
+) -> MCPClientConfig:
+    """Return the configuration of an MCP server.
+
+    Raises:
+        PermissionDenied: The file, which names a program or an address, is not trusted.
+        Unavailable: An environment variable is not set.
+    """
+    from bough.connect.config import MCPClientConfig
+
+    place = file.place(("mcp_servers", name))
+    values: dict[str, Any] = entry.model_dump(exclude_unset=True)
+    if entry.command is not None:
+        gate.require_named(place, f"the program {entry.command!r}")
+    else:
+        gate.require_named(place, f"the address {entry.url!r}, to which calls would be sent")
+    if has_variables(values):
+        gate.require_named(place, "environment variables")
+    expanded = expand(values, env=env, where=f"mcp_servers.{name}")
+    return MCPClientConfig.model_validate({"name": name, **expanded})
+
+
+def make_remote_agent(
+    name: str, entry: A2AClientEntry, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
+) -> A2AClientExtended:
+    """Return the client of a remote agent; it connects on first use.
+
+    Raises:
+        PermissionDenied: The file, which names the address to which prompts would be sent, is not trusted.
+        Unavailable: An environment variable is not set.
+    """
+    from bough.connect.a2a import A2AClientExtended
+    from bough.connect.config import A2AClientConfig
+
+    place = file.place(("a2a", "clients", name))
+    values: dict[str, Any] = entry.model_dump(exclude_unset=True)
+    gate.require_named(place, f"the address {entry.url!r}, to which prompts would be sent")
+    expanded = expand(values, env=env, where=f"a2a.clients.{name}")
+    return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -11,12 +11,18 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.wrapper import WrapperModel
+
 from bough.agents.models.clients import find_providers
 from bough.errors import BoughError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.providers import Provider
+
 
 OFFLINE = "offline"
 """The model string of the built-in planner."""
@@ -296,3 +302,16 @@ def _check_url(base_url: str) -> None:
         raise InvalidInput("the base URL contains a password", hint="put the key into OPENAI_API_KEY")
     if not usable:
         raise InvalidInput(f"{base_url!r} is not a base URL", hint=_URL_HINT)
+
+
+def can_stream(model: Model) -> bool:
+    """Return whether `model` supports streaming; a wrapper does if all wrapped models do."""
+    match model:
+        case WrapperModel():
+            return can_stream(model.wrapped)
+        case FallbackModel():
+            return all(can_stream(one) for one in model.models)
+        case FunctionModel():
+            return model.stream_function is not None
+        case _:
+            return type(model).request_stream is not Model.request_stream

@@ -13,10 +13,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of, may_write
-from bough.cli.opening import open_conversation
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target
+from bough.cli.target import Target, open_conversation
 from bough.cli.text import Line, line
 from bough.cli.turns.always import Always
 from bough.cli.turns.turn import WatchedRun, describe_start

@@ -12,10 +12,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.resume import continue_run
-from bough.cli.opening import open_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import RuleOptions
-from bough.cli.target import Target
+from bough.cli.target import Target, open_conversation
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, read_value
 from bough.cli.turns.turn import shows_stream

@@ -10,10 +10,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.resume import Message, continue_run
-from bough.cli.opening import open_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target, short
+from bough.cli.target import Target, open_conversation, short
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream
 from bough.errors import InvalidInput

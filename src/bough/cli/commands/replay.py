@@ -10,10 +10,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import load_agent
-from bough.cli.opening import open_conversation
 from bough.cli.render import Report
 from bough.cli.rule_options import NO_RULES
-from bough.cli.target import Target
+from bough.cli.target import Target, open_conversation
 from bough.cli.text import Line, Style, line
 from bough.errors import InvalidInput
 from bough.settings import Settings

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.opening import open_conversation
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target
+from bough.cli.target import Target, open_conversation
 from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request

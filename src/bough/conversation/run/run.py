@@ -19,7 +19,7 @@ from bough.agents.config.file import find_config
 from bough.agents.config.layers import list_files
 from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import Delegation, SharedBound
-from bough.agents.models.streaming import can_stream
+from bough.agents.models.resolve import can_stream
 from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.journal import Journal

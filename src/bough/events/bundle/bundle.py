@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,15 +20,15 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.cancellation import finish
-from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from bough.events.bundle.blobs import describe_blob, list_digests
+from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
+from bough.events.blob.blob import list_named_bytes, read_bytes
 from bough.events.bundle.format import FORMAT, VERSION, no_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
 from bough.events.draft import Draft, ImportPiece
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
-from bough.types import escape_json_controls
+from bough.types import JsonObject, escape_json_controls
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -360,3 +361,21 @@ def _as_json(record: ConversationRecord) -> dict[str, Any]:
     ids = {key: getattr(record, key) and str(getattr(record, key)) for key in _IDS}
     times = {key: microseconds(getattr(record, key)) for key in _TIMES}
     return ids | times | {key: getattr(record, key) for key in _PLAIN}
+
+
+async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
+    """Return which bytes the messages among `events` name, each once."""
+    found: dict[str, None] = {}
+    async for stored in events:
+        if stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw:  # others are not worth decoding
+            try:
+                found |= dict.fromkeys(named.sha256 for named in list_named_bytes(stored.event))
+            except StoreError:
+                continue  # whoever writes the events says what is wrong with it
+    return [*found]
+
+
+async def describe_blob(store: EventStore, digest: str) -> JsonObject | None:
+    """Return the line of bytes; None where the store has lost them."""
+    data = (await read_bytes(store, [digest])).get(digest)
+    return None if data is None else {"blob": digest, "data": b64encode(data).decode()}

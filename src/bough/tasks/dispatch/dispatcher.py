@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from bough.agents.spec import AgentSpec
+from bough.errors import Unavailable
 from bough.events.beside import Tables
 from bough.events.integrity import IntegrityFinding
+from bough.tasks.agents import name_private_queue
+from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task
+from bough.tasks.stores.postgres import TaskStorePostgres
+from bough.tasks.stores.relational import RelationalTaskStore
 
 if TYPE_CHECKING:
     from bough.tasks.worker import Worker
@@ -51,3 +57,40 @@ class Dispatcher(Protocol):
     async def check(self) -> list[IntegrityFinding]:
         """Return what is wrong with the engine's own tables, for `bough doctor`."""
         ...
+
+
+class ServedQueues(Collection[str]):
+    """The queues a broker serves: those it was given, and the private ones of the agents it registered so far."""
+
+    def __init__(self, queues: Collection[str], agents: Mapping[str, AgentSpec]) -> None:
+        self._queues = queues
+        self._agents = agents
+
+    def _all(self) -> list[str]:
+        return [*self._queues, *map(name_private_queue, self._agents.values())] if self._queues else []
+
+    def __iter__(self):
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __contains__(self, queue: object) -> bool:
+        return queue in self._all()
+
+
+def choose_dispatcher(store: RelationalTaskStore) -> Dispatcher:
+    """Return the engine for a store on Postgres, which many machines share, and the local one for every other.
+
+    Raises:
+        Unavailable: The engine is not installed.
+    """
+    if not isinstance(store, TaskStorePostgres):
+        return LocalDispatcher()
+    try:
+        from bough.tasks.dispatch.procrastinate import ProcrastinateDispatcher
+    except ImportError as error:
+        raise Unavailable(
+            f"tasks on Postgres need the package {error.name}", hint="pip install 'bough[postgres]'"
+        ) from error
+    return ProcrastinateDispatcher(store)

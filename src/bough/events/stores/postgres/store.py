@@ -20,6 +20,7 @@ from bough.errors import BoughError, Conflict, StoreError, Unavailable
 from bough.events.draft import Append
 from bough.events.lease_renewal import Keeper
 from bough.events.queries import queries
+from bough.events.record import Lease
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
 from bough.events.stores.postgres.appending import BatchedAppend
@@ -42,7 +43,6 @@ from bough.events.stores.postgres.connection import (
 )
 from bough.events.stores.postgres.listen import EVERYTHING, Listener
 from bough.events.stores.postgres.reading import PostgresReading
-from bough.events.stores.postgres.renewal import RenewalConnection
 from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.store import RelationalEventStore
 from bough.events.stores.relational.writing import batch_of
@@ -259,3 +259,41 @@ class PostgresEventStore(RelationalEventStore):
                 raise (make_timeout_error(self.address) if expired else store_error(self.address, error)) from error
             repeatable = False
         return self._with_connection(work, repeatable, ends, patient)
+
+
+class RenewalConnection:
+    """Renews leases over a connection that is made when it is first needed, and again when it was lost.
+
+    Args:
+        writing: Makes the writer over a connection.
+        watchdog: Ends a renewal that the server does not answer.
+    """
+
+    def __init__(self, url: str, schema: str, writing: Callable[[Db], PostgresWriting], watchdog: Watchdog) -> None:
+        self._url = url
+        self._schema = schema
+        self._writing = writing
+        self._watchdog = watchdog
+        self._db: Db | None = None
+
+    def renew(self, lease: Lease, ttl_seconds: float) -> None:
+        """Extend a lease. Blocks.
+
+        Raises:
+            Conflict: It was lost meanwhile.
+            StoreError: The server cannot be reached.
+        """
+        try:
+            if self._db is None:
+                self._db = connect(self._url, self._schema, self._watchdog)
+            with self._watchdog.watch(self._db, min(ttl_seconds, ANSWER_SECONDS)), self._db.transaction():
+                self._writing(self._db).renew(lease, ttl_seconds)
+        except (Error, OSError) as error:
+            self.close()
+            raise store_error(self._url, error) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
