@@ -269,7 +269,7 @@ MEMORY = """
 import gc, sys
 from pathlib import Path
 from bough.skills.registry import SkillRegistry
-import bough.skills.read.repair, bough.skills.read.yaml_text, sqlite3
+import bough.skills.read.yaml_text, sqlite3
 def resident():
     gc.collect()
     return int(open('/proc/self/statm').read().split()[1]) * 4096 / 1e6

@@ -15,9 +15,10 @@ from skills_ref import validate
 from bough.skills.find.catalog import render_catalog, tokens_of
 from bough.skills.find.discover import Root, discover
 from bough.skills.match.triggers import TriggerIndex
-from bough.skills.model import KeywordTrigger, SkillMetadata
-from bough.skills.read.frontmatter import load, plain_fields
+from bough.skills.model import KeywordTrigger, Notes, SkillMetadata
+from bough.skills.read.frontmatter import load
 from bough.skills.read.parse import read_head, try_read
+from bough.skills.read.plain import load_plain
 
 PIECES = [
     "---", "---\n", "\n", "\r\n", "name: ", "description: ", "metadata:\n", "  a: b\n", "x", "a: b", " # c", "'", '"', "\t", "*", "&a ",
@@ -106,7 +107,7 @@ headers = st.lists(
 @example(["d: >", "   a", "  b"])
 def test_the_fast_path_says_what_yaml_says(lines: list[str]) -> None:
     header = "".join(f"{line}\n" for line in lines)
-    plain = plain_fields(header)
+    plain = load_plain(header)
     if plain is not None:
         assert plain == (yaml.load(header, Loader=yaml.BaseLoader) or {})
 
@@ -118,7 +119,7 @@ def test_what_yaml_accepts_is_read_as_yaml_has_it(header: str) -> None:
     except yaml.YAMLError:
         data = None
     if isinstance(data, dict) and all(isinstance(key, str) for key in data) and "&" not in header:
-        assert load(header).values == data
+        assert load(header, Notes()) == data
 
 
 def naive(text: str, keyword: str) -> bool:

@@ -47,9 +47,21 @@ class Diagnostic(NamedTuple):
         return self._asdict()
 
 
-def _words(given: Iterable[str]) -> tuple[str, ...]:
+class Notes(list[Diagnostic]):
+    """Collects the diagnostics of one file while it is read."""
+
+    def warn(self, code: str, message: str, fix: str = "", line: int | None = None) -> None:
+        """Add a `warning`: the file is loaded after a repair."""
+        self.append(Diagnostic(code, "warning", message, line, fix))
+
+    def error(self, code: str, message: str, fix: str = "", line: int | None = None) -> None:
+        """Add an `error`: the file is refused, or violates the specification."""
+        self.append(Diagnostic(code, "error", message, line, fix))
+
+
+def _as_tuple_of_words(words: Iterable[str]) -> tuple[str, ...]:
     """Return words as a tuple; a single text is one word."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (words,) if isinstance(words, str) else tuple(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,7 @@ class KeywordTrigger:
     keywords: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keywords", _words(self.keywords))
+        object.__setattr__(self, "keywords", _as_tuple_of_words(self.keywords))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ class TaskTrigger:
     triggers: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "triggers", _words(self.triggers))
+        object.__setattr__(self, "triggers", _as_tuple_of_words(self.triggers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ class PathTrigger:
     globs: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "globs", _words(self.globs))
+        object.__setattr__(self, "globs", _as_tuple_of_words(self.globs))
 
 
 Trigger: TypeAlias = KeywordTrigger | TaskTrigger | PathTrigger

@@ -80,7 +80,7 @@ def test_plain_skills_import_nothing_heavy(tmp_path: Path) -> None:
 MEMORY = """
 import gc, json, resource, sys
 from pathlib import Path
-import bough.skills.read.repair, bough.skills.read.yaml_text, bough.skills.find.check, tempfile
+import bough.skills.read.yaml_text, bough.skills.find.check, tempfile
 from bough.skills.registry import SkillRegistry
 def resident():
     gc.collect()

@@ -328,6 +328,14 @@ def test_a_skill_made_in_code_has_its_content_and_its_hash() -> None:
     assert Skill(name="a").content == ""
 
 
+def test_a_file_without_frontmatter_has_its_folders_name_whatever_it_is(tmp_path: Path) -> None:
+    skill = read_skill(write(tmp_path, "What it does.\n", "My Folder"))
+    assert (skill.name, [each.code for each in skill.diagnostics]) == (
+        "My Folder",
+        ["frontmatter-missing", "description-missing"],
+    )
+
+
 def test_only_one_megabyte_of_a_body_is_ever_read(tmp_path: Path) -> None:
     file = write(tmp_path, good())
     with file.open("ab") as handle:

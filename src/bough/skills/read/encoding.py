@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import codecs
 
-from bough.skills.model import Diagnostic
+from bough.skills.model import Diagnostic, Notes
 
-_LOOKED_AT = 8 << 10
+_SAMPLE_BYTES = 8 << 10
 _FEW_BYTES = 100
 """In shorter files, a single NUL would exceed one percent."""
 
@@ -14,7 +14,7 @@ _SIGNATURES = (
     *(b"\x7fELF", b"MZ\x90", b"PK\x03\x04", b"%PDF-", b"\x89PNG\r\n", b"\x1f\x8b\x08", b"\xca\xfe\xba\xbe"),
     *(b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe"),
 )
-_CONTROLS = bytes(each for each in range(32) if each not in b"\0\t\n\r\f\x1b")
+_CONTROLS = bytes(code for code in range(32) if code not in b"\0\t\n\r\f\x1b")
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -25,7 +25,7 @@ _MARKS = (
 
 def is_binary(data: bytes) -> bool:
     """Whether the bytes are not text in any encoding: by signature, NUL bytes or control characters. O(8 KiB)."""
-    head = data[:_LOOKED_AT]
+    head = data[:_SAMPLE_BYTES]
     if head.startswith(_SIGNATURES):
         return True
     if not head or _wide_encoding(data) is not None:
@@ -34,35 +34,32 @@ def is_binary(data: bytes) -> bool:
     return head.count(0) * 100 > len(head) > _FEW_BYTES or controls * 10 > len(head)
 
 
-def decode(data: bytes) -> tuple[str, list[Diagnostic]]:
-    """Return the text of `data` with line feeds only, and diagnostics for repairs. O(n); never raises."""
-    text, found = _decode_bytes(data)
+def decode(data: bytes, notes: Notes) -> str:
+    """Return the text of `data` with line feeds only, adding a note for each repair. O(n); never raises."""
+    text = _decode_bytes(data, notes)
     if "\0" in text:
         text = text.replace("\0", "")
-        found.append(_make_repair("nul-bytes", "the file contains NUL bytes, which were removed", "remove them"))
+        notes.warn("nul-bytes", "the file contains NUL bytes, which were removed", "remove them")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        found.append(Diagnostic("crlf", "info", "the file has CRLF line endings", fix="save with LF line endings"))
-    return text, found
+        notes.append(Diagnostic("crlf", "info", "the file has CRLF line endings", fix="save with LF line endings"))
+    return text
 
 
-def _decode_bytes(data: bytes) -> tuple[str, list[Diagnostic]]:
+def _decode_bytes(data: bytes, notes: Notes) -> str:
     if data.startswith(codecs.BOM_UTF8):
-        text, found = _decode_bytes(data[3:])
-        return text, [
-            _make_repair("bom", "the file starts with a byte order mark", "save as UTF-8 without BOM"),
-            *found,
-        ]
+        notes.warn("bom", "the file starts with a byte order mark", "save as UTF-8 without BOM")
+        return _decode_bytes(data[3:], notes)
     encoding = _wide_encoding(data)
     if encoding is not None:
-        text = data.decode(encoding, "replace").removeprefix("\ufeff")
-        return text, [_make_repair(encoding[:6], f"the file is {encoding[:6].upper()}", "save as UTF-8")]
+        notes.warn(encoding[:6], f"the file is {encoding[:6].upper()}", "save as UTF-8")
+        return data.decode(encoding, "replace").removeprefix("\ufeff")
     try:
-        return data.decode("utf-8"), []
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        note = _make_repair("not-utf-8", "the file is not UTF-8 and was read as Windows-1252", "save as UTF-8", line)
-        return data.decode("cp1252", "replace"), [note]
+        notes.warn("not-utf-8", "the file is not UTF-8 and was read as Windows-1252", "save as UTF-8", line)
+        return data.decode("cp1252", "replace")
 
 
 def _wide_encoding(data: bytes) -> str | None:
@@ -73,7 +70,3 @@ def _wide_encoding(data: bytes) -> str | None:
     if len(sample) >= 4 and sample.count(0) * 5 >= len(sample) * 2:  # half of ASCII in UTF-16 is zero
         return "utf-16-le" if sample[1::2].count(0) > sample[::2].count(0) else "utf-16-be"
     return None
-
-
-def _make_repair(code: str, message: str, fix: str, line: int | None = None) -> Diagnostic:
-    return Diagnostic(code, "warning", message, line, fix)

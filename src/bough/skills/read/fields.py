@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any, cast
 
 from bough.skills.model import (
-    Diagnostic,
     InputMetadata,
     KeywordTrigger,
+    Notes,
     PathTrigger,
     TaskTrigger,
     Trigger,
@@ -64,8 +64,6 @@ _NEAR = 0.8
 _NOTHING = frozenset({"", "null", "~", "none"})
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
 
-Notes = list[Diagnostic]
-
 
 def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return `values` with known fields under their canonical names, whatever case or alias the file uses."""
@@ -78,10 +76,10 @@ def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
         if known != key and known in values:
             known = key
         if known != key and known in ("name", "description", "allowed-tools"):
-            notes.append(_note("field-name", f"`{key}` is read as `{known}`", f"write `{known}:`"))
+            notes.warn("field-name", f"`{key}` is read as `{known}`", f"write `{known}:`")
         if known not in _KNOWN and (near := _find_near(folded)):
             message = f"unknown field `{key}` is ignored; did you mean `{near}`?"
-            notes.append(_note("field-misspelt", message, f"write `{near}:`"))
+            notes.warn("field-misspelt", message, f"write `{near}:`")
         out[known] = value
     return out
 
@@ -111,15 +109,15 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
     """
     value, home = values.get("name"), unicodedata.normalize("NFC", home)
     if value is None or value == "":
-        notes.append(_note("name-missing", f"no `name`; {home!r} is used", f"name: {home}"))
+        notes.warn("name-missing", f"no `name`; {home!r} is used", f"name: {home}")
         return home
     if not isinstance(value, str):
-        notes.append(_note("name-not-text", f"`name` is not text; {home!r} is used", f"name: {home}"))
+        notes.warn("name-not-text", f"`name` is not text; {home!r} is used", f"name: {home}")
         return home
     name = unicodedata.normalize("NFC", value.strip())
     if is_folder and name != home and unicodedata.normalize("NFKC", name) != unicodedata.normalize("NFKC", home):
         message = f"name {name[:80]!r} differs from the folder name {home[:80]!r}"
-        notes.append(_note("name-folder", message, f"name: {home}"))
+        notes.warn("name-folder", message, f"name: {home}")
     if not is_good_name(name):
         note_name(name, notes)
     return name
@@ -138,7 +136,7 @@ def normalize_name(name: str) -> str | None:
     if is_good_name(name):
         return name
     normal = unicodedata.normalize("NFC", name)
-    notes: Notes = []
+    notes: Notes = Notes()
     note_name(normal, notes)
     return None if notes or normal != unicodedata.normalize("NFKC", name) or unsafe_name(normal) else normal
 
@@ -147,16 +145,17 @@ def note_name(name: str, notes: Notes) -> None:
     """Add a diagnostic for each rule of the specification that `name` violates."""
     normal = unicodedata.normalize("NFKC", name)
     if len(normal) > MAX_NAME:
-        notes.append(_note("name-length", f"the name has {len(normal)} characters, more than {MAX_NAME}", "shorten it"))
+        notes.warn("name-length", f"the name has {len(normal)} characters, more than {MAX_NAME}", "shorten it")
     if normal != normal.lower():
-        notes.append(_note("name-case", f"name {name[:80]!r} is not lowercase", f"name: {name.lower()[:80]}"))
+        notes.warn("name-case", f"name {name[:80]!r} is not lowercase", f"name: {name.lower()[:80]}")
     if normal.startswith("-") or normal.endswith("-") or "--" in normal:
-        notes.append(
-            _note("name-hyphens", "the name has a leading, trailing or double hyphen", "single hyphens between words")
-        )
+        notes.warn("name-hyphens", "the name has a leading, trailing or double hyphen", "single hyphens between words")
     if not all(char.isalnum() or char == "-" for char in normal):
-        notes.append(_note("name-characters", f"name {name[:80]!r} has characters other than letters, digits and -",
-                           "use letters, digits and hyphens"))  # fmt: skip
+        notes.warn(
+            "name-characters",
+            f"name {name[:80]!r} has characters other than letters, digits and -",
+            "use letters, digits and hyphens",
+        )
 
 
 def unsafe_name(name: str) -> str | None:
@@ -179,7 +178,7 @@ def read_text(values: Mapping[str, Any], field: str, notes: Notes) -> str | None
     value = values.get(field)
     if value is None or isinstance(value, str):
         return value.strip() or None if value else None
-    notes.append(_note(f"{field}-not-text", f"`{field}` is not text and was converted", "write it as text"))
+    notes.warn(f"{field}-not-text", f"`{field}` is not text and was converted", "write it as text")
     return as_text(value) or None
 
 
@@ -199,13 +198,11 @@ def read_metadata(values: Mapping[str, Any], notes: Notes) -> dict[str, str]:
     if is_nothing(value):
         return {}
     if not isinstance(value, Mapping):
-        notes.append(_note("metadata-not-mapping", "`metadata` is not a mapping", "write `key: value` lines under it"))
+        notes.warn("metadata-not-mapping", "`metadata` is not a mapping", "write `key: value` lines under it")
         return {"value": as_text(value)}
     pairs = cast("Mapping[str, Any]", value)
     if any(not isinstance(item, str) for item in pairs.values()):
-        notes.append(
-            _note("metadata-not-text", "`metadata` has values that are not text; they were converted", "use text")
-        )
+        notes.warn("metadata-not-text", "`metadata` has values that are not text; they were converted", "use text")
     return {key: as_text(item) for key, item in pairs.items()}
 
 
@@ -230,12 +227,12 @@ def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], n
         fields = [field for field in fields if field is not mapping]
         if trigger is not None:
             if fields or globs:
-                notes.append(_two_triggers("`triggers`" if fields else "`paths`", "`trigger`"))
+                _note_two_triggers("`triggers`" if fields else "`paths`", "`trigger`", notes)
             return trigger
     _check_globs(globs, notes)
     words = tuple(dict.fromkeys(word for field in fields for word in _only_words(field, notes)))
     if globs and (words or inputs):
-        notes.append(_two_triggers("`paths`", "`triggers`" if words else "`inputs`"))
+        _note_two_triggers("`paths`", "`triggers`" if words else "`inputs`", notes)
     if words:
         return TaskTrigger(words) if inputs or values.get("type") == "task" else KeywordTrigger(words)
     if inputs:
@@ -250,32 +247,30 @@ def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata,
     if globs:
         _check_globs(globs, notes)
         if inputs or not is_nothing(raw):
-            notes.append(_two_triggers("`inputs`" if is_nothing(raw) else "keywords", "`globs`"))
+            _note_two_triggers("`inputs`" if is_nothing(raw) else "keywords", "`globs`", notes)
         return PathTrigger(globs)
     words = () if is_nothing(raw) else _only_words(raw, notes)
     if "task" in kind or inputs:
         return TaskTrigger(words)
     if words:
         return KeywordTrigger(words)
-    notes.append(
-        _note("trigger-empty", "`trigger` names no keywords, triggers or globs", "trigger: {keywords: [word]}")
-    )
+    notes.warn("trigger-empty", "`trigger` names no keywords, triggers or globs", "trigger: {keywords: [word]}")
     return None
 
 
-def _two_triggers(unused: str, used: str) -> Diagnostic:
+def _note_two_triggers(unused: str, used: str, notes: Notes) -> None:
     message = f"{unused} cannot be used together with {used}: a skill has one kind of trigger; {unused} is ignored"
-    return _note("trigger-both", message, "split it into two skills, or remove one of the two fields")
+    notes.warn("trigger-both", message, "split it into two skills, or remove one of the two fields")
 
 
 def _only_words(value: Any, notes: Notes) -> tuple[str, ...]:
     if isinstance(value, list) and any(not isinstance(item, str) for item in cast("list[Any]", value)):
-        notes.append(_note("trigger-not-text", "a trigger is not text and was converted", "use a list of words"))
+        notes.warn("trigger-not-text", "a trigger is not text and was converted", "use a list of words")
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
     for word in words:
         if word.strip().startswith("re:") and (reason := refuse_pattern(word.strip()[3:].strip())):
             message = f"invalid regular expression {word.strip()[:80]!r}, ignored: {reason}"
-            notes.append(_note("trigger-bad-regex", message, "use RE2 syntax: no lookaround, no backreferences"))
+            notes.warn("trigger-bad-regex", message, "use RE2 syntax: no lookaround, no backreferences")
     return tuple(word.strip() for word in words if word.strip())
 
 
@@ -283,7 +278,7 @@ def _check_globs(globs: tuple[str, ...], notes: Notes) -> None:
     for glob in globs:
         if reason := refuse_glob(glob):
             message = f"invalid path pattern {glob[:80]!r}, ignored: {reason}"
-            notes.append(_note("trigger-bad-glob", message, "write a pattern such as src/**"))
+            notes.warn("trigger-bad-glob", message, "write a pattern such as src/**")
 
 
 def read_globs(value: Any) -> tuple[str, ...]:
@@ -303,7 +298,7 @@ def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata,
     found: dict[str, InputMetadata] = {}
     for name, entry in _input_entries(value):
         if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
-            notes.append(_note("input-name", f"invalid input name {name[:60]!r}", "use letters, digits, _ and -"))
+            notes.warn("input-name", f"invalid input name {name[:60]!r}", "use letters, digits, _ and -")
             continue
         found[name] = _input(name, entry)
     return tuple(found.values())
@@ -332,7 +327,3 @@ def _input(name: str, entry: Any) -> InputMetadata:
     default = None if is_nothing(value) and not is_text else as_text(value)
     required = truth(given["required"]) if "required" in given else default is None
     return InputMetadata(name, as_text(given.get("description", "")), required and default is None, default)
-
-
-def _note(code: str, message: str, fix: str) -> Diagnostic:
-    return Diagnostic(code, "warning", message, None, fix)

@@ -1,7 +1,9 @@
 """Splitting a file into frontmatter and body, and parsing the frontmatter.
 
+`load` is the only way in which frontmatter is read: plain `key: value` lines directly, at a fraction of YAML's cost;
+anything else as YAML; invalid YAML entry by entry. Every repair adds a diagnostic.
+
 YAML is read without types: every scalar is text, so `name: yes` is the name `yes` and `version: 1.10` keeps its zero.
-Invalid YAML is repaired by `bough.skills.read.repair`, entry by entry.
 
 Source: Agent Skills specification (frontmatter between `---` lines, then Markdown).
 """
@@ -10,10 +12,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from bough.skills.model import Diagnostic
-from bough.skills.read.plain import Fields, plain_fields
+from bough.skills.model import Diagnostic, Notes
+from bough.skills.read.plain import load_plain
 
 _FENCE = re.compile(r"^(?:-{3,}|\.\.\.)[ \t]*$", re.MULTILINE)
 _FENCE_WITH_TEXT = re.compile(r"^-{3,}[ \t]*([^\s-].*)$", re.MULTILINE)
@@ -22,7 +24,6 @@ _OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
 _CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
 _COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)
 _ENTRY = re.compile(r"[A-Za-z_][\w-]*[ \t]*:(?=\s|$)")
-_HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +44,46 @@ class Split:
 
 def split(text: str) -> Split:
     """Split `text`, which has line feeds only, into frontmatter and body. O(n)."""
-    start, found = _find_opening(text)
+    notes = Notes()
+    start = _find_opening(text, notes)
     opening = _OPENING.match(text, start)
     if opening is None:
-        return Split(None, text, 1, ())
-    line = text.count("\n", 0, opening.end()) + 1
+        return Split(None, text)
+    start = opening.end()
+    line = _line_at(text, start)
     if opening[1] != "---":
-        found.append(_warn("fence", "the frontmatter's first line is not exactly `---`", line - 1, "write `---`"))
-    closing = _FENCE.search(text, opening.end())
-    if (fence := _find_fence_with_text(text, opening.end(), closing)) is not None:
-        at = text.count("\n", 0, fence.start()) + 1
+        _note_inexact_fence("first", line - 1, notes)
+    closing = _FENCE.search(text, start)
+    if (fence := _find_fence_with_text(text, start, closing)) is not None:
         message = "the frontmatter's last line has text after `---`"
-        found.append(_warn("fence-with-text", message, at, "start a new line after `---`"))
-        return Split(text[opening.end() : fence.start()], fence[1] + text[fence.end() :], line, tuple(found))
+        fix = "start a new line after `---`"
+        notes.warn("fence-with-text", message, fix, _line_at(text, fence.start()))
+        return Split(text[start : fence.start()], fence[1] + text[fence.end() :], line, tuple(notes))
     if closing is None:
-        return _split_unclosed(text, opening.end(), line, found)
+        return _split_unclosed(text, start, line, notes)
     if closing[0] != "---":
-        at = text.count("\n", 0, closing.start()) + 1
-        found.append(_warn("fence", "the frontmatter's last line is not exactly `---`", at, "write `---`"))
-    return Split(text[opening.end() : closing.start()], text[closing.end() + 1 :], line, tuple(found))
+        _note_inexact_fence("last", _line_at(text, closing.start()), notes)
+    return Split(text[start : closing.start()], text[closing.end() + 1 :], line, tuple(notes))
+
+
+def find_exact_header(head: bytes) -> str | None:
+    """Return the frontmatter of a file's first bytes if it lies between exact fences; else None."""
+    end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
+    header = head[3 : end + 1]  # with the line feed before its first line
+    if end < 0 or b"\r" in header or b"\0" in header or b"\n..." in header or b"\n---" in header:
+        return None
+    try:
+        return header[1:].decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def _note_inexact_fence(place: str, line: int, notes: Notes) -> None:
+    notes.warn("fence", f"the frontmatter's {place} line is not exactly `---`", "write `---`", line)
 
 
 def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) -> re.Match[str] | None:
@@ -71,92 +93,50 @@ def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) 
     heading.
     """
     fence = _FENCE_WITH_TEXT.search(text, start, len(text) if closing is None else closing.start())
-    if fence is None or not any(_ENTRY.match(each) for each in text[start : fence.start()].split("\n")):
+    if fence is None or not any(_ENTRY.match(line) for line in text[start : fence.start()].split("\n")):
         return None
     heading = fence if fence[1].startswith("#") else _HEADING.search(text, fence.end())
     if closing is not None and (heading is None or closing.start() < heading.start()):
         return None
-    values = load(text[start : fence.start()]).values
+    values = load(text[start : fence.start()], Notes())
     return fence if "name" in values or "description" in values else None
 
 
-def _find_opening(text: str) -> tuple[int, list[Diagnostic]]:
-    start, found = 0, list[Diagnostic]()
+def _find_opening(text: str, notes: Notes) -> int:
+    start = 0
     while start < len(text) and text[start].isspace():
         start += 1
     if start and _OPENING.match(text, start):
-        found.append(_warn("leading-blank-lines", "blank lines before the frontmatter", 1, "start with `---`"))
-    for pattern, what in ((_CODE_FENCE, "a code fence"), (_COMMENT, "a comment")):
-        if wrapped := pattern.match(text, start):
-            found.append(_warn("text-before-frontmatter", f"{what} before the frontmatter", 1, "start with `---`"))
-            return wrapped.end(), found
-    return start, found
+        notes.warn("leading-blank-lines", "blank lines before the frontmatter", "start with `---`", 1)
+    for pattern, wrapper in ((_CODE_FENCE, "a code fence"), (_COMMENT, "a comment")):
+        if match := pattern.match(text, start):
+            notes.warn("text-before-frontmatter", f"{wrapper} before the frontmatter", "start with `---`", 1)
+            return match.end()
+    return start
 
 
-def _split_unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Split:
+def _split_unclosed(text: str, start: int, first_line: int, notes: Notes) -> Split:
     """Split a file whose frontmatter has no end: it consists of the entries up to the first blank line or heading."""
     lines = text[start:].split("\n")
-    count = next((i for i, each in enumerate(lines) if not each.strip() or each.startswith("#")), len(lines))
-    if not any(_ENTRY.match(each) for each in lines[:count]):
-        return Split(None, text, 1, ())
-    note = _warn("unclosed-frontmatter", "the frontmatter has no closing `---`", line + count, "add a line `---`")
-    return Split("\n".join(lines[:count]) + "\n", "\n".join(lines[count:]), line, (*found, note))
+    count = next((i for i, line in enumerate(lines) if not line.strip() or line.startswith("#")), len(lines))
+    if not any(_ENTRY.match(line) for line in lines[:count]):
+        return Split(None, text)
+    message = "the frontmatter has no closing `---`"
+    notes.warn("unclosed-frontmatter", message, "add a line `---`", first_line + count)
+    return Split("\n".join(lines[:count]) + "\n", "\n".join(lines[count:]), first_line, tuple(notes))
 
 
-def load(header: str, first_line: int = 2) -> Fields:
-    """Parse a frontmatter, repairing it where necessary. O(n); never raises.
+def load(header: str, notes: Notes, first_line: int = 2) -> dict[str, Any]:
+    """Return the fields of a frontmatter as text, lists and mappings, repaired where necessary. O(n); never raises.
 
     Args:
         header: The text between the fences.
-        first_line: The line of the file at which it starts, for diagnostics.
+        notes: Receives a diagnostic for each repair.
+        first_line: The line of the file at which `header` starts, for `notes`.
     """
-    plain = plain_fields(header)
-    return load_yaml(header, first_line) if plain is None else Fields(plain)
+    values = load_plain(header)
+    if values is None:
+        from bough.skills.read.yaml_text import load_yaml  # most libraries of skills need no YAML, slow to import
 
-
-def load_yaml(header: str, first_line: int = 2) -> Fields:
-    """Parse a frontmatter that is not plain `key: value` lines; otherwise like `load`."""
-    loaded = _load_yaml(header, first_line)
-    if loaded is None:
-        from bough.skills.read.repair import salvage
-
-        return salvage(header, first_line)
-    _keep_hash(header, first_line, loaded)
-    return loaded
-
-
-def _load_yaml(header: str, first_line: int) -> Fields | None:
-    from bough.skills.read.yaml_text import NotText, read_yaml
-
-    notes: list[Diagnostic] = []
-    try:
-        data = read_yaml(header, first_line, notes)
-    except OverflowError:
-        return Fields({}, [_error("yaml-bomb", "YAML aliases expand beyond limits", first_line, "do not use aliases")])
-    except NotText:
-        return None
-    if data is None or data == "":
-        return Fields({}, notes)
-    return Fields(cast("dict[str, Any]", data), notes) if isinstance(data, dict) else None
-
-
-def _keep_hash(header: str, first_line: int, loaded: Fields) -> None:
-    """Restore a description that YAML ended at ` #`, which is nearly always meant as text."""
-    match = _HASH_IN_TEXT.search(header)
-    value = loaded.values.get("description")
-    whole = match[1].rstrip() if match else ""
-    if match is None or " #" not in whole or not isinstance(value, str) or not whole.startswith(value):
-        return
-    loaded.values["description"] = whole
-    line = first_line + header.count("\n", 0, match.start())
-    loaded.diagnostics.append(
-        _warn("yaml-hash-in-text", "in YAML, ` #` starts a comment in the description", line, "quote the value")
-    )
-
-
-def _warn(code: str, message: str, line: int, fix: str) -> Diagnostic:
-    return Diagnostic(code, "warning", message, line, fix)
-
-
-def _error(code: str, message: str, line: int, fix: str) -> Diagnostic:
-    return Diagnostic(code, "error", message, line, fix)
+        values = load_yaml(header, notes, first_line)
+    return values

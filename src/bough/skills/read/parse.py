@@ -17,6 +17,7 @@ from bough.skills.model import (
     MAX_FILE_BYTES,
     Diagnostic,
     Document,
+    Notes,
     Resources,
     Scope,
     Skill,
@@ -25,8 +26,7 @@ from bough.skills.model import (
 )
 from bough.skills.read import fields as read
 from bough.skills.read.encoding import decode, is_binary
-from bough.skills.read.frontmatter import Split, load, load_yaml, split
-from bough.skills.read.plain import plain_fields
+from bough.skills.read.frontmatter import Split, find_exact_header, load, split
 
 Mode: TypeAlias = Literal["lenient", "strict"]
 
@@ -48,11 +48,11 @@ class SkillRefused(InvalidInput):
     """
 
     def __init__(self, path: Path, diagnostics: tuple[Diagnostic, ...]) -> None:
-        worst = next((each for each in diagnostics if each.severity == "error"), diagnostics[0])
+        worst = next((diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"), diagnostics[0])
         super().__init__(
             f"{path} is not a skill: {worst.message}",
             hint=worst.fix or "run `bough skills check` to list every problem",
-            details={"diagnostics": [each.as_dict() for each in diagnostics]},
+            details={"diagnostics": [diagnostic.as_dict() for diagnostic in diagnostics]},
         )
         self.diagnostics = diagnostics
 
@@ -95,26 +95,28 @@ def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope
     return Reading(None, _set_path(notes, file)) if data is None else _read(file, data, notes, mode, source, scope)
 
 
-def _read(file: Path, data: bytes, notes: list[Diagnostic], mode: Mode, source: str, scope: Scope) -> Reading:
+def _read(file: Path, data: bytes, notes: Notes, mode: Mode, source: str, scope: Scope) -> Reading:
     if is_binary(data):
-        refusal = _refusal("binary", "the file is not text", "write the instructions as Markdown")
-        return Reading(None, _set_path([*notes, refusal], file))
-    text, decoded = decode(data)
-    cut = split(text)
-    skill, found = _understand(file, cut, source=source, scope=scope)
-    notes += [*decoded, *found]
+        notes.error("binary", "the file is not text", "write the instructions as Markdown")
+        return Reading(None, _set_path(notes, file))
+    parts = split(decode(data, notes))
+    notes += parts.diagnostics
+    fields = _load_header(parts, notes)
+    skill = _build_skill(file, parts, read.canonical(fields, notes), notes, source=source, scope=scope)
     if mode == "strict":
-        from bough.skills.read.strict import faults
+        from bough.skills.read.strict import find_violations
 
-        notes = [*faults(file, data), *(each for each in notes if each.severity != "error")]
-        if any(each.severity == "error" for each in notes):
+        repairs = [note for note in notes if note.severity != "error"]
+        notes = find_violations(file, data, parts.header, fields)
+        notes += repairs
+        if any(note.severity == "error" for note in notes):
             skill = None
-    placed = _set_path(notes, file)
+    diagnostics = _set_path(notes, file)
     if skill is not None:
-        held: dict[str, Any] = skill.__dict__
-        held["diagnostics"] = placed
-        held["_unhashed"] = (cut.body, data)
-    return Reading(skill, placed)
+        attributes: dict[str, Any] = skill.__dict__
+        attributes["diagnostics"] = diagnostics
+        attributes["_unhashed"] = (parts.body, data)
+    return Reading(skill, diagnostics)
 
 
 def read_head(path: str, home: str, source: str = "", scope: Scope = "configured") -> HeadReading | None:
@@ -131,64 +133,33 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        return _sum_up(read_file(Path(path), "lenient", source, scope))
+        return _summarize(read_file(Path(path), "lenient", source, scope))
     try:
         head = os.read(handle, HEAD_BYTES)
     except OSError:
         head = b""
     finally:
         os.close(handle)
-    notes: list[Diagnostic] = []
-    values = None if b"\0" in head else _head_fields(head, notes)
+    notes: Notes = Notes()
+    values = None if b"\0" in head else _load_head(head, notes)
     if values is None:
-        is_all = 0 < len(head) < HEAD_BYTES  # otherwise the file is read again, in full
-        whole = _read(Path(path), head, [], "lenient", source, scope) if is_all else None
-        return _sum_up(whole or read_file(Path(path), "lenient", source, scope))
-    name = home
-    if values.get("name") != home or not read.is_good_name(home):
-        name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
-        if unsafe := read.unsafe_name(name):
-            notes.append(_refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens"))
-            return HeadReading(None, _set_path(notes, path))
-    return HeadReading(_summary(values, name, path, source, scope, notes), _set_path(notes, path) if notes else ())
+        is_whole_file = 0 < len(head) < HEAD_BYTES  # otherwise the file is read again, in full
+        reading = _read(Path(path), head, Notes(), "lenient", source, scope) if is_whole_file else None
+        return _summarize(reading or read_file(Path(path), "lenient", source, scope))
+    metadata = _read_metadata(path, home, values, "", notes, source, scope)
+    return HeadReading(metadata, _set_path(notes, path) if notes else ())
 
 
-def _summary(
-    values: dict[str, Any], name: str, path: str, source: str, scope: Scope, notes: list[Diagnostic]
-) -> SkillMetadata:
-    description = values["description"].strip()
-    if len(description) > read.MAX_DESCRIPTION:
-        notes.append(_long_description(description))
-    if _NOTHING_MORE.issuperset(values):
-        return SkillMetadata(name, description, path, source, scope, keywords=_keywords(values))
-    inputs = read.read_inputs(values, notes)
-    trigger = read.read_trigger(values, inputs, notes)
-    invocable = not read.truth(values.get("disable-model-invocation"))
-    return SkillMetadata(name, description, path, source, scope, trigger, inputs, _keywords(values), invocable)
+def _summarize(reading: Reading) -> HeadReading:
+    return HeadReading(None if reading.skill is None else reading.skill.summary(), reading.diagnostics)
 
 
-def _sum_up(reading: Reading) -> HeadReading:
-    return HeadReading(reading.skill and reading.skill.summary(), reading.diagnostics)
-
-
-def _head_fields(head: bytes, notes: list[Diagnostic]) -> dict[str, Any] | None:
-    """Return the fields of a head that contains a whole frontmatter between exact fences; None for any other head."""
-    end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
-    if end < 0:
+def _load_head(head: bytes, notes: Notes) -> dict[str, Any] | None:
+    """Return the fields of a head with a whole frontmatter and a description; None for any other head."""
+    header = find_exact_header(head)
+    if header is None:
         return None
-    shown = head[3 : end + 1]
-    try:
-        header = shown[1:].decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    values = plain_fields(header)
-    if values is None:
-        if b"\r" in shown or b"\0" in shown or b"\n..." in shown or b"\n---" in shown:
-            return None
-        fields = load_yaml(header)
-        notes += fields.diagnostics
-        values = fields.values
-    values = read.canonical(values, notes)
+    values = read.canonical(load(header, notes), notes)
     description = values.get("description")
     return values if isinstance(description, str) and description and not description.isspace() else None
 
@@ -202,7 +173,7 @@ def read_document(path: Path) -> Document:
     data, notes = read_bounded(path)
     if data is None:
         raise SkillRefused(path, _set_path(notes, path))
-    return Document.of(split(decode(data)[0]).body, data)
+    return Document.of(split(decode(data, Notes())).body, data)
 
 
 class FileSkillLoader:
@@ -229,31 +200,32 @@ def skill_file(path: Path) -> Path:
         return path / "SKILL.md"
 
 
-def read_bounded(path: Path) -> tuple[bytes | None, list[Diagnostic]]:
+def read_bounded(path: Path) -> tuple[bytes | None, Notes]:
     """Return at most `MAX_FILE_BYTES` of a file, or None and the reason. Does not follow links out of its folder."""
-    data, notes = _read_bytes(str(path), MAX_FILE_BYTES)
+    notes = Notes()
+    data = _read_bytes(str(path), MAX_FILE_BYTES, notes)
     if data is not None and len(data) >= MAX_FILE_BYTES:
-        notes.append(
-            Diagnostic("file-too-long", "warning", "only the first 1 MB of the file was read", None, "shorten it")
-        )
+        notes.warn("file-too-long", "only the first 1 MB of the file was read", "shorten it")
     return data, notes
 
 
-def _read_bytes(path: str, size: int) -> tuple[bytes | None, list[Diagnostic]]:
+def _read_bytes(path: str, size: int, notes: Notes) -> bytes | None:
+    # Opened without following a link and checked on the descriptor: between a check of the path and the opening, the
+    # file could be replaced by a link out of the folder, or by a pipe that blocks for ever.
     try:
         handle = os.open(path, _FLAGS)
     except OSError as error:
         if os.path.islink(path):
-            return _read_link(path, size)
-        return None, [_refusal("unreadable", f"cannot be read: {error.strerror}")]
+            return _read_link(path, size, notes)
+        return notes.error("unreadable", f"cannot be read: {error.strerror}")
     except ValueError:
-        return None, [_refusal("unreadable", "cannot be read: the path contains a NUL byte")]
+        return notes.error("unreadable", "cannot be read: the path contains a NUL byte")
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return None, [_refusal("not-a-file", "not a regular file")]
-        return _read_all(handle, size), []
+            return notes.error("not-a-file", "not a regular file")
+        return _read_all(handle, size)
     except OSError as error:
-        return None, [_refusal("unreadable", f"cannot be read: {error.strerror}")]
+        return notes.error("unreadable", f"cannot be read: {error.strerror}")
     finally:
         os.close(handle)
 
@@ -263,88 +235,95 @@ def _read_all(handle: int, size: int) -> bytes:
     if len(data) in (0, size) or size <= HEAD_BYTES:
         return data
     parts = [data]
-    while (left := size - sum(map(len, parts))) and (more := os.read(handle, left)):
-        parts.append(more)
+    while (bytes_left := size - sum(map(len, parts))) and (part := os.read(handle, bytes_left)):
+        parts.append(part)
     return b"".join(parts)
 
 
-def _read_link(path: str, size: int) -> tuple[bytes | None, list[Diagnostic]]:
+def _read_link(path: str, size: int, notes: Notes) -> bytes | None:
     folder, target = os.path.realpath(os.path.dirname(path)), os.path.realpath(path)
     if not target.startswith(folder + os.sep):
-        return None, [_refusal("link-out", "the link leaves its folder", "replace the link by the file")]
-    if os.path.islink(target):
-        return None, [_refusal("link-circle", "the link is circular", "replace the link by the file")]
-    return _read_bytes(target, size)
+        return notes.error("link-out", "the link leaves its folder", "replace the link by the file")
+    if os.path.islink(target):  # realpath leaves a circle as it is; reading it again would recurse for ever
+        return notes.error("link-circle", "the link is circular", "replace the link by the file")
+    return _read_bytes(target, size, notes)
 
 
-def _understand(file: Path, cut: Split, *, source: str, scope: Scope) -> tuple[Skill | None, list[Diagnostic]]:
-    """Build the skill from a file's frontmatter and body; None and the diagnostics if that is not possible."""
-    is_folder = is_skill_file(file.name)
-    home = file.absolute().parent.name if is_folder else file.name.removesuffix(".md")
-    notes = list(cut.diagnostics)
-    values = _header_values(cut, notes)
-    if not values and not cut.body.strip():
-        return None, [*notes, _refusal("empty", "the file is empty", "write frontmatter with a name and a description")]
-    name = read.read_name(values, home, notes, is_folder=is_folder) if cut.header is not None else home
-    if unsafe := read.unsafe_name(name):
-        return None, [*notes, _refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens")]
-    description = _description(values, cut.body, notes)
-    if description is None:
-        return None, [*notes, _refusal("description-missing", "no description and no text", "description: …")]
-    inputs = read.read_inputs(values, notes)
-    skill = Skill(
-        name=name,
-        description=description,
+def _load_header(parts: Split, notes: Notes) -> dict[str, Any]:
+    header = parts.header
+    if header is None:
+        if parts.body.strip():
+            fix = "start with `---`, `name: …`, `description: …`, `---`"
+            notes.warn("frontmatter-missing", "no frontmatter", fix, 1)
+        return {}
+    if len(header) > MAX_HEADER_CHARACTERS:
+        header = header[: header.rfind("\n", 0, MAX_HEADER_CHARACTERS) + 1]
+        message = "only the first 64 KB of frontmatter were read"
+        notes.warn("frontmatter-too-long", message, "move text into the body")
+    return load(header, notes, parts.header_line)
+
+
+def _build_skill(
+    file: Path, parts: Split, values: dict[str, Any], notes: Notes, *, source: str, scope: Scope
+) -> Skill | None:
+    """Return the skill of a file; None, with the reason in `notes`, if there is none."""
+    if not values and not parts.body.strip():
+        return notes.error("empty", "the file is empty", "write frontmatter with a name and a description")
+    home = file.absolute().parent.name if is_skill_file(file.name) else file.name.removesuffix(".md")
+    fields = None if parts.header is None else values
+    metadata = _read_metadata(str(file), home, fields, parts.body, notes, source, scope)
+    if metadata is None:
+        return None
+    return Skill(
+        name=metadata.name,
+        description=metadata.description,
         path=file,
-        trigger=read.read_trigger(values, inputs, notes),
-        inputs=inputs,
-        mcp_tools=_mapping(values, "mcp_tools", notes),
+        trigger=metadata.trigger,
+        inputs=metadata.inputs,
+        mcp_tools=_read_mapping(values, "mcp_tools", notes),
         frontmatter=values,
         license=read.read_text(values, "license", notes),
-        compatibility=_compatibility(values, notes),
+        compatibility=_read_compatibility(values, notes),
         metadata=read.read_metadata(values, notes),
-        allowed_tools=_parse_allowed_tools(values),
+        allowed_tools=_read_allowed_tools(values),
         source=source,
         scope=scope,
-        keywords=_keywords(values),
-        invocable=not read.truth(values.get("disable-model-invocation")),
+        keywords=metadata.keywords,
+        invocable=metadata.invocable,
         hooks=not read.is_nothing(values.get("hooks")),
         loader=FileSkillLoader(),
     )
-    return skill, notes
 
 
-def _header_values(cut: Split, notes: list[Diagnostic]) -> dict[str, Any]:
-    if cut.header is None:
-        if cut.body.strip():
-            notes.append(Diagnostic("frontmatter-missing", "warning", "no frontmatter", 1, "start with `---`, "
-                                    "`name: …`, `description: …`, `---`"))  # fmt: skip
-        return {}
-    header = cut.header
-    if len(header) > MAX_HEADER_CHARACTERS:
-        header = header[: header.rfind("\n", 0, MAX_HEADER_CHARACTERS) + 1]
-        notes.append(Diagnostic("frontmatter-too-long", "warning", "only the first 64 KB of frontmatter were read",
-                                None, "move text into the body"))  # fmt: skip
-    loaded = load(header, cut.header_line)
-    notes += loaded.diagnostics
-    return read.canonical(loaded.values, notes)
+def _read_metadata(
+    path: str, home: str, values: dict[str, Any] | None, body: str, notes: Notes, source: str, scope: Scope
+) -> SkillMetadata | None:
+    """Return a skill's tier 1 metadata; None, with the reason in `notes`, if it has no safe name or no description.
 
-
-def _description(values: dict[str, Any], body: str, notes: list[Diagnostic]) -> str | None:
-    text = read.read_text(values, "description", notes)
-    if text is None:
-        text = first_paragraph(body)
-        if text is not None:
-            notes.append(Diagnostic("description-missing", "warning", "no `description`; the first paragraph is used",
-                                    None, "description: what it does and when to use it"))  # fmt: skip
-    elif len(text) > read.MAX_DESCRIPTION:
-        notes.append(_long_description(text))
-    return text
-
-
-def _long_description(text: str) -> Diagnostic:
-    message = f"the description has {len(text)} characters, more than {read.MAX_DESCRIPTION}"
-    return Diagnostic("description-length", "warning", message, None, "shorten it")
+    Args:
+        values: The fields; None if the file has no frontmatter.
+        body: The text whose first paragraph replaces a missing description.
+    """
+    name = _read_name(path, home, values, notes)
+    if name is None:
+        return None
+    values = values or {}
+    description = read.read_text(values, "description", notes)
+    if description is None:
+        description = first_paragraph(body)
+        if description is None:
+            return notes.error("description-missing", "no description and no text", "description: …")
+        message, fix = "no `description`; the first paragraph is used", "description: what it does and when to use it"
+        notes.warn("description-missing", message, fix)
+    elif len(description) > read.MAX_DESCRIPTION:
+        message = f"the description has {len(description)} characters, more than {read.MAX_DESCRIPTION}"
+        notes.warn("description-length", message, "shorten it")
+    if _NOTHING_MORE.issuperset(values):
+        return SkillMetadata(name, description, path, source, scope, keywords=_read_keywords(values))
+    inputs = read.read_inputs(values, notes)
+    trigger = read.read_trigger(values, inputs, notes)
+    invocable = not read.truth(values.get("disable-model-invocation"))
+    return SkillMetadata(name, description, path, source, scope, trigger, inputs, _read_keywords(values), invocable)
 
 
 def first_paragraph(body: str) -> str | None:
@@ -362,24 +341,36 @@ def first_paragraph(body: str) -> str | None:
     return (" ".join(" ".join(paragraph).split()) or heading)[: read.MAX_DESCRIPTION] or None
 
 
-def _compatibility(values: dict[str, Any], notes: list[Diagnostic]) -> str | None:
+def _read_name(path: str, home: str, values: dict[str, Any] | None, notes: Notes) -> str | None:
+    """Return a skill's name, which is `home` if there is no frontmatter; None if it is unsafe."""
+    name = home
+    if values is not None:
+        if values.get("name") == home and read.is_good_name(home):
+            return home
+        name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
+    if reason := read.unsafe_name(name):
+        return notes.error("name-unsafe", f"the name is refused: {reason}", "use letters, digits, hyphens")
+    return name
+
+
+def _read_compatibility(values: dict[str, Any], notes: Notes) -> str | None:
     text = read.read_text(values, "compatibility", notes)
     if text and len(text) > read.MAX_COMPATIBILITY:
         message = f"`compatibility` has {len(text)} characters, more than {read.MAX_COMPATIBILITY}"
-        notes.append(Diagnostic("compatibility-length", "warning", message, None, "shorten it"))
+        notes.warn("compatibility-length", message, "shorten it")
     return text
 
 
-def _mapping(values: dict[str, Any], field: str, notes: list[Diagnostic]) -> dict[str, Any]:
+def _read_mapping(values: dict[str, Any], field: str, notes: Notes) -> dict[str, Any]:
     value = values.get(field)
     if isinstance(value, dict):
         return value  # pyright: ignore[reportUnknownVariableType]
     if not read.is_nothing(value):
-        notes.append(Diagnostic(f"{field}-not-mapping", "warning", f"`{field}` is not a mapping; it is ignored"))
+        notes.warn(f"{field}-not-mapping", f"`{field}` is not a mapping; it is ignored")
     return {}
 
 
-def _parse_allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
+def _read_allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
     if "allowed-tools" not in values:
         return None
     from bough.skills.read.allowed_tools import parse_allowed_tools
@@ -387,20 +378,17 @@ def _parse_allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
     return parse_allowed_tools(values["allowed-tools"])
 
 
-def _keywords(values: dict[str, Any]) -> tuple[str, ...]:
+def _read_keywords(values: dict[str, Any]) -> tuple[str, ...]:
     metadata = values.get("metadata")
     nested = metadata.get("keywords", metadata.get("tags")) if isinstance(metadata, dict) else None  # pyright: ignore
     value: Any = values.get("keywords", values.get("tags", nested))  # pyright: ignore
     return read.read_words(value) if value else ()
 
 
-def _refusal(code: str, message: str, fix: str = "") -> Diagnostic:
-    return Diagnostic(code, "error", message, None, fix)
-
-
 def _set_path(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
-    where = str(path)
+    file = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
-        notes = [each for each in notes if each.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
+        # Errors first: they decide whether the file is refused, and must not be cut off by warnings before them.
+        notes = [note for note in notes if note.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
         notes.append(Diagnostic("more", "info", "further diagnostics are not listed"))
-    return tuple([Diagnostic(*note[:5], where) for note in notes])
+    return tuple([Diagnostic(*note[:5], file) for note in notes])

@@ -9,143 +9,130 @@ Source: Agent Skills specification; its reference validator `skills-ref`.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from bough.skills.model import Diagnostic
-from bough.skills.read.encoding import decode
+from bough.skills.model import Notes
 from bough.skills.read.fields import MAX_COMPATIBILITY, MAX_DESCRIPTION, MAX_NAME
-from bough.skills.read.frontmatter import load, split
 
 FIELDS = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
 
 
-def faults(file: Path, data: bytes) -> list[Diagnostic]:
+def find_violations(file: Path, data: bytes, header: str | None, fields: dict[str, Any]) -> Notes:
     """Return an `error` for every rule of the specification that a file violates.
 
     Args:
         file: Its path; the folder's name must equal the skill's name.
         data: Its bytes.
+        header: The frontmatter as split leniently.
+        fields: The fields as read leniently; checked if the file's frontmatter is invalid by the specification.
     """
-    values, found = _read(data)
+    notes = Notes()
+    values = _read(data, header, notes)
+    if values is None and header is not None:
+        values = fields
     if values is not None:
-        found.extend(_check(values, file.absolute().parent.name))
-    return found
+        _check(values, file.absolute().parent.name, notes)
+    return notes
 
 
-def _read(data: bytes) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
+def _read(data: bytes, lenient_header: str | None, notes: Notes) -> dict[str, Any] | None:
     try:
         text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        return _guess(data), [_fault("encoding", "the file is not UTF-8", "save as UTF-8")]
+        return notes.error("encoding", "the file is not UTF-8", "save as UTF-8")
     if not text.startswith("---"):
         message = "the file does not start with `---`" + (" but with a byte order mark" if text[:1] == "\ufeff" else "")
-        return _guess(data), [_fault("frontmatter-missing", message, "start with a line `---`")]
+        return notes.error("frontmatter-missing", message, "start with a line `---`")
     parts = text.split("---", 2)  # the reference ends the frontmatter at the next `---`, even inside a line
     if len(parts) < 3:
-        return _guess(data), [
-            _fault("frontmatter-unclosed", "the frontmatter has no closing `---`", "add a line `---`")
-        ]
-    values, fault = _load_strict(parts[1])
-    if fault is not None:
-        return _guess(data), [fault]
-    return values, _cut_short(text, parts[1])
+        return notes.error("frontmatter-unclosed", "the frontmatter has no closing `---`", "add a line `---`")
+    values = _load_strict(parts[1], notes)
+    if values is not None and lenient_header is not None and lenient_header.strip() != parts[1].strip():
+        message = "many parsers end the frontmatter at `---` inside a value"
+        notes.warn("fence-in-value", message, "write a dash (—) instead of `---`")
+    return values
 
 
-def _load_strict(header: str) -> tuple[dict[str, Any] | None, Diagnostic | None]:
+def _load_strict(header: str, notes: Notes) -> dict[str, Any] | None:
     strictyaml: Any = import_module("strictyaml")  # it carries no types
     base: type[Exception] = import_module("strictyaml.ruamel.error").YAMLError
     try:
         values: Any = strictyaml.load(header).data
     except (base, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, RecursionError) as error:
-        return None, _yaml_fault(error)
+        mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        problem = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())[:200]
+        message = f"invalid YAML by the specification: {problem}"
+        fix = "block style, no tags, anchors or repeated keys; quote values with `: `"
+        return notes.error("yaml-invalid", message, fix, None if mark is None else int(mark.line) + 1)
     if not isinstance(values, dict):
-        return None, _fault("frontmatter-not-mapping", "the frontmatter is not a mapping", "write `key: value` lines")
-    return cast("dict[str, Any]", values), None
+        return notes.error("frontmatter-not-mapping", "the frontmatter is not a mapping", "write `key: value` lines")
+    return cast("dict[str, Any]", values)
 
 
-def _yaml_fault(error: Exception) -> Diagnostic:
-    mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    problem = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())[:200]
-    return Diagnostic("yaml-invalid", "error", f"invalid YAML by the specification: {problem}",
-                      None if mark is None else int(mark.line) + 1,
-                      "block style, no tags, anchors or repeated keys; quote values with `: `")  # fmt: skip
-
-
-def _guess(data: bytes) -> dict[str, Any] | None:
-    """Return the fields as read leniently, so that the other rules can still be checked."""
-    header = split(decode(data)[0]).header
-    return None if header is None else load(header[: 64 << 10]).values
-
-
-def _cut_short(text: str, header: str) -> list[Diagnostic]:
-    whole = split(text).header
-    if whole is None or whole.strip() == header.strip():
-        return []
-    return [Diagnostic("fence-in-value", "warning", "many parsers end the frontmatter at `---` inside a value", None,
-                       "write a dash (—) instead of `---`")]  # fmt: skip
-
-
-def _check(values: dict[str, Any], folder: str) -> Iterator[Diagnostic]:
+def _check(values: dict[str, Any], folder: str, notes: Notes) -> None:
     unknown = sorted(set(values) - set(FIELDS))
     if unknown:
-        yield _fault(
+        notes.error(
             "field-unknown",
             f"unknown fields: {', '.join(unknown)}",
             f"use only {', '.join(FIELDS)}; put others under `metadata`",
         )
-    yield from _check_name(values, folder)
-    yield from _check_description(values)
-    yield from _check_compatibility(values)
+    _check_name(values, folder, notes)
+    _check_description(values, notes)
+    _check_compatibility(values, notes)
 
 
-def _check_name(values: dict[str, Any], folder: str) -> Iterator[Diagnostic]:
+def _check_name(values: dict[str, Any], folder: str, notes: Notes) -> None:
     if "name" not in values:
-        yield _fault("name-missing", "no `name`", f"name: {folder}")
+        notes.error("name-missing", "no `name`", f"name: {folder}")
         return
     value = values["name"]
     if not isinstance(value, str) or not value.strip():
-        yield _fault("name-empty", "`name` is empty or not text", f"name: {folder}")
+        notes.error("name-empty", "`name` is empty or not text", f"name: {folder}")
         return
     name = unicodedata.normalize("NFKC", value.strip())
     if len(name) > MAX_NAME:
-        yield _fault("name-length", f"the name has {len(name)} characters, more than {MAX_NAME}", "shorten it")
+        notes.error("name-length", f"the name has {len(name)} characters, more than {MAX_NAME}", "shorten it")
     if name != name.lower():
-        yield _fault("name-case", f"name {name[:80]!r} is not lowercase", f"name: {name.lower()[:80]}")
+        notes.error("name-case", f"name {name[:80]!r} is not lowercase", f"name: {name.lower()[:80]}")
     if name.startswith("-") or name.endswith("-"):
-        yield _fault("name-hyphen-end", "the name starts or ends with a hyphen", f"name: {name.strip('-')[:80]}")
+        notes.error("name-hyphen-end", "the name starts or ends with a hyphen", f"name: {name.strip('-')[:80]}")
     if "--" in name:
-        yield _fault("name-hyphen-double", "the name has a double hyphen", "single hyphens between words")
+        notes.error("name-hyphen-double", "the name has a double hyphen", "single hyphens between words")
     if not all(char.isalnum() or char == "-" for char in name):
-        yield _fault("name-characters", f"name {name[:80]!r} has characters other than letters, digits and hyphens",
-                     "use letters, digits and hyphens")  # fmt: skip
+        notes.error(
+            "name-characters",
+            f"name {name[:80]!r} has characters other than letters, digits and hyphens",
+            "use letters, digits and hyphens",
+        )
     if unicodedata.normalize("NFKC", folder) != name:
-        yield _fault("name-folder", f"name {name[:80]!r} differs from the folder name {folder[:80]!r}",
-                     f"name: {folder}")  # fmt: skip
+        notes.error(
+            "name-folder", f"name {name[:80]!r} differs from the folder name {folder[:80]!r}", f"name: {folder}"
+        )
 
 
-def _check_description(values: dict[str, Any]) -> Iterator[Diagnostic]:
+def _check_description(values: dict[str, Any], notes: Notes) -> None:
     if "description" not in values:
-        yield _fault("description-missing", "no `description`", "description: what it does and when to use it")
+        notes.error("description-missing", "no `description`", "description: what it does and when to use it")
         return
     value = values["description"]
     if not isinstance(value, str) or not value.strip():
-        yield _fault("description-empty", "`description` is empty or not text", "say what it does and when to use it")
+        notes.error("description-empty", "`description` is empty or not text", "say what it does and when to use it")
     elif len(value) > MAX_DESCRIPTION:
-        yield _fault("description-length", f"the description has {len(value)} characters, more than {MAX_DESCRIPTION}",
-                     "shorten it")  # fmt: skip
+        notes.error(
+            "description-length",
+            f"the description has {len(value)} characters, more than {MAX_DESCRIPTION}",
+            "shorten it",
+        )
 
 
-def _check_compatibility(values: dict[str, Any]) -> Iterator[Diagnostic]:
+def _check_compatibility(values: dict[str, Any], notes: Notes) -> None:
     value = values.get("compatibility", "")
     if not isinstance(value, str):
-        yield _fault("compatibility-not-text", "`compatibility` is not text", "write it as text")
+        notes.error("compatibility-not-text", "`compatibility` is not text", "write it as text")
     elif len(value) > MAX_COMPATIBILITY:
-        yield _fault("compatibility-length", f"`compatibility` has more than {MAX_COMPATIBILITY} characters",
-                     "shorten it")  # fmt: skip
-
-
-def _fault(code: str, message: str, fix: str) -> Diagnostic:
-    return Diagnostic(code, "error", message, None, fix)
+        notes.error(
+            "compatibility-length", f"`compatibility` has more than {MAX_COMPATIBILITY} characters", "shorten it"
+        )

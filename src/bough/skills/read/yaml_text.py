@@ -1,30 +1,196 @@
-"""Reading YAML as text, lists and mappings: no types, no tags, bounded, with a diagnostic for duplicate keys.
+"""Reading frontmatter as YAML of text, lists and mappings: no types, no tags, bounded.
 
-Built from the parser's events, because PyYAML's own composer recurses as deep as a file nests, which can end the
-process.
+A frontmatter that is not valid YAML is read entry by entry, so that a bad value affects only its own key. A value that
+is not valid YAML is read as plain text, and the diagnostic says what to write instead.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import yaml
 
-from bough.skills.model import Diagnostic
+from bough.skills.model import Notes
+from bough.skills.read.plain import load_plain
 
 MAX_NODES = 10_000
 """How many values a frontmatter may have once its aliases are expanded."""
 
 MAX_DEPTH = 32
+_MAX_BROKEN_DEPTH = 4
 
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_ENTRY = re.compile(r"([A-Za-z_][\w-]*|\"[^\"\n]*\"|'[^'\n]*')[ \t]*:(?:[ \t]+(.*)|$)")
+_GLUED = re.compile(r"(name|description|license|compatibility|version):(\S.*)")
+_BLOCK = re.compile(r"([|>])[-+0-9]*")
+_ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\t": "\t"}
+_HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*)$", re.MULTILINE)
 
 
-class NotText(ValueError):
-    """The document is not valid YAML, or cannot be read as text, lists and mappings."""
+class InvalidYaml(ValueError):
+    """The text is not valid YAML, or cannot be read as text, lists and mappings."""
 
 
-def read_yaml(text: str, first_line: int, notes: list[Diagnostic]) -> Any:
+def load_yaml(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
+    """Return the fields of a frontmatter, adding to `notes`; see `bough.skills.read.frontmatter.load`."""
+    yaml_notes: Notes = Notes()
+    try:
+        data = read_yaml(header, first_line, yaml_notes)
+    except OverflowError:
+        message = "YAML aliases expand beyond limits"
+        notes.error("yaml-bomb", message, "do not use aliases", first_line)
+        return {}
+    except InvalidYaml:
+        return _load_broken(header, notes, first_line)
+    if data is not None and data != "" and not isinstance(data, dict):
+        return _load_broken(header, notes, first_line)
+    notes += yaml_notes
+    values = cast("dict[str, Any]", data or {})
+    _restore_hash(header, first_line, values, notes)
+    return values
+
+
+def _restore_hash(header: str, first_line: int, values: dict[str, Any], notes: Notes) -> None:
+    """Restore a description that YAML ended at ` #`, which is nearly always meant as text."""
+    match = _HASH_IN_TEXT.search(header)
+    if match is None or " #" not in (line := match[1].rstrip()):
+        return
+    value = values.get("description")
+    if isinstance(value, str) and line.startswith(value):
+        values["description"] = line
+        message = "in YAML, ` #` starts a comment in the description"
+        number = first_line + header.count("\n", 0, match.start())
+        notes.warn("yaml-hash-in-text", message, "quote the value", number)
+
+
+@dataclass(slots=True)
+class _Entry:
+    key: str
+    first: str
+    line: int
+    rest: list[str] = field(default_factory=list[str])
+
+
+def _load_broken(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
+    values = _read_block(header.split("\n"), first_line, 0, notes)
+    if not values and header.strip():
+        message = "the frontmatter has no `key: value` lines"
+        notes.warn("yaml-not-a-mapping", message, line=first_line)
+    return values
+
+
+def _read_block(lines: list[str], first_line: int, depth: int, notes: Notes) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for entry in _split_entries(lines, first_line, notes):
+        if entry.key in values:
+            _note_duplicate_key(entry.key, entry.line, notes)
+        values[entry.key] = _read_entry(entry, depth, notes)
+    return values
+
+
+def _split_entries(lines: list[str], first_line: int, notes: Notes) -> list[_Entry]:
+    entries: list[_Entry] = []
+    for number, line in enumerate(lines, first_line):
+        match = _ENTRY.match(line)
+        if match is None and (match := _GLUED.fullmatch(line)):
+            message = f"no space after `{match[1]}:`"
+            notes.warn("yaml-missing-space", message, f"{match[1]}: …", number)
+        if match is not None:
+            entries.append(_Entry(match[1].strip("\"'"), (match[2] or "").strip(), number))
+        elif entries and not (entries[-1].key.lower() == "name" and entries[-1].first):  # a name is a single line
+            entries[-1].rest.append(line)
+        elif line.strip() and not line.lstrip().startswith("#"):
+            message = f"a line that belongs to no key: {line.strip()[:60]}"
+            notes.warn("yaml-stray-line", message, "remove it", number)
+    return entries
+
+
+def _read_entry(entry: _Entry, depth: int, notes: Notes) -> Any:
+    if not any(entry.rest) and (plain := load_plain(f"key: {entry.first}")) is not None:  # a fifth of YAML's time
+        return plain["key"]
+    text = "\n".join([entry.first, *entry.rest])
+    value = _read_value(text)
+    if value is None and "\t" in text and (value := _read_value(text.expandtabs(2))) is not None:
+        notes.warn("yaml-tab", f"tabs in `{entry.key}`", "indent with spaces", entry.line)
+    if value is not None:
+        return value
+    if not entry.first and depth < _MAX_BROKEN_DEPTH:
+        return _read_nested(entry, depth, notes)
+    return _read_as_text(entry, notes)
+
+
+def _read_value(text: str) -> Any:
+    """Return the value as parsed by YAML; None if it is not valid YAML."""
+    try:
+        data = read_yaml(f"key: {text}\n", 1, Notes())
+    except (InvalidYaml, OverflowError):
+        return None
+    return next(iter(data.values())) if isinstance(data, dict) and list(data) == ["key"] else None  # pyright: ignore
+
+
+def _read_nested(entry: _Entry, depth: int, notes: Notes) -> Any:
+    lines = [line.expandtabs(2) for line in entry.rest]
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        return ""
+    margin = min(len(line) - len(line.lstrip()) for line in filled)
+    lines = [line[margin:] for line in lines]
+    if all(line[margin:].startswith(("-", " ")) for line in filled):
+        return _read_list(lines, entry, notes)
+    if _ENTRY.match(filled[0][margin:]):
+        return _read_block(lines, entry.line + 1, depth + 1, notes)
+    return _read_as_text(entry, notes)
+
+
+def _read_list(lines: list[str], entry: _Entry, notes: Notes) -> list[Any]:
+    items: list[_Entry] = []
+    for line in lines:
+        if line.startswith("-"):
+            items.append(_Entry(entry.key, line[1:].strip(), entry.line))
+        elif items and line.strip():
+            items[-1].rest.append(f"  {line.strip()}")
+    return [_read_entry(item, _MAX_BROKEN_DEPTH, notes) for item in items]
+
+
+def _read_as_text(entry: _Entry, notes: Notes) -> str:
+    code, reason = _explain(entry.first, "\n".join([entry.first, *entry.rest]))
+    notes.warn(code, f"`{entry.key}`: {reason}", "put the value in quotes, or write it as `>-`", entry.line)
+    rest = [line.strip() for line in entry.rest]
+    if block := _BLOCK.fullmatch(entry.first):
+        return ("\n" if block[1] == "|" else " ").join(rest).strip()
+    return _unquote(" ".join(part for part in [entry.first, *rest] if part))
+
+
+def _explain(first: str, text: str) -> tuple[str, str]:
+    """Return the code and the reason why a value is not valid YAML."""
+    if first.startswith(("*", "&")):
+        return "yaml-unquoted-alias", f"an unquoted value cannot start with `{first[0]}`"
+    if _BLOCK.match(first):
+        return "yaml-block", "the block is not indented correctly"
+    if first.startswith('"') and re.search(r"\\[^\"\\/0abtnvfre\sNLPxuU_]", text):
+        return "yaml-bad-escape", "an invalid escape sequence"
+    if first.startswith(('"', "'")):
+        return "yaml-stray-quote", "an unbalanced quote"
+    if first.startswith(tuple("@`%!?,]}[{")):
+        return "yaml-special-character", f"an unquoted value cannot start with `{first[0]}`"
+    if re.search(r":(\s|$)", text):
+        return "yaml-unquoted-colon", "an unquoted `: ` in the value"
+    return "yaml-invalid", "the value is not valid YAML"
+
+
+def _unquote(text: str) -> str:
+    quote = text[:1]
+    if quote not in ('"', "'"):
+        return text
+    inner = text[1:-1] if len(text) > 1 and text.endswith(quote) else text[1:]
+    if quote == "'":
+        return inner.replace("''", "'")
+    return re.sub(r'\\["\\nt]', lambda match: _ESCAPES[match[0]], inner)
+
+
+def read_yaml(text: str, first_line: int, notes: Notes) -> Any:
     """Return the value of a YAML document; None for an empty one. Of duplicate keys, the last one is used.
 
     Args:
@@ -32,88 +198,91 @@ def read_yaml(text: str, first_line: int, notes: list[Diagnostic]) -> Any:
         notes: Receives a diagnostic for every duplicate key.
 
     Raises:
-        NotText: It is not valid YAML, contains several documents, or has a key that is not text.
+        InvalidYaml: It is not valid YAML, contains several documents, or has a key that is not text.
         OverflowError: It exceeds the limits when its aliases are expanded.
     """
     try:
         loader = _LOADER(text)
         try:
-            return _Builder(loader, first_line, notes).document()
+            return _Builder(loader, first_line, notes).read_document()
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError) as error:
-        raise NotText(str(error)) from error
+        raise InvalidYaml(str(error)) from error
 
 
 class _Builder:
-    """Builds values from a parser's events, counting them."""
+    """Builds values from a parser's events, counting them.
 
-    def __init__(self, loader: Any, first_line: int, notes: list[Diagnostic]) -> None:
+    PyYAML's own composer recurses as deep as a file nests, which can end the process.
+    """
+
+    def __init__(self, loader: Any, first_line: int, notes: Notes) -> None:
         self._next: Any = loader.get_event
         self._first_line = first_line
         self._notes = notes
-        self._left = MAX_NODES
+        self._nodes_left = MAX_NODES
         self._anchors: dict[str, tuple[Any, int]] = {}
 
-    def document(self) -> Any:
+    def read_document(self) -> Any:
         """Return the value of the stream's only document."""
         self._next()  # the stream starts
         if isinstance(self._next(), yaml.StreamEndEvent):
             return None
-        value = self._value(self._next(), 0)
+        value = self._read_value(self._next(), 0)
         self._next()  # the document ends
         if not isinstance(self._next(), yaml.StreamEndEvent):
-            raise NotText("several documents")
+            raise InvalidYaml("several documents")
         return value
 
-    def _value(self, event: Any, depth: int) -> Any:
-        self._spend(1)
+    def _read_value(self, event: Any, depth: int) -> Any:
+        # Counted before the value is built: a count afterwards would allow a bomb to be built first.
+        self._count(1)
         if depth > MAX_DEPTH:
             raise OverflowError
-        before = self._left
+        before = self._nodes_left
         match event:
             case yaml.ScalarEvent():
                 value = event.value
             case yaml.AliasEvent():
-                return self._alias(event)
+                return self._read_alias(event)
             case yaml.SequenceStartEvent():
-                value = self._list(depth)
+                value = self._read_list(depth)
             case _:
-                value = self._mapping(depth)
-        if event.anchor:
-            self._anchors[event.anchor] = (value, before - self._left)
+                value = self._read_mapping(depth)
+        if event.anchor:  # known only when complete, so that no alias can refer to a value that contains it
+            self._anchors[event.anchor] = (value, before - self._nodes_left)
         return value
 
-    def _spend(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
+    def _count(self, nodes: int) -> None:
+        self._nodes_left -= nodes
+        if self._nodes_left < 0:
             raise OverflowError
 
-    def _alias(self, event: Any) -> Any:
+    def _read_alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            raise NotText("an undefined alias")
+            raise InvalidYaml("an undefined alias")
         value, size = self._anchors[event.anchor]
-        self._spend(size)
+        self._count(size)
         return value
 
-    def _list(self, depth: int) -> list[Any]:
+    def _read_list(self, depth: int) -> list[Any]:
         items: list[Any] = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            items.append(self._value(event, depth + 1))
+            items.append(self._read_value(event, depth + 1))
         return items
 
-    def _mapping(self, depth: int) -> dict[str, Any]:
+    def _read_mapping(self, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise NotText("a key is not text")
+                raise InvalidYaml("a key is not text")
             key = str(event.value)
             if key in mapping:
-                self._notes.append(_duplicate(key, int(event.start_mark.line) + self._first_line))
-            mapping[key] = self._value(self._next(), depth + 1)
+                _note_duplicate_key(key, int(event.start_mark.line) + self._first_line, self._notes)
+            mapping[key] = self._read_value(self._next(), depth + 1)
         return mapping
 
 
-def _duplicate(key: str, line: int) -> Diagnostic:
-    message = f"duplicate key `{key[:64]}`; the last one is used"
-    return Diagnostic("yaml-duplicate-key", "warning", message, line, "keep one")
+def _note_duplicate_key(key: str, line: int, notes: Notes) -> None:
+    notes.warn("yaml-duplicate-key", f"duplicate key `{key[:64]}`; the last one is used", "keep one", line)

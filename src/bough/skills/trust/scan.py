@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bough.skills.model import Diagnostic, Severity
+from bough.skills.model import Diagnostic, Notes, Severity
 from bough.skills.read.encoding import decode
 from bough.skills.trust.scan_rules import RULES, ScanRule
 
@@ -92,7 +92,7 @@ class Scanner:
             known = path.suffix.lower() in _BINARY
             return [] if known else [_note("scan-binary", "info", path, "not scanned: not text")]
         is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
-        return self.scan_text(decode(data)[0], str(path), is_script=is_script)
+        return self.scan_text(decode(data, Notes()), str(path), is_script=is_script)
 
     def _payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield long encoded texts; an error if they decode to something harmful."""
