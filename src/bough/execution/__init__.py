@@ -15,8 +15,7 @@ if TYPE_CHECKING:
         Mount,
         Network,
     )
-    from bough.execution.container.container import ContainerCodeExecutor
-    from bough.execution.container.task_container import TaskContainerExecutor
+    from bough.execution.container.container import ContainerCodeExecutor, TaskContainerExecutor
     from bough.execution.local import LocalSandboxCodeExecutor
     from bough.execution.sandbox.rung import RungReport
     from bough.execution.unsafe import UnsafeLocalCodeExecutor
@@ -42,7 +41,7 @@ _HOMES = {
     "ContainerCodeExecutor": "container.container",
     "LocalSandboxCodeExecutor": "local",
     "RungReport": "sandbox.rung",
-    "TaskContainerExecutor": "container.task_container",
+    "TaskContainerExecutor": "container.container",
     "UnsafeLocalCodeExecutor": "unsafe",
 }
 
