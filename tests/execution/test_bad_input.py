@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
+from bough.errors import ExecutorError, InvalidInput, NotSupported, SandboxUnavailable, Unavailable
 from bough.execution import (
     CodeExecutionInput,
     ContainerCodeExecutor,
@@ -109,6 +109,15 @@ async def test_a_dead_engine_is_told_at_once_until_reinitialize(tmp_path: Path) 
     with pytest.raises(SandboxUnavailable, match="No container engine answers"):
         await executor.execute(request)
     await executor.aclose()
+
+
+async def test_what_only_a_kept_container_can_do_needs_keep(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"network, workspace need a kept container") as refused:
+        ContainerCodeExecutor("any", workspace=tmp_path, network=True)
+    assert "keep=True" in refused.value.hint
+    async with ContainerCodeExecutor("any", docker_host=f"unix://{tmp_path}/engine") as executor:
+        with pytest.raises(NotSupported, match="keeps no container"):
+            await executor.run_command("true")
 
 
 FULL = """

@@ -22,7 +22,8 @@ class Beside(NamedTuple):
 
     Attributes:
         name: Begins the names of its tables and indexes, and of its statements in `Tables.run`.
-        package: A Python package with `sqlite/` and `postgres/`, each with `NNNN_name.sql` and `queries.sql`.
+        package: A Python package with `sqlite/` and `postgres/`, each with `NNNN_name.sql`, and statements in
+            `queries.sql` beside and in them; see `bough.events.queries`.
     """
 
     name: str

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bough.execution.base import Mount as Mount
     from bough.execution.base import Network as Network
     from bough.execution.container.container import ContainerCodeExecutor as ContainerCodeExecutor
-    from bough.execution.container.task_container import TaskContainerExecutor as TaskContainerExecutor
+    from bough.execution.container.container import TaskContainerExecutor as TaskContainerExecutor
     from bough.execution.local import LocalSandboxCodeExecutor as LocalSandboxCodeExecutor
     from bough.execution.sandbox.rung import RungReport as RungReport
     from bough.execution.unsafe import UnsafeLocalCodeExecutor as UnsafeLocalCodeExecutor
@@ -29,8 +29,7 @@ else:
                 "CodeExecutionInput CodeExecutionResult CodeExecutor ExecutionLimits File Guards Isolation Mount "
                 "Network"
             ),
-            "bough.execution.container.container": "ContainerCodeExecutor",
-            "bough.execution.container.task_container": "TaskContainerExecutor",
+            "bough.execution.container.container": "ContainerCodeExecutor TaskContainerExecutor",
             "bough.execution.local": "LocalSandboxCodeExecutor",
             "bough.execution.sandbox.rung": "RungReport",
             "bough.execution.unsafe": "UnsafeLocalCodeExecutor",

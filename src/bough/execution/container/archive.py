@@ -36,30 +36,27 @@ def pack_folder(source: Path, target: str) -> bytes:
 
 def pack_links(links: Mapping[str, str]) -> bytes:
     """Return an archive with symbolic links, by absolute path; an engine puts them in the place of what is there."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, target in links.items():
-            entry = tarfile.TarInfo(path.strip("/"))
-            entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
-            tar.addfile(entry)
-    return buffer.getvalue()
+    return _pack((path, tarfile.SYMTYPE, target) for path, target in links.items())
 
 
 def pack_file(path: str) -> bytes:
     """Return an archive with an empty file; an engine removes whatever is in its place first, folders too."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo(path.strip("/")))
-    return buffer.getvalue()
+    return _pack([(path, tarfile.REGTYPE, "")])
 
 
 def pack_folders(paths: Iterable[str]) -> bytes:
     """Return an archive with empty folders of root, by absolute path."""
+    return _pack((path, tarfile.DIRTYPE, "") for path in paths)
+
+
+def _pack(entries: Iterable[tuple[str, bytes, str]]) -> bytes:
+    """Return an archive of empty entries of root: absolute path, type, and the target of a link."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path in paths:
+        for path, kind, target in entries:
             entry = tarfile.TarInfo(path.strip("/"))
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            entry.type, entry.linkname = kind, target
+            entry.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
             tar.addfile(entry)
     return buffer.getvalue()
 

@@ -9,9 +9,10 @@ import os
 import secrets
 import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from bough.cancellation import finish
 from bough.execution.container.engine import engine_errors, is_refusal
@@ -25,34 +26,14 @@ from bough.tree import open_descriptor
 _TOKEN_SECONDS: Final = 5.0
 
 
-class ContainedRun(Protocol):
-    """What the engine started for one run. All methods block."""
-
-    def first_process(self) -> int:
-        """Return its first process as this machine numbers it; 0 when it has ended."""
-        ...
-
-    def has_ended(self) -> bool:
-        """Whether it has ended, or is gone."""
-        ...
-
-    def settle(self) -> None:
-        """End what the program left behind, where its own end does not; called before files are collected."""
-        ...
-
-    def end(self) -> None:
-        """End it, running or not; twice is fine."""
-        ...
-
-
-class OwnContainer:
-    """A run that has a container to itself."""
+class ContainerRun:
+    """A run that has a container to itself. All methods block."""
 
     def __init__(self, container: Any) -> None:
         self._container = container
 
     def first_process(self) -> int:
-        """Return the container's first process."""
+        """Return the run's first process as this machine numbers it; 0 when it has ended."""
         try:
             self._container.reload()
             return int(self._container.attrs["State"]["Pid"])
@@ -60,7 +41,7 @@ class OwnContainer:
             return 0
 
     def has_ended(self) -> bool:
-        """Whether the container has ended, or is gone."""
+        """Whether the run has ended, or is gone."""
         try:
             self._container.reload()
         except engine_errors() as error:
@@ -68,18 +49,76 @@ class OwnContainer:
         return str(self._container.status) in ("exited", "dead", "removing")
 
     def settle(self) -> None:
-        """Leave it: the first process ends everything before it reports."""
+        """End what the program left behind, where its own end does not; called before files are collected."""
+        # The first process of a container ends everything before it reports.
 
     def end(self) -> None:
-        """Remove the container."""
-        with suppress(*engine_errors()):
-            self._container.remove(force=True)
+        """End the run, running or not; twice is fine."""
+        remove_container(self._container)
+
+
+class ExecRun(ContainerRun):
+    """A run whose first process was started in a kept container.
+
+    Args:
+        id: Of the process, as the engine names it.
+        resting: The processes that were there before the run, and stay.
+        restart: Ends every process of the container, and starts it again.
+    """
+
+    def __init__(self, engine: Any, container: Any, id: str, resting: set[int], *, restart: Callable[[], None]) -> None:
+        super().__init__(container)
+        self._api, self._id = engine.api, id
+        self._resting, self._restart = resting, restart
+        self._lock = threading.Lock()
+        self._is_settled = False
+
+    def first_process(self) -> int:
+        """Return the process that the engine started."""
+        try:
+            return int(self._api.exec_inspect(self._id)["Pid"])
+        except engine_errors():
+            return 0
+
+    def has_ended(self) -> bool:
+        """Whether that process is gone."""
+        try:
+            return not self._api.exec_inspect(self._id)["Running"]
+        except engine_errors() as error:
+            return is_refusal(error)
+
+    def settle(self) -> None:
+        """End what the program left behind, if it left anything."""
+        with self._lock:
+            left = list_processes(self._container) - self._resting - {self.first_process()}
+            if left and not self._is_settled:
+                self._restart()
+            self._is_settled = True
+
+    def end(self) -> None:
+        """End every process of the container, unless the run has been settled."""
+        # The lock: a kill at a bound comes from another thread, and a second restart would end the next run.
+        with self._lock:
+            if not self._is_settled:
+                self._restart()
+            self._is_settled = True
+
+
+def list_processes(container: Any) -> set[int]:
+    """Return the processes in a container as this machine numbers them. Blocks."""
+    return {int(row[0]) for row in container.top(ps_args="-eo pid")["Processes"]}
+
+
+def remove_container(container: Any) -> None:
+    """Remove a container and its volumes, running or not; twice is fine. Blocks."""
+    with suppress(*engine_errors()):
+        container.remove(force=True, v=True)
 
 
 class ContainerChild(ChildProcess):
     """A run whose first process waits in a container; it ends when that process is gone."""
 
-    def __init__(self, launch: Launch, connection: socket.socket, run: ContainedRun, group: Group | None) -> None:
+    def __init__(self, launch: Launch, connection: socket.socket, run: ContainerRun, group: Group | None) -> None:
         super().__init__(launch)
         self._connection = connection
         self._contained = run

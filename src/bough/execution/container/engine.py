@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
-from bough.errors import SandboxUnavailable
+from bough.errors import ExecutorError, SandboxUnavailable
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 """Where an engine listens unless `DOCKER_HOST` says otherwise."""
@@ -51,6 +53,19 @@ def is_refusal(error: Exception) -> bool:
     from docker import errors
 
     return isinstance(error, errors.APIError) and bool(error.is_client_error())
+
+
+@contextmanager
+def explain_failure(message: str) -> Generator[None]:
+    """Raise what the engine refuses, or fails at, as an error that begins with `message`.
+
+    Raises:
+        ExecutorError: The engine refused, or did not answer.
+    """
+    try:
+        yield
+    except (OSError, *engine_errors()) as error:
+        raise ExecutorError(f"{message}: {error}", hint="Check that the container engine is running.") from error
 
 
 def _knock(host: str) -> None:

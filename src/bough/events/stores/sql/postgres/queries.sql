@@ -1,4 +1,4 @@
--- Every statement the Postgres store issues, except migrations.
+-- Statements of the store that only Postgres has; the others are in ../queries.sql.
 
 -- Parts of statements, put in wherever a statement names one in braces.
 
@@ -10,10 +10,6 @@ digest_of(row(c.id, c.parent, c.base, c.forked_from, c.forked_at, c.root, c.dele
 -- part: place_digest
 -- What `place` has to be: of what appends and leases change.
 digest_of(row(c.id, c.head, coalesce(c.updated, c.created), c.generation)::text)
-
--- part: intact
--- Whether a row is what was written.
-(c.digest is not distinct from {digest} and c.place is not distinct from {place_digest})
 
 -- part: complete
 -- Whether a row is what was written, and so is what it names.
@@ -177,10 +173,6 @@ select %(cid)s, %(first)s + e.place, e.id, e.kind, e.ts, e.data, e.digest from {
 -- The digests of a row that was changed; what changes one has found it intact before.
 update conversation c set digest = {digest}, place = {place_digest} where cid = %(cid)s;
 
--- name: damaged
--- Rows that are not what was written, or name one that is gone.
-select uuid_send(c.id) from conversation c {related} where not {complete} order by c.cid;
-
 -- name: row_of
 -- What a write has to know about a conversation; locked until the transaction ends.
 select cid, parent, base, head, forked_from, forked_at, root, generation, deleted, lineage, {intact}
@@ -197,15 +189,6 @@ select pg_advisory_xact_lock(hashtext(current_schema()), (%(tree)s %% 2147483647
 -- name: lock_for_deletion
 -- From here on nobody forks it.
 select 1 from conversation where id = %(id)s for update;
-
--- name: set_status
-update conversation set status = nullif(%(status)s, 'idle') where cid = %(cid)s;
-
--- name: set_title
-update conversation set title = %(title)s where cid = %(cid)s;
-
--- name: set_tags
-update conversation set tags = %(tags)s where cid = %(cid)s;
 
 -- name: record
 -- A whole record with the ids behind its numbers; deleted ones too.
@@ -229,34 +212,10 @@ where c.id = %(id)s;
   and (%(updated_after)s::bigint is null or coalesce(c.updated, c.created) >= %(updated_after)s)
   and (%(updated_before)s::bigint is null or coalesce(c.updated, c.created) < %(updated_before)s);
 
--- name: count
-select count(*) from conversation c where {matching};
-
--- name: records
--- Records that match, in an order, from a place on.
-with chosen as materialized (
-  select c.* from conversation c
-  where {matching}
-    and (%(place_time)s::bigint is null or ({time}, c.cid) {beyond} (%(place_time)s, %(place_cid)s::bigint))
-  order by {time} {direction}, c.cid {direction}
-  limit %(limit)s
-)
-select {whole} from chosen c {related}
-order by {time} {direction}, c.cid {direction};
-
--- name: scan
--- Records by number, tombstones too.
-select {whole} from conversation c {related}
-where c.cid > %(after)s order by c.cid limit %(limit)s;
-
 -- name: children
 select uuid_send(f.id) from conversation f
 where f.forked_from = (select cid from conversation where id = %(id)s) and not f.deleted
 order by f.cid;
-
--- name: set_erased
--- When payloads were scrubbed, for triggers of tables beside the log.
-update conversation set erased = %(erased)s where cid = %(cid)s;
 
 -- name: ancestry
 -- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
@@ -267,9 +226,6 @@ with recursive up (cid) as (
     lateral (values (c.parent), (c.forked_from), (c.root)) way (cid)
   where way.cid is not null)
 select uuid_send(c.id) from conversation c join up on up.cid = c.cid where c.id <> %(id)s order by c.cid;
-
--- name: latest
-select uuid_send(id) from conversation where not deleted order by coalesce(updated, created) desc, cid desc limit 1;
 
 -- name: named
 -- Conversations whose id starts or ends with the digits.
@@ -364,17 +320,11 @@ select owner, expires from lease where cid = %(cid)s;
 insert into lease (cid, owner, expires) values (%(cid)s, %(owner)s, %(expires)s)
 on conflict (cid) do update set owner = excluded.owner, expires = excluded.expires;
 
--- name: raise_generation
-update conversation set generation = generation + 1 where cid = %(cid)s;
-
 -- name: drop_lease
 -- The lease goes only if nobody took it over.
 delete from lease
 where cid = (select cid from conversation where id = %(id)s and generation = %(generation)s for no key update)
   and owner = %(owner)s;
-
--- name: forget_lease
-delete from lease where cid = %(cid)s;
 
 -- name: bury
 -- A tombstone: its events may still be shared, everything that describes it goes.
@@ -395,9 +345,6 @@ delete from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s;
 -- name: trim
 -- A tombstone keeps what forks reach, and no claim on its own parent once nothing reaches through it.
 update conversation set head = %(head)s, parent = %(parent)s where cid = %(cid)s;
-
--- name: drop_conversation
-delete from conversation where cid = %(cid)s;
 
 -- name: forks_of
 -- Every living fork below a conversation, forks of forks too.
@@ -421,23 +368,9 @@ update conversation set deleted = false, updated = greatest(coalesce(updated, cr
                         config = coalesce(%(config)s, config), lineage = coalesce(%(lineage)s, lineage)
 where cid = %(cid)s;
 
--- name: count_events
-select count(*) from event;
-
 -- name: tell
 -- Say to every process that something happened to a conversation.
 select pg_notify(%(channel)s, %(ids)s);
-
--- name: number
-select cid from conversation where id = %(id)s;
-
--- name: beside_version
--- The schema of a package's tables beside the log.
-select version from beside where package = %(package)s;
-
--- name: set_beside_version
-insert into beside (package, version) values (%(package)s, %(version)s)
-on conflict (package) do update set version = excluded.version;
 
 -- name: lock_migration
 -- One process at a time changes the schema.
@@ -449,10 +382,6 @@ select (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 -- name: tell_changed
 -- Say to every process that this transaction wrote something; nothing is said when it did not.
 select pg_notify(%(channel)s, '') where pg_current_xact_id_if_assigned() is not null;
-
--- name: set_imported
--- Up to where its own events came from elsewhere.
-update conversation set imported = %(imported)s where cid = %(cid)s;
 
 -- name: count_imported
 -- Where the imported events of a log end; null where there is no such log.

@@ -1,4 +1,4 @@
--- Every statement the SQLite store issues, except pragmas and migrations.
+-- Statements of the store that only SQLite has; the others are in ../queries.sql.
 -- What was forked is mostly what owns the last shared event: `forked_from` is null then, and its index is left alone.
 
 -- Parts of statements, put in wherever a statement names one in braces.
@@ -16,10 +16,6 @@ digest_of(c.id, c.head, ifnull(c.updated, c.created), c.generation)
 -- part: named
 -- By its id, which is then read from the row itself, where damage may be, and not from the index.
 c.cid = (select x.cid from conversation x where x.id = :id)
-
--- part: intact
--- Whether a row is what was written.
-(c.digest is {digest} and c.place is {place_digest})
 
 -- part: complete
 -- Whether a row is what was written, and so are the ids it names: the index has them, too.
@@ -86,23 +82,9 @@ where cid = ?3;
 -- The digests of a row that was changed; what changes one has found it intact before.
 update conversation as c set digest = {digest}, place = {place_digest} where cid = :cid;
 
--- name: damaged
--- Rows that are not what was written, or name one that is gone.
-select c.id from conversation c {related} where not {complete} order by c.cid;
-
--- name: set_status
-update conversation set status = nullif(:status, 'idle') where cid = :cid;
-
--- name: set_title
-update conversation set title = :title where cid = :cid;
-
--- name: set_tags
-update conversation set tags = :tags where cid = :cid;
-
 -- name: record
 -- A whole record with the ids behind its numbers; deleted ones too.
 select {whole} from conversation c {related} where {named};
-
 
 -- name: matching
 -- Which records a filter lets through; a part of other statements.
@@ -123,33 +105,11 @@ select {whole} from conversation c {related} where {named};
   and (:updated_after is null or ifnull(c.updated, c.created) >= :updated_after)
   and (:updated_before is null or ifnull(c.updated, c.created) < :updated_before);
 
--- name: count
-select count(*) from conversation c where {matching};
-
--- name: records
--- Records that match, in an order, from a place on.
-with chosen as materialized (
-  select c.* from conversation c
-  where {matching} and (:place_time is null or ({time}, c.cid) {beyond} (:place_time, :place_cid))
-  order by {time} {direction}, c.cid {direction}
-  limit :limit
-)
-select {whole} from chosen c {related}
-order by {time} {direction}, c.cid {direction};
-
--- name: scan
--- Records by number, tombstones too.
-select {whole} from conversation c {related}
-where c.cid > :after order by c.cid limit :limit;
-
 -- name: children
 select f.id from conversation f
 where (f.forked_from = (select cid from conversation where id = :id)
        or f.forked_from is null and f.parent = (select cid from conversation where id = :id)) and not f.deleted
 order by f.cid;
-
--- name: latest
-select id from conversation where not deleted order by ifnull(updated, created) desc, cid desc limit 1;
 
 -- name: named
 -- Conversations whose id starts or ends with the digits.
@@ -217,15 +177,9 @@ select owner, case when boot = :boot then expires else 0 end from lease where ci
 insert into lease (cid, owner, boot, expires) values (:cid, :owner, :boot, :expires)
 on conflict (cid) do update set owner = excluded.owner, boot = excluded.boot, expires = excluded.expires;
 
--- name: raise_generation
-update conversation set generation = generation + 1 where cid = :cid;
-
 -- name: drop_lease
 -- The lease goes only if nobody took it over.
 delete from lease where cid = (select cid from conversation where id = :id and generation = :generation) and owner = :owner;
-
--- name: forget_lease
-delete from lease where cid = :cid;
 
 -- name: bury
 -- A tombstone: its events may still be shared, everything that describes it goes.
@@ -248,9 +202,6 @@ delete from event where k >= :cid << 32 | :lo and k < :cid << 32 | :hi;
 -- A tombstone keeps what forks reach, and no claim on its own parent once nothing reaches through it.
 update conversation set head = :head, forked_from = ifnull(forked_from, parent), parent = :parent where cid = :cid;
 
--- name: drop_conversation
-delete from conversation where cid = :cid;
-
 -- name: forks_of
 -- Every living fork below a conversation, forks of forks too.
 with recursive below (cid) as (
@@ -268,10 +219,6 @@ where k >= :cid << 32 | :lo and k < :cid << 32 | :hi order by k limit 256;
 -- name: set_payload
 update event set data = :data, digest = :digest where k = :cid << 32 | :seq;
 
--- name: set_erased
--- When payloads were scrubbed, for triggers of tables beside the log.
-update conversation set erased = :erased where cid = :cid;
-
 -- name: ancestry
 -- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
 with recursive up (cid) as (
@@ -286,29 +233,11 @@ select c.id from conversation c join up on up.cid = c.cid where c.id <> :id orde
 select k & 4294967295, e.id, kind, ts, data, e.digest from conversation c, event e
 where c.id = :id and k >= c.cid << 32 | :lo and k < c.cid << 32 | :hi order by k;
 
--- name: count_events
-select count(*) from event;
-
 -- name: revive
 -- An imported continuation; a tombstone comes back to life.
 update conversation set deleted = 0, updated = max(ifnull(updated, created), :updated), config = ifnull(:config, config),
                         lineage = ifnull(:lineage, lineage)
 where cid = :cid;
-
--- name: number
-select cid from conversation where id = :id;
-
--- name: beside_version
--- The schema of a package's tables beside the log.
-select version from beside where package = :package;
-
--- name: set_beside_version
-insert into beside (package, version) values (:package, :version)
-on conflict (package) do update set version = excluded.version;
-
--- name: set_imported
--- Up to where its own events came from elsewhere.
-update conversation set imported = :imported where cid = :cid;
 
 -- name: count_imported
 -- Where the imported events of a log end; null where there is no such log.

@@ -1,4 +1,4 @@
--- Statements of the contract's own package.
+-- Statements of the contract's own package; see `bough.events.queries`.
 
 -- name: insert
 insert into note (id, cid, text, at) values (:id, :cid, :text, :at);

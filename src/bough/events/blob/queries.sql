@@ -1,4 +1,4 @@
--- Every statement about the bytes of inputs on SQLite.
+-- Statements about the bytes of inputs that SQLite and Postgres share; see `bough.events.queries`.
 
 -- name: keep
 -- Bytes, unless they are here already.

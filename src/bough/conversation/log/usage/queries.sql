@@ -1,12 +1,12 @@
--- Every statement about usage by day on Postgres.
+-- Statements about usage by day that SQLite and Postgres share; see `bough.events.queries`.
 
 -- name: add
 -- What one event used, added to the row of its conversation, day, agent and model.
 insert into usage_day (conversation, day, agent, model, owner, requests, input_tokens, output_tokens,
                        cache_read_tokens, cache_write_tokens, cost_usd, unpriced)
-select c.id, %(day)s, coalesce(c.config::jsonb ->> 'agent', ''), %(model)s, c.owner, %(requests)s, %(input_tokens)s,
-       %(output_tokens)s, %(cache_read_tokens)s, %(cache_write_tokens)s, %(cost_usd)s, %(unpriced)s
-from conversation c where c.id = %(conversation)s
+select c.id, :day, coalesce(c.config::jsonb ->> 'agent', ''), :model, c.owner, :requests, :input_tokens,
+       :output_tokens, :cache_read_tokens, :cache_write_tokens, :cost_usd, :unpriced
+from conversation c where c.id = :conversation
 on conflict (conversation, day, agent, model) do update set
   requests = usage_day.requests + excluded.requests,
   input_tokens = usage_day.input_tokens + excluded.input_tokens,
