@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Unpack, cast
 from uuid import UUID
 
-from bough.agents.build import Blueprint, BlueprintCache
+from bough.agents.build import AgentBuilder, Blueprint, BlueprintCache
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.connect.mcp_pool import McpPool
@@ -90,8 +90,8 @@ class Beginning:
             record = await environment.store.create(record, events=mask_events(rules.secrets, events))
             journal = Journal(environment.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
-        blueprint = prepared.blueprint
-        return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=rules)
+        agent = AgentBuilder.built(prepared.blueprint)
+        return Parts(journal=journal, record=record, agent=agent, environment=environment, rules=rules)
 
     def prepare(
         self,
@@ -242,11 +242,15 @@ async def reopen(
         if state.quarantined:
             environment.require_sandbox()  # last: nothing that is given goes beyond it
         folder, pool = workspace_folder(state.workspace), environment.pool
-        changed = state.changed_rules
-        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
+
+        def build(spec: AgentSpec) -> Blueprint:
+            changed = state.changed_rules  # as of then: what tools wrote since the conversation was opened counts
+            return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
+
+        builder = AgentBuilder(spec, build)
         if record_agent and given is not None and given.snapshot() != state.agent:
-            await journal.append(StateChanged(changes=agent_changes(blueprint)))
-    return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)
+            await journal.append(StateChanged(changes=agent_changes(builder.blueprint)))
+    return Parts(journal=journal, record=record, agent=builder, environment=environment, rules=asked)
 
 
 async def page_of(

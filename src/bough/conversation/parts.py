@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bough.agents.build import Blueprint
+from bough.agents.build import AgentBuilder
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.journal import Journal
@@ -158,7 +158,7 @@ class Parts:
 
     journal: Journal
     record: ConversationRecord
-    blueprint: Blueprint
+    agent: AgentBuilder
     rules: Rules
     environment: Environment
 
@@ -167,4 +167,4 @@ class Parts:
         async with AsyncExitStack() as releases:  # last in, first out
             releases.push_async_callback(self.environment.release)
             releases.push_async_callback(self.journal.aclose)
-            releases.push_async_callback(self.blueprint.aclose)
+            releases.push_async_callback(self.agent.aclose)

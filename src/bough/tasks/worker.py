@@ -278,7 +278,7 @@ class Worker:
         find_reached = self.find_reached and partial(self.find_reached, opened.record.owner, journal.cid)
         active.runner = runner = Runner(
             journal,
-            AgentInForce(journal.state, opened.blueprint, opened.environment.settings),
+            AgentInForce(journal.state, opened.agent, opened.environment.settings),
             opened.environment,
             RulesInForce(journal.state, opened.rules),
             root=opened.record.root,
