@@ -253,7 +253,7 @@ class AgentBuilder:
         self._build = build
 
     @classmethod
-    def built(cls, blueprint: Blueprint) -> AgentBuilder:
+    def from_blueprint(cls, blueprint: Blueprint) -> AgentBuilder:
         """Return the builder of a blueprint that exists."""
         new = cls(blueprint.spec, lambda spec: replace(blueprint, spec=spec))
         new.blueprint = blueprint

@@ -21,7 +21,7 @@ from bough.conversation.log.tool_result import encode_result
 from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, check_given, limits_by_count
+from bough.conversation.rules import UNBOUNDED, Rules, check_given, limits_by_count
 from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
@@ -43,7 +43,7 @@ class ConversationControl(ConversationBase[T]):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.record, parts.journal.listeners)
         self._log = parts.journal
-        self._in_force = RulesInForce(parts.journal.state, parts.rules)
+        self._in_force = parts.rules
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
         self._closed = False

@@ -225,7 +225,7 @@ class AsyncConversation(ConversationRuns[T]):
             journal=self._journal,
             record=self._record,
             agent=self._agent.builder,
-            rules=self._rules,
+            rules=self._in_force,
             environment=self._environment,
         )
         fork, files = await fork_opened(parts, request)

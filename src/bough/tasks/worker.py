@@ -23,7 +23,7 @@ from bough.conversation.agent import AgentInForce
 from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
-from bough.conversation.rules import Rules, RulesInForce
+from bough.conversation.rules import Rules
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.conversation.run.tracing import span_below
@@ -280,7 +280,7 @@ class Worker:
             journal,
             AgentInForce(journal.state, opened.agent, opened.environment.settings),
             opened.environment,
-            RulesInForce(journal.state, opened.rules),
+            opened.rules,
             root=opened.record.root,
             delegation=self.delegation,
             ancestors=await self._read_bounds(task),

@@ -123,7 +123,7 @@ async def test_a_prefix_breaks_where_it_has_to_and_nowhere_else(
             case "model":
                 await conversation.set_model("anthropic:claude-opus-5")
             case _:
-                conversation._agent.builder = AgentBuilder.built(_with_more_tools(conversation))
+                conversation._agent.builder = AgentBuilder.from_blueprint(_with_more_tools(conversation))
         await conversation.send_message("continue")
         await conversation.run()
         await conversation.aclose()

@@ -15,7 +15,7 @@ from bough.conversation.fork.request import ForkRequest
 from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
-from bough.conversation.rules import Rules, limits_by_count
+from bough.conversation.rules import Rules, RulesInForce, limits_by_count
 from bough.conversation.skills import standing_events
 from bough.errors import InvalidInput
 from bough.execution.base import Isolation
@@ -34,9 +34,12 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Forked
     home = parts.environment.settings.home
     written = await write_fork(parts.journal, parts.record, request, home, partial(_decide, parts, request))
     fork = cast("WrittenFork", written)  # `_decide` refuses or decides
-    rules = fork.contents.rules if fork.contents else _narrow_rules(parts, request, fork.journal.state)
+    rules = None if fork.contents is None else fork.contents.rules
+    if rules is None:
+        rules = _narrow_rules(parts, request, fork.journal.state)
     agent = _make_builder(parts, request, fork)
-    made = replace(parts, journal=fork.journal, record=fork.record, agent=agent, rules=rules)
+    in_force = RulesInForce(fork.journal.state, rules)
+    made = replace(parts, journal=fork.journal, record=fork.record, agent=agent, rules=in_force)
     return made, fork.workspace
 
 
@@ -70,7 +73,7 @@ def _decide(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> 
 
 def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
     """Return the rules of a state and of the present, narrowed by what the fork asks for besides."""
-    rules, present = parts.rules, parts.journal.state
+    rules, present = parts.rules(), parts.journal.state
     if (state.policies, state.quarantined) != (present.policies, present.quarantined):
         rules = Rules.of_state(state, rules)
     if request.secrets == "none":
@@ -118,7 +121,7 @@ def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> Agen
     spec, state = _find_spec(parts, request), fork.journal.state
     has_own_skills = fork.workspace.made is not None and spec.skills is None and spec.discover_skills
     if not has_own_skills and fork.contents is not None and fork.contents.blueprint is not None:
-        return AgentBuilder.built(fork.contents.blueprint)
+        return AgentBuilder.from_blueprint(fork.contents.blueprint)
     settings, pool = parts.environment.settings, parts.environment.pool
     if not has_own_skills and request.agent is None and parts.agent.is_built:
         shared = parts.agent.blueprint
