@@ -13,8 +13,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 # Aims: POST fork 480 calls in 55 files, Conversation.fork() 240 calls in 30 files
 BOUNDS = {
-    "POST fork": (1_337, 121),
-    "Conversation.fork()": (487, 55),
+    "POST fork": (840, 104),
+    "Conversation.fork()": (239, 47),
     "GET conversation": (158, 40),
     "send_message": (154, 45),
 }

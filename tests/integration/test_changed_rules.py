@@ -15,8 +15,8 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
+from bough.conversation.fork.fork import fork_unopened
 from bough.conversation.fork.request import ForkRequest
-from bough.conversation.fork.rows import fork_unopened
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.settings import Settings

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -235,6 +236,53 @@ def _follows_rules(spec: AgentSpec) -> bool:
     """Whether an agent, or one of its sub-agents, follows rule files of the workspace."""
     own = spec.skills is None and spec.discover_skills
     return own or any(_follows_rules(each) for each in spec.sub_agents)
+
+
+class AgentBuilder:
+    """The spec of a conversation's agent, and its blueprint, which is built when it is first asked for.
+
+    Opening or forking a conversation looks for no skill and renders no catalogue: its first run or message does.
+
+    Args:
+        spec: In use; `change_spec` replaces it.
+        build: Returns the blueprint of a spec.
+    """
+
+    def __init__(self, spec: AgentSpec, build: Callable[[AgentSpec], Blueprint]) -> None:
+        self.spec = spec
+        self._build = build
+
+    @classmethod
+    def from_blueprint(cls, blueprint: Blueprint) -> AgentBuilder:
+        """Return the builder of a blueprint that exists."""
+        new = cls(blueprint.spec, lambda spec: replace(blueprint, spec=spec))
+        new.blueprint = blueprint
+        return new
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the blueprint has been asked for."""
+        return "blueprint" in vars(self)
+
+    @cached_property
+    def blueprint(self) -> Blueprint:
+        """The blueprint of the spec.
+
+        Raises:
+            InvalidInput: Two skills have one name, or the prompt cannot be read.
+        """
+        return self._build(self.spec)
+
+    def change_spec(self, spec: AgentSpec) -> None:
+        """Continue with another spec of the same prompt, tools and skills."""
+        self.spec = spec
+        if self.is_built:
+            self.blueprint = replace(self.blueprint, spec=spec)
+
+    async def aclose(self) -> None:
+        """Close the blueprint, if it was built."""
+        if self.is_built:
+            await self.blueprint.aclose()
 
 
 class BlueprintCache:

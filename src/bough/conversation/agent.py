@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeAlias, cast
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
-from bough.agents.build import Blueprint, BlueprintCache, registry_of
+from bough.agents.build import AgentBuilder, Blueprint, BlueprintCache, registry_of
 from bough.agents.config.default_model import find_default_key, read_default_model
 from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import OFFLINE, ResolvedModel, resolve_model, takes_base_url
@@ -61,24 +60,6 @@ def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
     if blueprint is None:
         return {}
     return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
-
-
-def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
-    if not calls:
-        return {}
-    waiting = {
-        id: {
-            "kind": "approval",
-            "tool": state.calls[id].tool,
-            "arguments": state.calls[id].given,
-            "risk": None,
-            "reason": "it was called before the fork",
-            "by": "fork",
-        }
-        for id in calls
-    }
-    return {"status": "waiting_for_confirmation", "waiting": waiting}
 
 
 AgentOf: TypeAlias = AgentSpec[T] | AbstractAgent[Any, T] | str
@@ -208,14 +189,14 @@ class AgentInForce:
     all: the provider of that name would be somebody else, and would be sent the conversation.
     """
 
-    def __init__(self, state: State, blueprint: Blueprint, settings: Settings) -> None:
+    def __init__(self, state: State, builder: AgentBuilder, settings: Settings) -> None:
         self._state = state
         self._settings = settings
         self._recorded = state.agent
         self._quarantined: bool = state.quarantined
-        self.blueprint = blueprint
+        self.builder = builder
         self._models: dict[str, Model] = {}
-        self.know(blueprint.spec)
+        self.know(builder.spec)
 
     def know(self, spec: AgentSpec) -> None:
         """Keep a spec's model, if it is an object: the log has its name only."""
@@ -223,7 +204,15 @@ class AgentInForce:
             self._models[str(spec.snapshot()["model"])] = spec.model
 
     def __call__(self) -> Blueprint:
-        """Return its blueprint. O(1) while the log says the same.
+        """Return its blueprint, built now where it was not yet. O(1) while the log says the same.
+
+        Raises: See `follow_log` and `AgentBuilder.blueprint`.
+        """
+        self.follow_log()
+        return self.builder.blueprint
+
+    def follow_log(self) -> AgentSpec:
+        """Return its spec, with the model that the log says; nothing is built.
 
         Raises:
             InvalidInput: The log names a model object that this process does not have.
@@ -231,20 +220,19 @@ class AgentInForce:
         """
         recorded, quarantined = self._state.agent, self._state.quarantined
         if recorded is not self._recorded or quarantined != self._quarantined:
-            spec = self.blueprint.spec
+            spec = self.builder.spec
             known = self._models.get(str(recorded.get("model")), spec.model)
             # Two model objects may have one name, which is all that the record has of them.
             if recorded != spec.snapshot() or known is not spec.model:
-                spec = spec.model_copy(update=self._changes(recorded))
-                self.blueprint = replace(self.blueprint, spec=spec)
+                self.builder.change_spec(spec.model_copy(update=self._changes(recorded)))
             self._recorded, self._quarantined = recorded, quarantined
         self._require_address()
-        return self.blueprint
+        return self.builder.spec
 
     def _require_address(self) -> None:
         # The address of an agent that was given here is recorded when the conversation is opened, so they differ only
         # where the agent was made of a foreign record.
-        address, spec = self._state.agent.get("base_url"), self.blueprint.spec
+        address, spec = self._state.agent.get("base_url"), self.builder.spec
         present = spec.base_url or self._settings.base_url
         if self._state.quarantined and address and address != present and takes_base_url(spec.model):
             raise PermissionDenied(
@@ -265,7 +253,7 @@ class AgentInForce:
                     hint="set_model with a name, or open the conversation with agent= and that model",
                 )
             return {"model": self._models[name]}
-        changed = with_other_model(self.blueprint.spec, name, recorded.get("base_url"))
+        changed = with_other_model(self.builder.spec, name, recorded.get("base_url"))
         return {"model": name, "base_url": changed.base_url, "api_key": changed.api_key}
 
 

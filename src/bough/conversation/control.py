@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage
@@ -20,7 +21,7 @@ from bough.conversation.log.tool_result import encode_result
 from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, check_given, limits_by_count
+from bough.conversation.rules import UNBOUNDED, Rules, check_given, limits_by_count
 from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
@@ -42,11 +43,10 @@ class ConversationControl(ConversationBase[T]):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.record, parts.journal.listeners)
         self._log = parts.journal
-        self._in_force = RulesInForce(parts.journal.state, parts.rules)
-        self._agent = AgentInForce(parts.journal.state, parts.blueprint, parts.environment.settings)
+        self._in_force = parts.rules
+        self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
         self._closed = False
-        self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
         self._run: asyncio.Task[RunResult[T]] | None = None
         self._running: Runner | None = None
         self._temporary: ForkedWorkspace | None = None
@@ -70,12 +70,16 @@ class ConversationControl(ConversationBase[T]):
     @property
     def agent(self) -> AgentSpec:
         """The agent in use."""
-        return self._agent.blueprint.spec
+        return self._agent.builder.spec
 
     @property
     def skills(self) -> SkillRegistry:
         """The skills the agent may use."""
-        return self._agent.blueprint.registry
+        return self._agent.builder.blueprint.registry
+
+    @cached_property
+    def _triggers(self) -> TriggerIndex:
+        return TriggerIndex(self.skills.list_all())
 
     @property
     def executor(self) -> CodeExecutor:
@@ -218,7 +222,7 @@ class ConversationControl(ConversationBase[T]):
             spec = spec.model_copy(update={"model": name})
         self._agent.know(spec)
         await self._journal.append(StateChanged(changes={"agent": spec.snapshot()}))
-        self._agent()
+        self._agent.follow_log()
 
     def _resolve_model(self, spec: AgentSpec) -> Any:
         return resolve_spec_model(spec, self._environment.settings)[0]

@@ -13,7 +13,7 @@ from bough.agents.delegation_protocol import Delegation
 from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.cut import Pending, Snap, Turn
-from bough.conversation.fork.fork import Source
+from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.orphans import remove_made
 from bough.conversation.fork.request import ForkOverrides, ForkRequest
 from bough.conversation.fork.workspace import WorkspacePolicy
@@ -133,7 +133,7 @@ class AsyncConversation(ConversationRuns[T]):
         rules = Rules.build(settings, **given)
         parts = await reopen(id, store, agent, executor, settings, rules, broker, workspace)
         async with parts.environment.close_on_failure():
-            require_delegation(parts.blueprint.spec, broker)
+            require_delegation(parts.agent.spec, broker)
         return cls(parts)
 
     @classmethod
@@ -224,13 +224,13 @@ class AsyncConversation(ConversationRuns[T]):
         parts = Parts(
             journal=self._journal,
             record=self._record,
-            blueprint=self._agent.blueprint,
-            rules=self._rules,
+            agent=self._agent.builder,
+            rules=self._in_force,
             environment=self._environment,
         )
-        made = await Source(parts=parts).branch(request)
-        new = type(self)(made.parts)
-        new._temporary = made.workspace if ephemeral else None
+        fork, files = await fork_opened(parts, request)
+        new = type(self)(fork)
+        new._temporary = files if ephemeral else None
         return new
 
     async def compare(self, other: AsyncConversation[Any]) -> Comparison:
@@ -267,7 +267,7 @@ class AsyncConversation(ConversationRuns[T]):
             releases.push_async_callback(self._environment.release)
             releases.push_async_callback(self._log.aclose)
             releases.push_async_callback(self._remove_temporary)
-            releases.push_async_callback(self._agent.blueprint.aclose)
+            releases.push_async_callback(self._agent.builder.aclose)
             releases.push_async_callback(self._run_end_hooks)
             if self._run is not None:
                 await self.interrupt()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Unpack, cast
 from uuid import UUID
 
-from bough.agents.build import Blueprint, BlueprintCache
+from bough.agents.build import AgentBuilder, Blueprint, BlueprintCache
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.connect.mcp_pool import McpPool
@@ -29,7 +29,7 @@ from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.message import make_hook_events
 from bough.conversation.parts import Environment, Parts, require_delegation
 from bough.conversation.quarantine import quarantine
-from bough.conversation.rules import GivenRules, Rules
+from bough.conversation.rules import GivenRules, Rules, RulesInForce
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput
 from bough.events import open_store
@@ -90,8 +90,8 @@ class Beginning:
             record = await environment.store.create(record, events=mask_events(rules.secrets, events))
             journal = Journal(environment.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
-        blueprint = prepared.blueprint
-        return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=rules)
+        agent, in_force = AgentBuilder.from_blueprint(prepared.blueprint), RulesInForce(journal.state, rules)
+        return Parts(journal=journal, record=record, agent=agent, environment=environment, rules=in_force)
 
     def prepare(
         self,
@@ -235,18 +235,23 @@ async def reopen(
         state = journal.state
         given = spec_of(agent)
         asked = asked.within(given)
-        Rules.of_state(state, asked)  # refuses where hooks or an analyzer are missing
+        rules = RulesInForce(state, asked)
+        rules()  # refuses where hooks or an analyzer are missing
         spec = given or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))
         environment.narrow(recorded, given=executor or spec.executor, is_foreign=state.quarantined)
         if state.quarantined:
             environment.require_sandbox()  # last: nothing that is given goes beyond it
         folder, pool = workspace_folder(state.workspace), environment.pool
-        changed = state.changed_rules
-        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
+
+        def build(spec: AgentSpec) -> Blueprint:
+            changed = state.changed_rules  # as of then: what tools wrote since the conversation was opened counts
+            return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
+
+        builder = AgentBuilder(spec, build)
         if record_agent and given is not None and given.snapshot() != state.agent:
-            await journal.append(StateChanged(changes=agent_changes(blueprint)))
-    return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)
+            await journal.append(StateChanged(changes=agent_changes(builder.blueprint)))
+    return Parts(journal=journal, record=record, agent=builder, environment=environment, rules=rules)
 
 
 async def page_of(

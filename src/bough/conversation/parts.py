@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bough.agents.build import Blueprint
+from bough.agents.build import AgentBuilder
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.journal import Journal
-from bough.conversation.rules import Rules
+from bough.conversation.rules import RulesInForce
 from bough.errors import InvalidInput, PermissionDenied
 from bough.events import open_store
 from bough.events.record import ConversationRecord
@@ -153,13 +153,13 @@ class Parts:
     """What an open conversation is made of: handed from what opens or forks it to what uses it.
 
     Attributes:
-        rules: Those in memory; the log has its own.
+        rules: Those in force: of the log, narrowed by those in memory.
     """
 
     journal: Journal
     record: ConversationRecord
-    blueprint: Blueprint
-    rules: Rules
+    agent: AgentBuilder
+    rules: RulesInForce
     environment: Environment
 
     async def aclose(self) -> None:
@@ -167,4 +167,4 @@ class Parts:
         async with AsyncExitStack() as releases:  # last in, first out
             releases.push_async_callback(self.environment.release)
             releases.push_async_callback(self.journal.aclose)
-            releases.push_async_callback(self.blueprint.aclose)
+            releases.push_async_callback(self.agent.aclose)

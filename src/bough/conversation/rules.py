@@ -160,7 +160,7 @@ class Rules:
 
     def within(self, spec: AgentSpec | None) -> Rules:
         """Return these rules with everything that the agent's own ones forbid forbidden as well."""
-        if spec is None:
+        if spec is None or (spec.limits, spec.confirmation_policy, spec.allow_list) == (None, None, None):
             return self
         limits = limits_by_count(spec.limits)
         return self.narrow(

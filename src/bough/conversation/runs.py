@@ -170,7 +170,7 @@ class ConversationRuns(ConversationControl[T]):
             raise InvalidInput("the question is empty", hint="ask in words")
         await self._settle_abandoned()
         await self._journal.catch_up()
-        model = self._resolve_model(self._agent().spec)
+        model = self._resolve_model(self._agent.follow_log())
         messages = await self._journal.messages()
         answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
         await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
@@ -201,7 +201,7 @@ class ConversationRuns(ConversationControl[T]):
         given = self._rules.condenser
         condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
         await self._journal.catch_up()
-        agent = self._agent().spec
+        agent = self._agent.follow_log()
         condenser = models.give_model(condenser, agent, models.model_of(agent))
         async with hold_lease(self.store, self.id) as lease:
             return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
@@ -237,7 +237,7 @@ class ConversationRuns(ConversationControl[T]):
         return lambda message: self._journal.stage(*self._events_of(message))
 
     def _events_of(self, message: UserMessage) -> list[Event]:
-        return events_of(message, self.state, self._triggers, self.skills, self._agent.blueprint.toolset)
+        return events_of(message, self.state, self._triggers, self.skills, self._agent.builder.blueprint.toolset)
 
     def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
         return Runner(

@@ -64,7 +64,7 @@ class Limits:
             if getattr(self, name) is _UNSET:
                 object.__setattr__(self, name, default if self.per == "run" else None)
         for name, bound in vars(self).items():
-            if name not in _NO_BOUNDS:
+            if bound is not None and name not in _NO_BOUNDS:
                 _check(name, bound)
         if self.unpriced not in ("refuse", "allow"):
             raise InvalidInput(f"the limit unpriced cannot be {self.unpriced!r}", hint="choose `refuse` or `allow`")
@@ -85,7 +85,7 @@ _FRACTIONS = frozenset({"cost_usd", "wall_seconds"})
 def _check(name: str, bound: object) -> None:
     whole = isinstance(bound, int) and not isinstance(bound, bool)
     number = whole or (name in _FRACTIONS and isinstance(bound, float) and math.isfinite(bound))
-    if bound is not None and not (number and cast(float, bound) >= 0):
+    if not (number and cast(float, bound) >= 0):
         kind = "number" if name in _FRACTIONS else "whole number"
         raise InvalidInput(f"the limit {name} cannot be {bound!r}", hint=f"give a {kind}, 0 or more, or nothing")
 
@@ -151,6 +151,8 @@ def narrower(a: Limits, b: Limits) -> Limits:
     Raises:
         InvalidInput: One counts runs, the other conversations.
     """
+    if a == b:
+        return a
     if a.per != b.per:
         raise InvalidInput(f"limits per {a.per} and per {b.per} cannot be compared", hint="give both")
     left, right = a.bounds, b.bounds

@@ -23,7 +23,7 @@ from bough.conversation.agent import AgentInForce
 from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
-from bough.conversation.rules import Rules, RulesInForce
+from bough.conversation.rules import Rules
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.conversation.run.tracing import span_below
@@ -278,9 +278,9 @@ class Worker:
         find_reached = self.find_reached and partial(self.find_reached, opened.record.owner, journal.cid)
         active.runner = runner = Runner(
             journal,
-            AgentInForce(journal.state, opened.blueprint, opened.environment.settings),
+            AgentInForce(journal.state, opened.agent, opened.environment.settings),
             opened.environment,
-            RulesInForce(journal.state, opened.rules),
+            opened.rules,
             root=opened.record.root,
             delegation=self.delegation,
             ancestors=await self._read_bounds(task),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bough.conversation import AsyncConversation
+from bough.conversation.fork.fork import fork_unopened
 from bough.conversation.fork.request import ForkRequest
-from bough.conversation.fork.rows import fork_unopened
 from bough.errors import InvalidInput, NotFound
 from bough.events import open_store
 from bough.guard import AlwaysConfirm, Limits

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bough.agents.build import AgentBuilder
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.settings import Settings
@@ -122,7 +123,7 @@ async def test_a_prefix_breaks_where_it_has_to_and_nowhere_else(
             case "model":
                 await conversation.set_model("anthropic:claude-opus-5")
             case _:
-                conversation._agent.blueprint = _with_more_tools(conversation)
+                conversation._agent.builder = AgentBuilder.from_blueprint(_with_more_tools(conversation))
         await conversation.send_message("continue")
         await conversation.run()
         await conversation.aclose()

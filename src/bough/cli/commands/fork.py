@@ -92,8 +92,8 @@ async def _fork_unopened(settings: Settings, target: Target, **wanted: Any) -> R
     Args:
         wanted: Fields of the request.
     """
+    from bough.conversation.fork.fork import fork_unopened
     from bough.conversation.fork.request import ForkRequest
-    from bough.conversation.fork.rows import fork_unopened
 
     async with options.open_settings_store(settings) as store:
         source = await store.resolve(target.name)

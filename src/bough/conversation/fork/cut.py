@@ -6,7 +6,7 @@ Source: seed 001, `Conversation.fork()`; the rules are in docs/concepts/fork.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from bough.conversation.log.journal import Journal
@@ -116,6 +116,24 @@ async def _end_of_turn(journal: Journal, state: State) -> int:
         if kind == "UserMessage":
             return state.head
     return state.turned if state.turns else 0
+
+
+def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
+    if not calls:
+        return {}
+    waiting = {
+        id: {
+            "kind": "approval",
+            "tool": state.calls[id].tool,
+            "arguments": state.calls[id].given,
+            "risk": None,
+            "reason": "it was called before the fork",
+            "by": "fork",
+        }
+        for id in calls
+    }
+    return {"status": "waiting_for_confirmation", "waiting": waiting}
 
 
 def _never_started(call: ToolCall) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bough.agents.spec import AgentSpec
 from bough.types import JsonObject
 
 MODEL_KEY = "$model"
@@ -17,22 +16,21 @@ def is_same_recipient(a: JsonObject, b: JsonObject) -> bool:
     return _recipient_of(a) == _recipient_of(b)
 
 
-def keep_sealed(fork: AgentSpec, *states: tuple[JsonObject, Mapping[str, Any]]) -> dict[str, str]:
+def keep_sealed(fork: JsonObject, *states: tuple[JsonObject, Mapping[str, Any]]) -> dict[str, str]:
     """Return by name which conversation holds what was sealed for a fork.
 
     Args:
-        fork: The agent of the fork.
+        fork: The recorded agent of the fork.
         states: Agent and policies as recorded at the cut, then as they are at present; of a cut in a log from elsewhere
             the present ones alone. The model's key is that of the first whose model has the provider and the address of
             the fork's: to anybody else it would be given away.
     """
     at_cut: dict[str, str] = states[0][1].get("sealed") or {}
     kept = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}
-    recorded = fork.snapshot()
     for agent, policies in states:
         sealed: dict[str, str] = policies.get("sealed") or {}
         holder = sealed.get(MODEL_KEY)
-        if holder is not None and is_same_recipient(agent, recorded):
+        if holder is not None and is_same_recipient(agent, fork):
             return kept | {MODEL_KEY: holder}
     return kept
 

@@ -17,7 +17,7 @@ from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.staged_write import Also, Condition, Writer
 from bough.conversation.log.state import State
-from bough.conversation.log.write_buffer import Staging
+from bough.conversation.log.write_buffer import Staging, as_recorded
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import Event, UserMessage
 from bough.events.store import EventStore
@@ -248,11 +248,18 @@ class Journal:
                 return state.turned
         return head  # the message that began the next one is not durable yet
 
-    async def make_fork(self, cid: UUID) -> Journal:
-        """Return this fold as that of a fork which was cut here, with the fork's own events."""
+    async def make_fork(self, cid: UUID, events: Sequence[Event] | None = None) -> Journal:
+        """Return this fold as that of a fork which was cut here, with the fork's own events.
+
+        Args:
+            events: The fork's own events, where nobody else can have written to it; None reads them.
+        """
         self._of(cid, after=self._staging)
         self.prefix = PrefixWatch(cid)
-        await self.catch_up()
+        if events is None:
+            await self.catch_up()
+        for event in events or ():
+            self._fold.apply(as_recorded(event))
         return self
 
     async def aclose(self) -> None:

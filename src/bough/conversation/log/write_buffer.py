@@ -103,7 +103,7 @@ class Staging:
             CorruptLog: An event does not match its kind; nothing is staged.
             BoughError: What the writer staged before could not be written.
         """
-        events = [_as_recorded(event) for event in events]
+        events = [as_recorded(event) for event in events]
         if writer.failure is not None:
             raise writer.failure
         alone = alone or expected_head is not None or also is not None
@@ -429,7 +429,7 @@ class Staging:
             watcher(event)
 
 
-def _as_recorded(event: Event) -> Event:
+def as_recorded(event: Event) -> Event:
     """Return the event as the log gives it back: invalid text has been replaced there."""
     if _REPLACED not in encode(event):
         return event

@@ -79,7 +79,7 @@ class Runner:
     ) -> None:
         self._journal = journal
         self._agent = agent
-        self._blueprint = agent.blueprint
+        self._spec = agent.builder.spec
         self._environment = environment
         self._in_force = rules
         self._models = RunModels(environment.settings, rules)
@@ -224,7 +224,7 @@ class Runner:
 
     async def _measure_spent(self) -> JsonObject:
         """Return what the conversation and the tasks below it have used, where it may start some."""
-        if self._delegation is None or not self._blueprint.spec.sub_agents:
+        if self._delegation is None or not self._spec.sub_agents:
             return {}
         now = await self._delegation.read_spent(self._journal.cid)
         return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
@@ -274,7 +274,7 @@ class Runner:
             shared=self._shared,
             find_reached=self._find_reached,
         )
-        retries = Retries(journal, resolve=lambda name: self._models.resolve_named(name, self._blueprint.spec))
+        retries = Retries(journal, resolve=lambda name: self._models.resolve_named(name, self._spec))
         loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)
         loop.steps, self._loop_now = self._steps, loop
         journal.watchers.extend((supervisor.watch, retries.watch))
@@ -293,8 +293,9 @@ class Runner:
     ) -> Status | None:
         """Run the loop with the agent in force, until it ends or another one is set (None)."""
         try:
-            blueprint = self._blueprint = self._agent()
-            spec, model = blueprint.spec, self._models.model_of(blueprint.spec)
+            blueprint = self._agent()
+            spec = self._spec = blueprint.spec
+            model = self._models.model_of(spec)
             condenser = self._models.give_model(self._rules.condenser, spec, model)
         except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it continues
             self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
@@ -303,7 +304,7 @@ class Runner:
         recorder.use(shown_chars, streams=can_stream(model))
         supervisor.condenser = condenser
         retries.use(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
-        agent = self._usable().agent(model, instructions=self._journal.state.instructions)
+        agent = self._usable(blueprint).agent(model, instructions=self._journal.state.instructions)
         async with agent:
             return await loop.run(
                 agent, self._context(shown_chars), spec.output_type, is_current=partial(self._is_current, blueprint)
@@ -331,12 +332,12 @@ class Runner:
         """The rules in force now."""
         return self._in_force()
 
-    def _usable(self) -> Blueprint:
+    def _usable(self, blueprint: Blueprint) -> Blueprint:
         """Return the blueprint with the tools that the workspace allows."""
-        spec = self._blueprint.spec
+        spec = blueprint.spec
         if not self._readonly or spec.workspace_access in ("none", "read"):
-            return self._blueprint
-        return replace(self._blueprint, spec=spec.model_copy(update={"workspace_access": "read"}))
+            return blueprint
+        return replace(blueprint, spec=spec.model_copy(update={"workspace_access": "read"}))
 
     @property
     def _readonly(self) -> bool:
@@ -346,7 +347,7 @@ class Runner:
     def _guards(self) -> Guards:
         """What of the workspace stays as it is: the usual names, named folders of skills, configurations, hooks."""
         settings, workspace = self._environment.settings, self._journal.state.workspace
-        roots = (*self._blueprint.spec.skill_roots, *settings.skill_roots)
+        roots = (*self._spec.skill_roots, *settings.skill_roots)
         configs = list_files(find_config(None, home=settings.home, cwd=workspace, env=os.environ))
         return Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
 
@@ -451,5 +452,5 @@ class Runner:
         """Return what the run has come to so far."""
         state, outcome = self._journal.state, self._outcome
         outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
-        data = read_data(self._blueprint.spec.output_type, self._data, state.data)
+        data = read_data(self._spec.output_type, self._data, state.data)
         return outcome.result(state, self._journal.cid, start=self._start, steps=self._steps, data=data)

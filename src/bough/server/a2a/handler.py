@@ -303,8 +303,8 @@ class BrokerHandler(RequestHandler):
             raise InvalidParamsError(message=_TAKEN)
         if not await access.services.runs.is_live(wanted):
             return wanted, str(wanted)
-        async with fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running") as made:
-            return made.id, str(wanted)
+        made = await fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running")
+        return made.record.id, str(wanted)
 
     async def _begin(self, access: Access, id: UUID) -> UUID:
         services = access.services

@@ -16,6 +16,7 @@ from bough.conversation.agent import resolve_spec_model
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal
 from bough.conversation.open import FoundLog, reopen
+from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, rules_of
 from bough.conversation.run.results import result_chars
 from bough.errors import Conflict, NotFound, TooLarge
@@ -174,7 +175,8 @@ async def open_conversation(access: Access, found: UUID | ConversationRecord) ->
     """
     record = found if isinstance(found, ConversationRecord) else await access.store.get(found)
     state = await access.services.states.state_of(record)
-    async with await reopen_from(access.services, access.store, record, state) as opened:
+    parts = await reopen_parts(access.services, access.store, record, state)
+    async with AsyncConversation(parts) as opened:
         yield opened
 
 
@@ -205,10 +207,10 @@ def _charge_caller(access: Access) -> Access:
     return replace(access, store=access.store.charging(partial(quotas.charge_key, key)))
 
 
-async def reopen_from(
+async def reopen_parts(
     services: Services, store: EventStore, record: ConversationRecord, state: State, *, agent: AgentSpec | None = None
-) -> AsyncConversation:
-    """Return a conversation in use from its state, with the secrets and the model's key that were sealed for it.
+) -> Parts:
+    """Return what a conversation is made of, with the secrets and the model's key that were sealed for it.
 
     Args:
         agent: Instead of its own, which is not looked up. The log does not say so.
@@ -224,12 +226,11 @@ async def reopen_from(
         rules["secrets"] = secrets_of(values)
     agent = agent or _agent_in_use(services, state, values)
     broker = services.runs.broker.delegation_for(store)
-    parts = await reopen(
+    return await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
         cache=services.runs.broker.worker.blueprints,
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
-    return AsyncConversation(parts)
 
 
 async def count_shown_chars(access: Access, record: ConversationRecord, state: State) -> int:

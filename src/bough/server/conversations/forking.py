@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation, ForkOverrides, State
+from bough.conversation import ForkOverrides, State
 from bough.conversation.fork.model_key import MODEL_KEY, is_same_recipient
+from bough.conversation.fork.opened import fork_opened
+from bough.conversation.fork.request import ForkRequest
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
-from bough.server.conversations.conversation import reopen_from
+from bough.server.conversations.conversation import reopen_parts
 from bough.server.conversations.model import require_forkable
 from bough.types import JsonObject
 
 
-@asynccontextmanager
+class MadeFork(NamedTuple):
+    """A fork that is in the log, and the fold of its log."""
+
+    record: ConversationRecord
+    state: State
+
+
 async def fork(
     access: Access,
     source: ConversationRecord,
@@ -26,8 +32,8 @@ async def fork(
     api_key: str | None = None,
     about: JsonObject | None = None,
     **options: Any,
-) -> AsyncGenerator[AsyncConversation]:
-    """Fork a conversation, and give the fork while the block runs. Of the source's events none is read again.
+) -> MadeFork:
+    """Fork a conversation. Of the source's events none is read again, and no agent is built unless it is replaced.
 
     Args:
         api_key: Of the model of `agent`; none is sealed here.
@@ -47,13 +53,17 @@ async def fork(
         # Rules and the executor are the source's own: they are recorded.
         unruled = {"limits": None, "confirmation_policy": None, "allow_list": None, "executor": None}
         stand_in = agent.model_copy(update=unruled)
-    opened = await reopen_from(services, store, source, folded.state, agent=stand_in)
-    async with opened:
-        await require_forkable(access, agent or opened.agent, model=model, is_new=agent is not None)
-        made = await opened.fork(agent=agent, overrides=overrides, actor=access.caller.name, **options)
-        async with made:
-            await services.states.add(made.id, made.state, erased=folded.erased)
-            yield made
+    parts = await reopen_parts(services, store, source, folded.state, agent=stand_in)
+    parts.environment.retain()
+    try:
+        await require_forkable(access, agent or parts.agent.spec, model=model, is_new=agent is not None)
+        request = ForkRequest(agent=agent, overrides=overrides or {}, actor=access.caller.name, **options)
+        made, _ = await fork_opened(parts, request)
+        await made.agent.aclose()
+    finally:
+        await parts.aclose()
+    await services.states.add(made.record.id, made.journal.state, erased=folded.erased)
+    return MadeFork(made.record, made.journal.state)
 
 
 async def _with_key(

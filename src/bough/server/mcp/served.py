@@ -120,8 +120,8 @@ class ServedConversations(McpConversations[UUID]):
     async def _fork(self, source: UUID, given: ForkArguments) -> tuple[UUID, int]:
         access = self._access
         named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
-        async with fork(access, await access.store.get(source), at=cut_of(given), **named) as made:
-            return made.id, made.state.base
+        made = await fork(access, await access.store.get(source), at=cut_of(given), **named)
+        return made.record.id, made.state.base
 
     async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
         """Say something and have it answered, as a task that any process may take."""

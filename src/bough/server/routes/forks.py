@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from pydantic import ValidationError
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation, ForkOverrides
+from bough.conversation import ForkOverrides
 from bough.conversation.log.condenser import condenser_to_json
 from bough.errors import InvalidInput, NotSupported
 from bough.events.model import StateChanged
@@ -22,7 +22,7 @@ from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import existing, info_of_record
-from bough.server.conversations.forking import fork
+from bough.server.conversations.forking import MadeFork, fork
 from bough.server.conversations.policies import parse_analyzer, parse_policy
 from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_unset, read_allow_list
 from bough.server.forms.info import ConversationInfo
@@ -79,7 +79,7 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
     key = _key_of(given)
     kept: JsonObject = {"request": digest, **({} if posted is None else _make_posted(source, posted))}
     options: dict[str, Any] = {} if asked.title is None else {"title": asked.title}
-    async with fork(
+    made = await fork(
         access,
         source,
         about=kept,
@@ -96,18 +96,18 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
         workspace=asked.workspace,
         reason=asked.reason,
         **options,
-    ) as made:
-        await _complete(access, made, given)
-    return await access.store.get(made.id)
+    )
+    await _complete(access, made, given)
+    return await access.store.get(made.record.id)
 
 
-async def _complete(access: Access, made: AsyncConversation, given: str | AgentForm | AgentBody | None) -> None:
+async def _complete(access: Access, made: MadeFork, given: str | AgentForm | AgentBody | None) -> None:
     """Give a fork what a posted agent brings beside the agent: its condenser, and its model's key, sealed."""
     if isinstance(given, AgentBody) and (condenser := condenser_of(given.condenser)) is not None:
         recorded = {"policies": {"condenser": condenser_to_json(condenser)}}
-        await access.store.append(made.id, [StateChanged(changes=recorded)])
+        await access.store.append(made.record.id, [StateChanged(changes=recorded)])
     if (key := _key_of(given)) is not None:
-        await access.services.sealed.put(await access.store.get(made.id), made.state.policies, {MODEL_KEY: key})
+        await access.services.sealed.put(await access.store.get(made.record.id), made.state.policies, {MODEL_KEY: key})
 
 
 def _key_of(given: str | AgentForm | AgentBody | None) -> str | None:
