@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bough.evals import metrics, statistics
-    from bough.evals.case import CaseInput, Rubric, ToolUse, TurnInput
+    from bough.evals.case import CaseInput, Rubric, SetCase, ToolUse, TurnInput
     from bough.evals.context import TraceContext
+    from bough.evals.document import Fault
     from bough.evals.eval_set import EvalSet
-    from bough.evals.fault import Fault
     from bough.evals.formats.read import read_set
     from bough.evals.harbor.evaluate import HarborRun, TaskScore, run_harbor
     from bough.evals.log_scoring import score_logs
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from bough.evals.rescore import rescore_run
     from bough.evals.run.result import EvalRun
     from bough.evals.score import Score
-    from bough.evals.set_case import SetCase
     from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
     from bough.evals.trace import Trace, TracedCall
 
@@ -50,7 +49,7 @@ _HOMES = {
     "EvalOptions": "bough.evals.loop",
     "EvalRun": "bough.evals.run.result",
     "EvalSet": "bough.evals.eval_set",
-    "Fault": "bough.evals.fault",
+    "Fault": "bough.evals.document",
     "HarborRun": "bough.evals.harbor.evaluate",
     "InstructionAdherence": "bough.evals.metrics.evaluators",
     "NoToolErrors": "bough.evals.metrics.evaluators",
@@ -59,7 +58,7 @@ _HOMES = {
     "Rubric": "bough.evals.case",
     "SchemaDiscovery": "bough.evals.metrics.evaluators",
     "Score": "bough.evals.score",
-    "SetCase": "bough.evals.set_case",
+    "SetCase": "bough.evals.case",
     "SkillEvalRun": "bough.evals.skill.evaluate",
     "SkillDiscovery": "bough.evals.metrics.evaluators",
     "Steps": "bough.evals.metrics.evaluators",

@@ -10,19 +10,18 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput
+from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
-from bough.evals.eval_set import EvalSet
+from bough.evals.eval_set import EvalSet, case_of_log
 from bough.evals.judge.judge import Judge
 from bough.evals.judge.prompt import PROMPT_SHA256
 from bough.evals.loop import EvalOptions, drive_attempts, make_judge
 from bough.evals.report.write import write_reports
-from bough.evals.run.add import case_of_log
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.plan import PlannedAttempt
 from bough.evals.run.read import read_run
 from bough.evals.run.result import EvalRun
-from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.execution.named import executor_named

@@ -14,6 +14,7 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, settle_spec
 from bough.errors import Conflict, InvalidInput
+from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet
 from bough.evals.judge.judge import Judge
@@ -29,7 +30,6 @@ from bough.evals.run.recorded import Recordings, recording_name
 from bough.evals.run.result import EvalRun
 from bough.evals.run.turns import TaskAttemptRunner
 from bough.evals.score import METRICS
-from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.execution.named import executor_named
 from bough.guard import Limits, NeverConfirm

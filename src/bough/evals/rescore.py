@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from bough.errors import InvalidInput
+from bough.evals.case import SetCase
 from bough.evals.context import TraceContext
 from bough.evals.eval_set import EvalSet
 from bough.evals.metrics.evaluators import TraceEvaluator, evaluators_for
@@ -23,7 +24,6 @@ from bough.evals.run.note import result_of_note, write_note
 from bough.evals.run.read import RunReader, read_run, read_trace
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import METRICS, Score
-from bough.evals.set_case import SetCase
 from bough.evals.trace import Trace
 from bough.events import open_store
 from bough.events.store import EventStore

@@ -7,10 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from bough.evals.data.cluster import cluster_rows
 from bough.evals.data.contribution import MAX_DIMENSIONS, ContributionMetric, Segment, analyze_segments
 from bough.evals.data.fault import QueryError
 from bough.evals.data.session import DataSession, quote_column
+from bough.evals.data.warehouse import Warehouse
 from bough.types import JsonObject
 
 MAX_HORIZON = 10_000
@@ -50,83 +53,102 @@ def check_features(features: Sequence[str]) -> None:
         raise QueryError("INVALID_ARGUMENT", "feature_cols is empty: name columns of numbers")
 
 
-def forecast(
-    session: DataSession, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
-) -> JsonObject:
-    """Return the answer of `forecast`."""
-    check_horizon(horizon)
-    from bough.evals.data.series import forecast_series
+class LocalWarehouse(DataSession, Warehouse):
+    """A session whose analyses are computed in this process."""
 
-    series = _read_series(session, project, history, time, value, ids)
-    rows: list[JsonObject] = []
-    for key, points in series.items():
-        rows += [dict(zip(ids, key, strict=True)) | row for row in forecast_series(points, horizon)]
-    return _limit(session, rows)
+    @override
+    def forecast(
+        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
+    ) -> JsonObject:
+        check_horizon(horizon)
+        from bough.evals.data.series import forecast_series
 
+        series = _read_series(self, project, history, time, value, ids)
+        rows: list[JsonObject] = []
+        for key, points in series.items():
+            rows += [dict(zip(ids, key, strict=True)) | row for row in forecast_series(points, horizon)]
+        return _limit(self, rows)
 
-def detect_anomalies(
-    session: DataSession,
-    project: str,
-    data: tuple[str, str | None],
-    time: str,
-    value: str,
-    ids: Sequence[str],
-    *,
-    horizon: int,
-    threshold: float,
-) -> JsonObject:
-    """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
-    check_probability(threshold)
-    from bough.evals.data.series import compare_to_history, find_anomalies
+    @override
+    def detect_anomalies(
+        self,
+        project: str,
+        data: tuple[str, str | None],
+        time: str,
+        value: str,
+        ids: Sequence[str],
+        *,
+        horizon: int,
+        threshold: float,
+    ) -> JsonObject:
+        """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
+        check_probability(threshold)
+        from bough.evals.data.series import compare_to_history, find_anomalies
 
-    history, target = data
-    series = _read_series(session, project, history, time, value, ids)
-    compared = None if target is None else _read_series(session, project, target, time, value, ids)
-    rows: list[JsonObject] = []
-    for key, points in series.items():
-        if compared is None:
-            found = find_anomalies(points, threshold)
-        else:
-            found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
-        for each in found:
-            rows.append(
-                dict(zip(ids, key, strict=True))
-                | {
-                    time: each.time,
-                    value: each.value,
-                    "is_anomaly": each.is_anomaly,
-                    "lower_bound": each.lower_bound,
-                    "upper_bound": each.upper_bound,
-                    "anomaly_probability": each.anomaly_probability,
-                }
-            )
-    if len(rows) > session.max_rows:
-        rows.sort(key=lambda row: -row["anomaly_probability"])
-    return _limit(session, rows)
+        history, target = data
+        series = _read_series(self, project, history, time, value, ids)
+        compared = None if target is None else _read_series(self, project, target, time, value, ids)
+        rows: list[JsonObject] = []
+        for key, points in series.items():
+            if compared is None:
+                found = find_anomalies(points, threshold)
+            else:
+                found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
+            for each in found:
+                rows.append(
+                    dict(zip(ids, key, strict=True))
+                    | {
+                        time: each.time,
+                        value: each.value,
+                        "is_anomaly": each.is_anomaly,
+                        "lower_bound": each.lower_bound,
+                        "upper_bound": each.upper_bound,
+                        "anomaly_probability": each.anomaly_probability,
+                    }
+                )
+        if len(rows) > self.max_rows:
+            rows.sort(key=lambda row: -row["anomaly_probability"])
+        return _limit(self, rows)
 
+    @override
+    def analyze_contribution(
+        self,
+        project: str,
+        data: str,
+        metric: str,
+        dimensions: Sequence[str],
+        is_test: str,
+        *,
+        top: int,
+        pruning: str,
+    ) -> JsonObject:
+        """Return the answer of `analyze_contribution`; all sums are made by the database."""
+        parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
+        named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
+        source = self.source(project, data, named)
+        segments = _sum_segments(self, source, parsed, dimensions, is_test)
+        total = next((each for each in segments if not each.values), None)
+        if total is None:
+            return {"status": "SUCCESS", "rows": []}
+        rest = [each for each in segments if each.values]
+        rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
+        return _limit(self, rows)
 
-def analyze_contribution(
-    session: DataSession,
-    project: str,
-    data: str,
-    metric: str,
-    dimensions: Sequence[str],
-    is_test: str,
-    *,
-    top: int,
-    pruning: str,
-) -> JsonObject:
-    """Return the answer of `analyze_contribution`; all sums are made by the database."""
-    parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
-    named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
-    source = session.source(project, data, named)
-    segments = _sum_segments(session, source, parsed, dimensions, is_test)
-    total = next((each for each in segments if not each.values), None)
-    if total is None:
-        return {"status": "SUCCESS", "rows": []}
-    rest = [each for each in segments if each.values]
-    rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
-    return _limit(session, rows)
+    @override
+    def cluster_data(
+        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
+    ) -> JsonObject:
+        """Return the answer of `cluster_data`; rows with a null are left out."""
+        check_features(features)
+        source = self.source(project, data, [*features, *ids])
+        columns = ", ".join(quote_column(each) for each in [*ids, *features])
+        present = " and ".join(f"{quote_column(each)} is not null" for each in features)
+        found = self.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
+        values = [_numbers(row[len(ids) :], features) for row in found]
+        answer = cluster_rows(features, values, clusters)
+        rows = [dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)]
+        limited = _limit(self, rows)
+        return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
 
 
 def _sum_segments(
@@ -158,22 +180,6 @@ def _sum_segments(
     return segments
 
 
-def cluster_data(
-    session: DataSession, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
-) -> JsonObject:
-    """Return the answer of `cluster_data`; rows with a null are left out."""
-    check_features(features)
-    source = session.source(project, data, [*features, *ids])
-    columns = ", ".join(quote_column(each) for each in [*ids, *features])
-    present = " and ".join(f"{quote_column(each)} is not null" for each in features)
-    found = session.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
-    values = [_numbers(row[len(ids) :], features) for row in found]
-    answer = cluster_rows(features, values, clusters)
-    rows = [dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)]
-    limited = _limit(session, rows)
-    return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
-
-
 def _read_series(
     session: DataSession, project: str, data: str, time: str, value: str, ids: Sequence[str]
 ) -> dict[tuple[Any, ...], list[tuple[Any, float]]]:
@@ -201,47 +207,3 @@ def _numbers(row: Sequence[Any], names: Sequence[str]) -> list[float]:
 def _limit(session: DataSession, rows: list[JsonObject]) -> JsonObject:
     answer: JsonObject = {"status": "SUCCESS", "rows": rows[: session.max_rows]}
     return answer | ({"result_is_likely_truncated": True} if len(rows) > session.max_rows else {})
-
-
-class LocalWarehouse(DataSession):
-    """A session whose analyses are computed in this process. See `Warehouse`."""
-
-    def forecast(
-        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
-    ) -> JsonObject:
-        """See `Warehouse.forecast`."""
-        return forecast(self, project, history, time, value, horizon, ids)
-
-    def detect_anomalies(
-        self,
-        project: str,
-        data: tuple[str, str | None],
-        time: str,
-        value: str,
-        ids: Sequence[str],
-        *,
-        horizon: int,
-        threshold: float,
-    ) -> JsonObject:
-        """See `Warehouse.detect_anomalies`."""
-        return detect_anomalies(self, project, data, time, value, ids, horizon=horizon, threshold=threshold)
-
-    def analyze_contribution(
-        self,
-        project: str,
-        data: str,
-        metric: str,
-        dimensions: Sequence[str],
-        is_test: str,
-        *,
-        top: int,
-        pruning: str,
-    ) -> JsonObject:
-        """See `Warehouse.analyze_contribution`."""
-        return analyze_contribution(self, project, data, metric, dimensions, is_test, top=top, pruning=pruning)
-
-    def cluster_data(
-        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
-    ) -> JsonObject:
-        """See `Warehouse.cluster_data`."""
-        return cluster_data(self, project, data, features, clusters, ids)

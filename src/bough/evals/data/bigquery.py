@@ -1,7 +1,7 @@
 """BigQuery as a warehouse: the same checks of SQL, then a dry run that must agree, then the query itself.
 
 Forecasts and models are BigQuery's own; the three analyses that make a model need temporary ones, so a mode that may
-write them. Source: design of evals, section 8; ADK's BigQuery tools.
+write them. Source: ADK's BigQuery tools.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

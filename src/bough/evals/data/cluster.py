@@ -1,6 +1,6 @@
 """Clusters of rows by k-means over scaled columns, the same for the same rows.
 
-Source: design of evals, section 8; BigQuery's KMEANS models for the names of the columns.
+Source: BigQuery's KMEANS models for the names of the columns.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -1,6 +1,6 @@
 """What a difference between two groups of rows comes from: every segment with what it adds.
 
-Source: design of evals, section 8; BigQuery's CONTRIBUTION_ANALYSIS models for the names of the columns.
+Source: BigQuery's CONTRIBUTION_ANALYSIS models for the names of the columns.
 """
 
 from __future__ import annotations

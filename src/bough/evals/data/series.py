@@ -1,6 +1,6 @@
 """Time series by least squares: a trend and a season, the same answer for the same rows.
 
-Source: design of evals, section 8; BigQuery's AI.FORECAST and ML.DETECT_ANOMALIES for the names of the columns.
+Source: BigQuery's AI.FORECAST and ML.DETECT_ANOMALIES for the names of the columns.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -1,6 +1,6 @@
 """Which SQL may run: parsed, checked as a tree, and written out again for DuckDB. What runs is what was checked.
 
-Source: design of evals, section 8; ADK's BigQuery tools (`write_mode`).
+Source: ADK's BigQuery tools (`write_mode`).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false

@@ -1,6 +1,6 @@
 """The nine tools of a data warehouse; a wrong name or query is an answer with a code, never an exception.
 
-Source: ADK's BigQuery tools; design of evals, section 8.
+Source: ADK's BigQuery tools.
 """
 
 from __future__ import annotations

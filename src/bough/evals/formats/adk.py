@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from bough.evals.case import CaseInput, CaseSetup, Rubric, ToolUse, TurnInput
-from bough.evals.document import MAX_CASES, Entry, SetFile
+from bough.evals.case import CaseInput, CaseSetup, Rubric, SetCase, ToolUse, TurnInput
+from bough.evals.document import Entry, SetFile, limit_cases
 from bough.evals.eval_set import EvalSet
-from bough.evals.set_case import SetCase
 from bough.types import Json, JsonObject
 
 _CASE_FIELDS = frozenset({"eval_id", "conversation", "rubrics", "session_input", "conversation_scenario"})
@@ -31,20 +30,11 @@ def read_adk_set(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
     """
     faults = document.faults
     top = Entry(cast("JsonObject", document.data), faults, "")
-    cases: list[SetCase] = []
     seen: set[str] = set()
-    entries = top.entries("eval_cases", "evalCases")
-    if len(entries) > MAX_CASES:
-        faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
-        entries = entries[:MAX_CASES]
-    for entry in entries:
-        case = _read_case(entry, seen, setup)
-        if case is not None:
-            cases.append(case)
-    if not entries:
-        faults.add("empty", "has no cases", field="eval_cases")
+    entries = limit_cases(top.entries("eval_cases", "evalCases"), faults, "eval_cases")
+    cases = [case for entry in entries if (case := _read_case(entry, seen, setup)) is not None]
     name = top.text("name") or top.text("eval_set_id", "evalSetId") or document.path.stem
-    return _make_set(document, name, cases, description=top.text("description") or "")
+    return EvalSet.from_file(document, name, cases, "adk", description=top.text("description") or "")
 
 
 def is_old_adk_list(data: Sequence[Json]) -> bool:
@@ -64,24 +54,10 @@ def read_old_adk_list(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSe
     entries = top.entries("data")
     if any("data" in entry.data for entry in entries):
         seen: set[str] = set()
-        if len(entries) > MAX_CASES:
-            document.faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
-        read = [_read_old_case(entry, seen, setup) for entry in entries[:MAX_CASES]]
+        cases = [_read_old_case(entry, seen, setup) for entry in limit_cases(entries, document.faults, "data")]
     else:
-        read = [_make_old_case(Entry({"data": document.data}, document.faults, name), name, setup)]
-    return _make_set(document, name, [case for case in read if case is not None])
-
-
-def _make_set(document: SetFile, name: str, cases: Sequence[SetCase], *, description: str = "") -> EvalSet:
-    return EvalSet(
-        name=name,
-        cases=tuple(cases),
-        faults=tuple(document.faults.found),
-        path=document.path,
-        sha256=document.sha256,
-        format="adk",
-        description=description,
-    )
+        cases = [_make_old_case(Entry({"data": document.data}, document.faults, name), name, setup)]
+    return EvalSet.from_file(document, name, (case for case in cases if case is not None), "adk")
 
 
 def _read_old_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None:

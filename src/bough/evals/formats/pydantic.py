@@ -11,12 +11,10 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from bough.evals.case import CaseInput, FileInput, TurnInput
-from bough.evals.document import MAX_CASES, Entry, SetFile, type_name
+from bough.evals.case import CaseInput, FileInput, SetCase, TurnInput
+from bough.evals.document import Entry, FaultCode, SetFile, limit_cases, type_name
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import FaultCode
 from bough.evals.score import METRICS
-from bough.evals.set_case import SetCase
 from bough.types import Json, JsonObject
 
 _FIELDS = frozenset({"name", "cases", "evaluators", "report_evaluators", "$schema"})
@@ -31,24 +29,11 @@ def read_pydantic_set(document: SetFile) -> EvalSet:
         faults.add("unknown-field", f"`{key}` is not a field of a dataset", field=str(key))
     if data.get("report_evaluators"):
         faults.add("unsupported", "report evaluators are left out", field="report_evaluators", severity="warning")
-    entries = top.entries("cases")
-    if len(entries) > MAX_CASES:
-        faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
-        entries = entries[:MAX_CASES]
-    if not entries:
-        faults.add("empty", "has no cases", field="cases")
+    entries = limit_cases(top.entries("cases"), faults, "cases")
     seen: set[str] = set()
     cases = [case for number, entry in enumerate(entries, 1) if (case := _read_case(entry, number, seen, document))]
     evaluators = tuple(_read_evaluators(top))
-    return EvalSet(
-        name=top.text("name") or document.path.stem,
-        cases=tuple(cases),
-        faults=tuple(faults.found),
-        path=document.path,
-        sha256=document.sha256,
-        format="pydantic",
-        evaluators=evaluators,
-    )
+    return EvalSet.from_file(document, top.text("name") or document.path.stem, cases, evaluators=evaluators)
 
 
 def _read_case(entry: Entry, number: int, seen: set[str], document: SetFile) -> SetCase | None:

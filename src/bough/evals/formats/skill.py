@@ -10,12 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
-from bough.evals.assertion import misspelt_form
-from bough.evals.case import CaseInput, FileInput, TurnInput
-from bough.evals.document import Entry, FaultList, SetFile
+from bough.evals.case import CaseInput, FileInput, SetCase, TurnInput
+from bough.evals.document import Entry, Fault, FaultCode, FaultList, SetFile
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import Fault, FaultCode
-from bough.evals.set_case import SetCase
+from bough.evals.metrics.assertions import misspelt_form
 from bough.skills.evals import EvalCase, SkillEvals, TriggerQuery, read_evals
 from bough.skills.model import Diagnostic, Skill
 from bough.skills.read.parse import read_file
@@ -89,14 +87,7 @@ def read_query_file(document: SetFile) -> EvalSet:
         document.faults.add("empty", "has no queries")
     folder = document.path.absolute().parent
     skill = (folder.parent if folder.name == "evals" else folder).name
-    return EvalSet(
-        name=f"{skill}-triggers",
-        cases=tuple(_trigger_cases(skill, found)),
-        faults=tuple(document.faults.found),
-        path=document.path,
-        sha256=document.sha256,
-        format="triggers",
-    )
+    return EvalSet.from_file(document, f"{skill}-triggers", _trigger_cases(skill, found), "triggers")
 
 
 def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:

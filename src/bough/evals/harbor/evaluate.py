@@ -1,6 +1,6 @@
 """`run_harbor`: an agent at tasks in Harbor's form, each in a container of its own or in the local sandbox.
 
-Source: seed 003 (the runner of SkillsBench: filter, rebuild, build only, skip tests, prune interval, summary).
+Source: ADK pull request 4575 (SkillsBench runner: filter, rebuild, build only, skip tests, prune interval, summary).
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import settle_spec
 from bough.errors import InvalidInput, SandboxUnavailable
-from bough.evals.case import CaseInput, TurnInput
+from bough.evals.case import CaseInput, SetCase, TurnInput
+from bough.evals.document import Fault
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import Fault
-from bough.evals.harbor.agents import ReferenceAgent, reference_agent
 from bough.evals.harbor.dockerfile import SandboxPlan, plan_sandbox
 from bough.evals.harbor.image import BuildSummary, ImageBuilder
+from bough.evals.harbor.place import ReferenceAgent, reference_agent
 from bough.evals.harbor.task import HarborTask, TaskListing, list_tasks
 from bough.evals.harbor.trial import Trials, TrialSetting
 from bough.evals.loop import EvalOptions, evaluate
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import AttemptResult
-from bough.evals.set_case import SetCase
 from bough.execution.container.engine import connect, engine_errors
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.guard import Limits

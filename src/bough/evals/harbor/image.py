@@ -1,6 +1,7 @@
 """Images of tasks: built once for a content, without a network, bounded; a base image that is missing is named.
 
-Source: seed 003 (two retries with a prune between, intermediate containers removed, a prune every N tasks, a summary).
+Source: ADK pull request 4575 (two retries with a prune between, intermediate containers removed, a prune every N
+tasks, a summary).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

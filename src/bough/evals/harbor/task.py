@@ -1,6 +1,6 @@
 """A task in Harbor's form, read from its folder: what is wrong with one is a fault, the others stay.
 
-Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (seed 003).
+Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (ADK pull request 4575).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bough.errors import InvalidInput, NotFound
-from bough.evals.document import FaultList
-from bough.evals.fault import Fault
+from bough.evals.document import Fault, FaultList
 from bough.types import JsonObject
 
 MAX_DEPTH: Final = 6

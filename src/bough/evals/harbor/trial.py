@@ -14,18 +14,16 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.errors import BoughError, Conflict, InvalidInput, SandboxUnavailable
-from bough.evals.harbor.agents import SolutionTool
-from bough.evals.harbor.bash_tool import ContainerBashTool
+from bough.evals.document import write_whole
 from bough.evals.harbor.container_place import ContainerPlace
 from bough.evals.harbor.dockerfile import SandboxPlan, fill_variables
 from bough.evals.harbor.image import BuiltImage
-from bough.evals.harbor.place import TrialPlace
+from bough.evals.harbor.place import ContainerBashTool, SolutionTool, TrialPlace
 from bough.evals.harbor.reward import LOG_SEPARATOR, Reward
 from bough.evals.harbor.sandbox_place import SandboxPlace
 from bough.evals.harbor.task import HarborTask
 from bough.evals.run.attempt import AttemptEnd
 from bough.evals.score import Score
-from bough.evals.whole_file import write_whole
 from bough.guard import Limits
 from bough.types import JsonObject
 

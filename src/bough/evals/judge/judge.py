@@ -1,6 +1,6 @@
 """The judge: a model that is asked about a trace in conversations of its own, so that every verdict has its log.
 
-Source: design of evals, section 5; seed 003 (`instruction_adherence_score`).
+Source: ADK pull request 4575 (`instruction_adherence_score`).
 """
 
 from __future__ import annotations

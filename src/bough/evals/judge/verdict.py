@@ -1,6 +1,6 @@
 """What a judge said: one verdict for each rubric, and the votes of several calls together.
 
-Source: seed 003, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
+Source: ADK pull request 4575, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
 """
 
 from __future__ import annotations

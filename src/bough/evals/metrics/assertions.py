@@ -1,28 +1,77 @@
-"""Deciding the assertions of a case: by code where they have such a form, else by the judge.
+"""Assertions of a case: a closed list of forms is decided by code, every other text is a statement for the judge.
+
+`contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: SCRIPT ARGS`; `not ` before one negates it.
 
 Source: Agent Skills documentation, evaluating skills: "use a script for what can be checked mechanically".
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from bough.errors import BoughError
-from bough.evals.aliases import canonical_tool
-from bough.evals.assertion import AssertionCheck, mechanical_checks, parse_check
 from bough.evals.case import Rubric
-from bough.evals.metrics.answer import fold_text
+from bough.evals.metrics.deterministic import fold_text
 from bough.evals.score import AssertionResult, Score, at_least
-from bough.evals.trace import Trace
+from bough.evals.trace import Trace, canonical_tool
 from bough.execution.base import CodeExecutionInput, File, Mount
 
 if TYPE_CHECKING:
     from bough.evals.context import AttemptHost, TraceContext
+
+
+CheckForm: TypeAlias = Literal["contains", "matches", "file", "tool", "check", "judge"]
+
+FORMS = ("contains", "matches", "file", "tool", "check")
+_FORM = re.compile(rf"(not )?({'|'.join(FORMS)}): *(\S.*)", re.DOTALL)
+_LIKE_A_FORM = re.compile(r"(?:not\s+)?([A-Za-z]+)\s*:\s")
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionCheck:
+    """An assertion, read.
+
+    Attributes:
+        form: How it is decided; `judge` for a statement in words.
+        argument: What stands behind the form; the whole text for the judge.
+        negated: Whether it holds when the form does not.
+    """
+
+    text: str
+    form: CheckForm
+    argument: str
+    negated: bool = False
+
+
+def parse_check(text: str) -> AssertionCheck:
+    """Return what an assertion asks."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        return AssertionCheck(text, "judge", text)
+    return AssertionCheck(text, cast("CheckForm", found[2]), found[3].strip(), negated=bool(found[1]))
+
+
+def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the assertions that code can decide."""
+    return tuple(text for text in texts if parse_check(text).form != "judge")
+
+
+def misspelt_form(text: str) -> str | None:
+    """Return the form that a statement for the judge seems to mean, None where it means none."""
+    found = _LIKE_A_FORM.match(text.strip() + " ")
+    if found is None or parse_check(text).form != "judge":
+        return None
+    near = get_close_matches(found[1].lower(), FORMS, 1, cutoff=0.75)
+    return near[0] if near else None
+
 
 _MAX_EVIDENCE = 500
 _MAX_OUTPUT_BYTES = 32 << 20

@@ -15,12 +15,11 @@ from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorCont
 
 from bough.errors import InvalidInput
 from bough.evals import metrics
-from bough.evals.case import Rubric, ToolUse
+from bough.evals.case import Rubric, SetCase, ToolUse
 from bough.evals.context import TraceContext, TraceEvaluatorLike
 from bough.evals.metrics.assertions import score_assertions
 from bough.evals.metrics.thresholds import thresholds_for
 from bough.evals.score import THRESHOLDS, Score
-from bough.evals.set_case import SetCase
 from bough.types import Json
 
 ExpectedCalls: TypeAlias = Sequence[ToolUse | Mapping[str, Json] | str] | None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bough.evals.aliases import canonical_tool
-from bough.evals.assertion import mechanical_checks
 from bough.evals.case import CaseInput
-from bough.evals.metrics.discovery import QUERY_TOOLS, SCHEMA_TOOLS
+from bough.evals.metrics.assertions import mechanical_checks
+from bough.evals.metrics.deterministic import QUERY_TOOLS, SCHEMA_TOOLS
 from bough.evals.score import THRESHOLDS
+from bough.evals.trace import canonical_tool
 
 
 def thresholds_for(

@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias, get_args
 from pydantic_core import to_json
 
 from bough.errors import InvalidInput
+from bough.evals.document import write_whole
 from bough.evals.report.view import view_cases
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.read import RunReader, read_run
 from bough.evals.run.result import EvalRun
-from bough.evals.whole_file import write_whole
 from bough.events.store import EventStore
 from bough.types import JsonObject
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import Conflict, InvalidInput, NotFound, StoreError
-from bough.evals.whole_file import write_whole
+from bough.evals.document import write_whole
 from bough.types import JsonObject
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")

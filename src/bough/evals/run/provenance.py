@@ -13,8 +13,8 @@ from bough import git
 from bough.agents.build import Blueprint, registry_of
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, Unavailable
+from bough.evals.case import SetCase
 from bough.evals.eval_set import EvalSet
-from bough.evals.set_case import SetCase
 from bough.settings import Settings
 from bough.types import JsonObject
 

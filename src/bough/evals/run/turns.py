@@ -20,7 +20,7 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finish
 from bough.errors import BoughError, NotFound
-from bough.evals.metrics.discovery import uses_skill
+from bough.evals.metrics.deterministic import uses_skill
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner, make_workspace
 from bough.evals.run.plan import PlannedAttempt
 from bough.evals.trace import Trace
