@@ -153,6 +153,6 @@ class SetCase:
     @property
     def sha256(self) -> str:
         """Digest of what the case asks and expects, hexadecimal."""
-        said = self.input.model_dump(mode="json", exclude={"files": {"__all__": {"source"}}, "skill_roots": True})
-        specs = [repr(each) for each in self.evaluators]
-        return sha256(json.dumps([said, specs], sort_keys=True).encode()).hexdigest()
+        inputs = self.input.model_dump(mode="json", exclude={"files": {"__all__": {"source"}}, "skill_roots": True})
+        specs = [repr(evaluator) for evaluator in self.evaluators]
+        return sha256(json.dumps([inputs, specs], sort_keys=True).encode()).hexdigest()

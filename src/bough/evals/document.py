@@ -223,14 +223,14 @@ class Entry:
         if not isinstance(value, list):
             self.fault("type", f"`{key}` is {type_name(value)}, not a list", key)
             return []
-        found: list[Entry] = []
+        objects: list[Entry] = []
         for number, item in enumerate(cast("list[Any]", value)):
             if isinstance(item, dict):
                 data = cast("JsonObject", item)
-                found.append(Entry(data, self.faults, self.case or str(number + 1), f"{self.at(key)}[{number}]"))
+                objects.append(Entry(data, self.faults, self.case or str(number + 1), f"{self.at(key)}[{number}]"))
             else:
                 self.fault("type", f"entry {number} is {type_name(item)}, not an object", f"{key}[{number}]")
-        return found
+        return objects
 
 
 def limit_cases(cases: list[Entry], faults: FaultList, field: str) -> list[Entry]:

@@ -118,20 +118,20 @@ class EvalSet:
 
 
 def _case_json(case: SetCase) -> JsonObject:
-    found: JsonObject = {
+    data: JsonObject = {
         "name": case.id,
         "inputs": case.input.model_dump(mode="json", exclude_defaults=True),
     }
     if case.input.reference is not None:
-        found["expected_output"] = case.input.reference
+        data["expected_output"] = case.input.reference
     if case.metadata:
-        found["metadata"] = case.metadata
+        data["metadata"] = case.metadata
     if case.evaluators:
         from pydantic_core import to_jsonable_python
 
-        specs = [each.as_spec() for each in case.evaluators]
-        found["evaluators"] = to_jsonable_python(specs, context={"use_short_form": True}, serialize_unknown=True)
-    return found
+        specs = [evaluator.as_spec() for evaluator in case.evaluators]
+        data["evaluators"] = to_jsonable_python(specs, context={"use_short_form": True}, serialize_unknown=True)
+    return data
 
 
 def case_of_log(events: Sequence[StoredEvent], name: str) -> SetCase:

@@ -239,10 +239,13 @@ async def drive_attempts(
     """Run attempts over pydantic-evals, `jobs` at once; their results are notes in the logs."""
     from pydantic_evals import Dataset
 
-    planned = {each.name: each for each in todo}
+    planned = {planned_attempt.name: planned_attempt for planned_attempt in todo}
     dataset = Dataset[Any, str, Any](
         name=eval_set.name,
-        cases=[eval_set.pydantic_case(each.case, each.name, options.metrics, judged=judged) for each in todo],
+        cases=[
+            eval_set.pydantic_case(planned_attempt.case, planned_attempt.name, options.metrics, judged=judged)
+            for planned_attempt in todo
+        ],
     )
     await dataset.evaluate(
         attempt,

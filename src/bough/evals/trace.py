@@ -171,10 +171,10 @@ class Trace:
         """The calls by canonical tool name, made once."""
         from bough.evals.trace import canonical_tool
 
-        found: dict[str, list[TracedCall]] = {}
+        calls_by_tool: dict[str, list[TracedCall]] = {}
         for call in self.calls:
-            found.setdefault(canonical_tool(call.tool), []).append(call)
-        return found
+            calls_by_tool.setdefault(canonical_tool(call.tool), []).append(call)
+        return calls_by_tool
 
     @property
     def is_priced(self) -> bool:
@@ -378,8 +378,8 @@ def error_in(result: Json) -> str | None:
     fields = cast("JsonObject", result)
     code = fields.get("error_code")
     if code or str(fields.get("status", "")).lower() == "error":
-        told = fields.get("error_details") or fields.get("error") or fields.get("message") or ""
-        return f"{code}: {told}" if code and told else str(code or told or "status error")
+        message = fields.get("error_details") or fields.get("error") or fields.get("message") or ""
+        return f"{code}: {message}" if code and message else str(code or message or "status error")
     return None
 
 

@@ -91,10 +91,10 @@ class LocalWarehouse(DataSession, Warehouse):
         rows: list[JsonObject] = []
         for key, points in series.items():
             if compared is None:
-                found = find_anomalies(points, threshold)
+                points_found = find_anomalies(points, threshold)
             else:
-                found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
-            for each in found:
+                points_found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
+            for each in points_found:
                 rows.append(
                     dict(zip(ids, key, strict=True))
                     | {
@@ -127,10 +127,10 @@ class LocalWarehouse(DataSession, Warehouse):
         named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
         source = self.source(project, data, named)
         segments = _sum_segments(self, source, parsed, dimensions, is_test)
-        total = next((each for each in segments if not each.values), None)
+        total = next((segment for segment in segments if not segment.values), None)
         if total is None:
             return {"status": "SUCCESS", "rows": []}
-        rest = [each for each in segments if each.values]
+        rest = [segment for segment in segments if segment.values]
         rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
         return _limit(self, rows)
 
@@ -142,7 +142,7 @@ class LocalWarehouse(DataSession, Warehouse):
         check_features(features)
         source = self.source(project, data, [*features, *ids])
         columns = ", ".join(quote_column(each) for each in [*ids, *features])
-        present = " and ".join(f"{quote_column(each)} is not null" for each in features)
+        present = " and ".join(f"{quote_column(feature)} is not null" for feature in features)
         found = self.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
         values = [_numbers(row[len(ids) :], features) for row in found]
         answer = cluster_rows(features, values, clusters)
@@ -155,7 +155,7 @@ def _sum_segments(
     session: DataSession, source: str, metric: ContributionMetric, dimensions: Sequence[str], is_test: str
 ) -> list[Segment]:
     """Return every combination of dimension values that occurs, and the whole, with its sums."""
-    columns = [quote_column(each) for each in dimensions]
+    columns = [quote_column(dimension) for dimension in dimensions]
     test = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
     numerator = f"coalesce(sum({quote_column(metric.numerator)}) filter (where {{}}), 0)::double"
     below = None if metric.denominator is None else quote_column(metric.denominator)
@@ -166,13 +166,13 @@ def _sum_segments(
     else:
         denominator = f"coalesce(sum({below}) filter (where {{}}), 0)::double"
     sums = [part.format(side) for side in (test, f"not {test}") for part in (numerator, denominator)]
-    groups = [f"grouping({each})" for each in columns]
-    found = session.analyse(
+    groups = [f"grouping({column})" for column in columns]
+    result = session.analyse(
         f"select {', '.join([*columns, *groups, *sums])} from ({source}) as q group by cube ({', '.join(columns)})"
     )
     width = len(columns)
     segments: list[Segment] = []
-    for row in found.rows:
+    for row in result.rows:
         grouped = row[width : 2 * width]
         values = tuple((name, row[i]) for i, name in enumerate(dimensions) if not grouped[i])
         a, b, c, d = row[2 * width :]
@@ -186,9 +186,9 @@ def _read_series(
     """Return (time, value) rows by series, in time order."""
     source = session.source(project, data, [*ids, time, value])
     columns = ", ".join(quote_column(each) for each in [*ids, time, value])
-    found = session.analyse(f"select {columns} from ({source}) as q order by all")
+    result = session.analyse(f"select {columns} from ({source}) as q order by all")
     series: defaultdict[tuple[Any, ...], list[tuple[Any, float]]] = defaultdict(list)
-    for row in found.rows:
+    for row in result.rows:
         if row[-1] is not None and row[-2] is not None:
             series[tuple(row[: len(ids)])].append((row[-2], _numbers(row[-1:], [value])[0]))
     if not series:

@@ -235,7 +235,7 @@ def _run(connection: Any, request: JsonObject) -> JsonObject:
     import duckdb
 
     statements = duckdb.extract_statements(request["sql"])
-    kinds = [each.type.name for each in statements]
+    kinds = [statement.type.name for statement in statements]
     if kinds != [request["statement_type"]]:
         return {"error": "SQL_STATEMENTS", "details": f"the statement is read as {', '.join(kinds) or 'nothing'}"}
     cursor = connection.execute(statements[0])

@@ -53,10 +53,10 @@ class AssertionCheck:
 
 def parse_check(text: str) -> AssertionCheck:
     """Return what an assertion asks."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         return AssertionCheck(text, "judge", text)
-    return AssertionCheck(text, cast("CheckForm", found[2]), found[3].strip(), negated=bool(found[1]))
+    return AssertionCheck(text, cast("CheckForm", match[2]), match[3].strip(), negated=bool(match[1]))
 
 
 def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
@@ -66,10 +66,10 @@ def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
 
 def misspelt_form(text: str) -> str | None:
     """Return the form that a statement for the judge seems to mean, None where it means none."""
-    found = _LIKE_A_FORM.match(text.strip() + " ")
-    if found is None or parse_check(text).form != "judge":
+    match = _LIKE_A_FORM.match(text.strip() + " ")
+    if match is None or parse_check(text).form != "judge":
         return None
-    near = get_close_matches(found[1].lower(), FORMS, 1, cutoff=0.75)
+    near = get_close_matches(match[1].lower(), FORMS, 1, cutoff=0.75)
     return near[0] if near else None
 
 
@@ -92,11 +92,11 @@ async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, thres
     ctx.assertions = results
     if not results:
         return Score("assertions", None, None, f"{left_out} not judged" if left_out else "no assertions", threshold)
-    failed = [each for each in results if not each.passed]
+    failed = [result for result in results if not result.passed]
     reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} hold"
     reason += f"; {left_out} not judged" if left_out else ""
     score = at_least("assertions", 1 - len(failed) / len(results), threshold, reason)
-    if any(each.error for each in results):
+    if any(result.error for result in results):
         return Score(score.name, score.value, score.passed, reason, threshold, score.by, error=True)
     return score
 
@@ -131,11 +131,11 @@ async def _decide(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
 def _match(trace: Trace, check: AssertionCheck) -> AssertionResult:
     re2: Any = import_module("re2")  # it carries no types
     try:
-        found = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
+        match = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
     except re2.error as error:
         return AssertionResult(check.text, False, f"the pattern is not valid: {error}", error=True)
-    evidence = f"found {found[0][:100]!r}" if found else "the answer has no match"
-    return AssertionResult(check.text, (found is not None) is not check.negated, evidence)
+    evidence = f"found {match[0][:100]!r}" if match else "the answer has no match"
+    return AssertionResult(check.text, (match is not None) is not check.negated, evidence)
 
 
 def _quiet(re2: Any) -> Any:
@@ -171,8 +171,8 @@ async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> 
         )
     except BoughError as error:
         return AssertionResult(check.text, False, f"{script} could not run: {error.message}", error=True)
-    told = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
-    evidence = told or (f"exit code {ran.exit_code}" if not ran.killed_by else f"ended by {ran.killed_by}")
+    output = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
+    evidence = output or (f"exit code {ran.exit_code}" if not ran.killed_by else f"ended by {ran.killed_by}")
     return AssertionResult(check.text, ran.ok is not check.negated, evidence)
 
 

@@ -99,15 +99,17 @@ def tool_usage_score(
     trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["tool_usage_score"]
 ) -> Score:
     """Score the share of expected calls that were made, each as often as it is expected, in any order."""
-    wanted = Counter(canonical_tool(use.name) for use in expected)
-    if not wanted:
+    expected_counts = Counter(canonical_tool(use.name) for use in expected)
+    if not expected_counts:
         return at_least("tool_usage_score", 1.0, threshold, "no tool is expected")
-    made = {name: len(trace.calls_by_tool.get(name, ())) for name in wanted}
-    found = sum(min(count, made[name]) for name, count in wanted.items())
-    total = wanted.total()
-    short = [f"{name} {made[name]} of {count}" for name, count in wanted.items() if made[name] < count]
+    call_counts = {name: len(trace.calls_by_tool.get(name, ())) for name in expected_counts}
+    matching = sum(min(count, call_counts[name]) for name, count in expected_counts.items())
+    total = expected_counts.total()
+    short = [
+        f"{name} {call_counts[name]} of {count}" for name, count in expected_counts.items() if call_counts[name] < count
+    ]
     reason = f"called too rarely: {', '.join(short)}" if short else f"all {total} expected calls were made"
-    return at_least("tool_usage_score", found / total, threshold, reason)
+    return at_least("tool_usage_score", matching / total, threshold, reason)
 
 
 def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["order"]) -> Score:
@@ -115,13 +117,15 @@ def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None 
 
     O(calls), with at most 256 expected calls.
     """
-    wanted = [canonical_tool(use.name) for use in expected[:MAX_ORDERED]]
-    if not wanted:
+    expected_tools = [canonical_tool(use.name) for use in expected[:MAX_ORDERED]]
+    if not expected_tools:
         return at_least("order", 1.0, threshold, "no tool is expected")
-    known = set(wanted)
-    made = [tool for call in trace.calls if (tool := canonical_tool(call.tool)) in known]
-    common = _common_subsequence(wanted, made)
-    return at_least("order", common / len(wanted), threshold, f"{common} of {len(wanted)} expected calls in order")
+    expected_names = set(expected_tools)
+    called_tools = [tool for call in trace.calls if (tool := canonical_tool(call.tool)) in expected_names]
+    common = _common_subsequence(expected_tools, called_tools)
+    return at_least(
+        "order", common / len(expected_tools), threshold, f"{common} of {len(expected_tools)} expected calls in order"
+    )
 
 
 def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = THRESHOLDS["no_tool_errors"]) -> Score:
@@ -133,20 +137,20 @@ def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = 
     return at_least("no_tool_errors", value, threshold, reason)
 
 
-def _common_subsequence(wanted: Sequence[str], made: Sequence[str]) -> int:
+def _common_subsequence(expected: Sequence[str], actual: Sequence[str]) -> int:
     """Return the length of the longest common subsequence. O(made): a row of the table is one integer.
 
     Source: Hyyrö 2004, bit-parallel LCS.
     """
     places: dict[str, int] = {}
-    for place, name in enumerate(wanted):
+    for place, name in enumerate(expected):
         places[name] = places.get(name, 0) | 1 << place
-    full = (1 << len(wanted)) - 1
+    full = (1 << len(expected)) - 1
     row = full
-    for tool in made:
+    for tool in actual:
         matched = row & places[tool]
         row = ((row + matched) | (row - matched)) & full
-    return len(wanted) - row.bit_count()
+    return len(expected) - row.bit_count()
 
 
 def _comparable(key: str, value: Json) -> str:

@@ -30,7 +30,7 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
         from markupsafe import Markup
     except ImportError as error:
         raise Unavailable("an HTML report needs jinja2", hint="pip install 'bough[evals]'") from error
-    shown, left_out = _fit(cases)
+    fitting, left_out = _fit(cases)
     style, script = _read("report.css"), _read("report.js")
     environment = Environment(autoescape=True, trim_blocks=False)
     environment.filters["plain"] = escape_controls
@@ -49,7 +49,7 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
         summary=report["summary"],
         metrics=metrics,
         strips=strips,
-        cases=shown,
+        cases=fitting,
         left_out=left_out,
         max_megabytes=MAX_BYTES >> 20,
         store=store,
@@ -63,15 +63,15 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
 
 def _fit(cases: Sequence[CaseView]) -> tuple[list[CaseView], int]:
     """Return the cases that fit, and how many lost their traces; failures come first and lose theirs last."""
-    shown: list[CaseView] = []
+    fitting: list[CaseView] = []
     used = left_out = 0
     for case in cases:
         used += case.size
         if used > _ROOM and case.requests:
             left_out += 1
             case = replace(case, requests=(), calls=(), answer="", more_calls=0)
-        shown.append(case)
-    return shown, left_out
+        fitting.append(case)
+    return fitting, left_out
 
 
 def _plot_metric(metric: JsonObject) -> str:
@@ -83,9 +83,9 @@ def _plot_metric(metric: JsonObject) -> str:
 
 def _strips(report: JsonObject, decisive: str) -> list[tuple[str, list[float]]]:
     cases: list[JsonObject] = [each for each in report["cases"] if each.get("side", "") == decisive]
-    usages: list[JsonObject] = [each.get("usage") or {} for each in cases]
+    usages: list[JsonObject] = [case.get("usage") or {} for case in cases]
     costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
-    strips = [("seconds", [float(each.get("seconds") or 0.0) for each in cases])]
+    strips = [("seconds", [float(case.get("seconds") or 0.0) for case in cases])]
     return [*strips, ("USD", costs)] if costs else strips  # a price that is not known is not 0
 
 

@@ -105,11 +105,11 @@ class TaskAttemptRunner(AttemptRunner):
         else:
             opening = self.host.reopen(planned.conversation, spec)
         async with await opening as conversation:
-            said, *activated = await conversation.prepare_message(planned.case.input.turns[number - 1].user)
+            message, *activated = await conversation.prepare_message(planned.case.input.turns[number - 1].user)
         metadata: dict[str, Any] = {AGENT_PATH: [planned.name], "max_attempts": MAX_CLAIMS}
         submitted = await self.broker.run(
             planned.conversation,
-            cast("UserMessage", said),
+            cast("UserMessage", message),
             activated=activated,
             agent_name=spec.name,
             idempotency_key=key,

@@ -60,7 +60,7 @@ def make_benchmark(results: Sequence[AttemptResult], *, metadata: JsonObject, tr
     return {
         "metadata": metadata,
         "run_summary": summarize_sides(results, SIDES),
-        "runs": [_describe(each) for each in results],
+        "runs": [_describe(result) for result in results],
         "triggers": triggers,
         "notes": list(_notes(results)),
     }
@@ -83,9 +83,9 @@ def _notes(results: Sequence[AttemptResult]) -> Iterator[str]:
     outcomes: dict[tuple[str, str], dict[str, list[bool]]] = {}
     for result in results:
         assertions: list[JsonObject] = result.data.get("assertions") or []
-        for each in assertions:
-            sides = outcomes.setdefault((result.case, str(each["text"])), {})
-            sides.setdefault(result.side, []).append(bool(each["passed"]))
+        for assertion in assertions:
+            sides = outcomes.setdefault((result.case, str(assertion["text"])), {})
+            sides.setdefault(result.side, []).append(bool(assertion["passed"]))
     for (case, text), sides in outcomes.items():
         yield from _note_assertion(case, text, sides)
 
@@ -119,15 +119,15 @@ def trigger_pass_rate(triggers: JsonObject) -> float | None:
 
 
 def _summarize(cases: Sequence[SetCase], results: Sequence[AttemptResult], split: str) -> JsonObject:
-    passed = used_well = used = wanted = 0
+    passed = used_well = used = positives = 0
     failures: list[JsonObject] = []
     for case in cases:
-        rate = rate_query([each for each in results if each.case == case.id])
+        rate = rate_query([result for result in results if result.case == case.id])
         should = case.input.should_trigger is True
         # The score of a query that should not trigger is the share of runs in which it did not.
         in_use = rate > 0.5 if should else rate <= 0.5
         passed += rate > 0.5
-        wanted += should
+        positives += should
         used += in_use
         used_well += in_use and should
         if rate <= 0.5:
@@ -137,6 +137,6 @@ def _summarize(cases: Sequence[SetCase], results: Sequence[AttemptResult], split
         "passed": passed,
         "pass_rate": round(passed / len(cases), 6) if cases else None,
         "precision": round(used_well / used, 6) if used else None,
-        "recall": round(used_well / wanted, 6) if wanted else None,
+        "recall": round(used_well / positives, 6) if positives else None,
     }
     return summary | ({"failures": failures} if split == "train" else {})

@@ -157,12 +157,12 @@ def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
     """
     if name is None:
         return None, None
-    found = find_run(root, name)
-    record = found.read_record()
+    run = find_run(root, name)
+    record = run.read_record()
     if record.get("kind") == "triggers":
-        return record.get("cases_run"), found.run
-    queries = found.find_queries()
-    return found.run, None if queries is None else queries.run
+        return record.get("cases_run"), run.run
+    queries = run.find_queries()
+    return run.run, None if queries is None else queries.run
 
 
 async def _ask_queries(
