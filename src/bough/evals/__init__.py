@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from bough.evals import statistics as statistics
     from bough.evals.case import CaseInput as CaseInput
     from bough.evals.case import Rubric as Rubric
+    from bough.evals.case import SetCase as SetCase
     from bough.evals.case import ToolUse as ToolUse
     from bough.evals.case import TurnInput as TurnInput
     from bough.evals.context import TraceContext as TraceContext
+    from bough.evals.document import Fault as Fault
     from bough.evals.eval_set import EvalSet as EvalSet
-    from bough.evals.fault import Fault as Fault
     from bough.evals.formats.read import read_set as read_set
     from bough.evals.harbor.evaluate import HarborRun as HarborRun
     from bough.evals.harbor.evaluate import TaskScore as TaskScore
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from bough.evals.rescore import rescore_run as rescore_run
     from bough.evals.run.result import EvalRun as EvalRun
     from bough.evals.score import Score as Score
-    from bough.evals.set_case import SetCase as SetCase
     from bough.evals.skill.evaluate import SkillEvalRun as SkillEvalRun
     from bough.evals.skill.evaluate import evaluate_skill as evaluate_skill
     from bough.evals.trace import Trace as Trace
@@ -54,10 +54,10 @@ else:
         __name__,
         {
             "bough.evals": "metrics statistics",
-            "bough.evals.case": "CaseInput Rubric ToolUse TurnInput",
+            "bough.evals.case": "CaseInput Rubric SetCase ToolUse TurnInput",
             "bough.evals.context": "TraceContext",
             "bough.evals.eval_set": "EvalSet",
-            "bough.evals.fault": "Fault",
+            "bough.evals.document": "Fault",
             "bough.evals.formats.read": "read_set",
             "bough.evals.harbor.evaluate": "HarborRun TaskScore run_harbor",
             "bough.evals.log_scoring": "score_logs",
@@ -70,7 +70,6 @@ else:
             "bough.evals.rescore": "rescore_run",
             "bough.evals.run.result": "EvalRun",
             "bough.evals.score": "Score",
-            "bough.evals.set_case": "SetCase",
             "bough.evals.skill.evaluate": "SkillEvalRun evaluate_skill",
             "bough.evals.trace": "Trace TracedCall",
         },

@@ -1,17 +1,23 @@
-"""What a case of an eval is: messages, what the agent is expected to do with them, and what it is given.
+"""A case of an eval: messages, what the agent is expected to do with them, and its place in a set.
 
-Source: design of evals, section 2; eval sets of the Agent Development Kit.
+Source: eval sets of the Agent Development Kit.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from pydantic_evals.evaluators import Evaluator
+
 
 CaseSetup: TypeAlias = Literal["chat", "skill", "data", "harbor"]
 """What an attempt needs around it: nothing, a skill that is tried, data query tools, a task's container."""
@@ -125,3 +131,28 @@ class CaseInput(_Frozen):
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The rubrics of the case and of its turns."""
         return (*self.rubrics, *(rubric for turn in self.turns for rubric in turn.rubrics))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetCase:
+    """One case of a set.
+
+    Attributes:
+        id: Unique in its set.
+        evaluators: Evaluators that the case brings itself, beside the metrics it has material for.
+        metadata: Whatever the file says besides; free JSON.
+        split: For trigger queries: `train` or `validation`.
+    """
+
+    id: str
+    input: CaseInput
+    evaluators: tuple[Evaluator[Any, Any, Any], ...] = ()
+    metadata: JsonObject = field(default_factory=dict[str, Any])
+    split: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """Digest of what the case asks and expects, hexadecimal."""
+        inputs = self.input.model_dump(mode="json", exclude={"files": {"__all__": {"source"}}, "skill_roots": True})
+        specs = [repr(evaluator) for evaluator in self.evaluators]
+        return sha256(json.dumps([inputs, specs], sort_keys=True).encode()).hexdigest()

@@ -1,15 +1,76 @@
-"""A file of cases as plain data: bounded, decoded, with what is wrong with it as faults."""
+"""Files of cases: read within bounds as plain data, with what is wrong as faults, and written whole or not at all."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
-from bough.evals.fault import Fault, FaultCode, Severity
+from bough.errors import StoreError
 from bough.types import Json, JsonObject
+
+FaultCode: TypeAlias = Literal[
+    "not-json",
+    "not-yaml",
+    "not-utf8",
+    "shape",
+    "missing",
+    "type",
+    "unknown-field",
+    "duplicate-id",
+    "empty",
+    "no-prompt",
+    "file-missing",
+    "file-outside",
+    "rubric-empty",
+    "evaluator-unknown",
+    "evaluator-arguments",
+    "threshold",
+    "too-many",
+    "too-long",
+    "unsupported",
+]
+"""What can be wrong with a set; stable."""
+
+Severity: TypeAlias = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a set. A case with a fault of severity `error` is left out of it.
+
+    Attributes:
+        file: Path of the file.
+        case: Id of the case, or its place where it has none; empty for the file itself.
+        field: Where in the case, for example `conversation[0].user_content`; empty for the case itself.
+    """
+
+    code: FaultCode
+    file: str
+    case: str
+    field: str
+    message: str
+    severity: Severity = "error"
+
+    def as_dict(self) -> JsonObject:
+        """Return the fault as JSON."""
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "file": self.file,
+            "case": self.case,
+            "field": self.field,
+            "message": self.message,
+        }
+
+    def __str__(self) -> str:
+        place = ", ".join(filter(None, (self.file, f"case {self.case}" if self.case else "", self.field)))
+        return f"{place}: {self.message}"
+
 
 MAX_FILE_BYTES = 64 << 20
 MAX_CASES = 100_000
@@ -162,14 +223,23 @@ class Entry:
         if not isinstance(value, list):
             self.fault("type", f"`{key}` is {type_name(value)}, not a list", key)
             return []
-        found: list[Entry] = []
+        objects: list[Entry] = []
         for number, item in enumerate(cast("list[Any]", value)):
             if isinstance(item, dict):
                 data = cast("JsonObject", item)
-                found.append(Entry(data, self.faults, self.case or str(number + 1), f"{self.at(key)}[{number}]"))
+                objects.append(Entry(data, self.faults, self.case or str(number + 1), f"{self.at(key)}[{number}]"))
             else:
                 self.fault("type", f"entry {number} is {type_name(item)}, not an object", f"{key}[{number}]")
-        return found
+        return objects
+
+
+def limit_cases(cases: list[Entry], faults: FaultList, field: str) -> list[Entry]:
+    """Return the cases of a set, at most `MAX_CASES`. Too many, or none, is a fault of `field`."""
+    if len(cases) > MAX_CASES:
+        faults.add("too-many", f"has {len(cases)} cases, more than {MAX_CASES}")
+    if not cases:
+        faults.add("empty", "has no cases", field=field)
+    return cases[:MAX_CASES]
 
 
 def type_name(value: Json) -> str:
@@ -187,3 +257,23 @@ def type_name(value: Json) -> str:
             return "a list"
         case _:
             return "an object"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text under a temporary name, make it durable, and give it its name.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", hint="check the folder and the free space"
+        ) from error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from bough.evals.case import CaseInput
-from bough.evals.fault import Fault
-from bough.evals.set_case import SetCase
-from bough.evals.whole_file import write_whole
+from bough.errors import InvalidInput
+from bough.evals.case import CaseInput, SetCase, ToolUse, TurnInput
+from bough.evals.document import Fault, SetFile, write_whole
+from bough.evals.trace import Trace
+from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ class EvalSet:
     format: SetFormat = "pydantic"
     description: str = ""
     evaluators: tuple[Evaluator[Any, Any, Any], ...] = ()
+
+    @classmethod
+    def from_file(
+        cls, file: SetFile, name: str, cases: Iterable[SetCase], format: SetFormat = "pydantic", **fields: Any
+    ) -> EvalSet:
+        """Return the set of a file, with the faults that were found while its cases were read.
+
+        Args:
+            cases: Read before the faults are collected, so it may be a generator.
+            fields: Other fields of the set.
+        """
+        read = tuple(cases)
+        faults = tuple(file.faults.found)
+        return cls(name=name, cases=read, faults=faults, path=file.path, sha256=file.sha256, format=format, **fields)
 
     @property
     def has_errors(self) -> bool:
@@ -103,17 +118,59 @@ class EvalSet:
 
 
 def _case_json(case: SetCase) -> JsonObject:
-    found: JsonObject = {
+    data: JsonObject = {
         "name": case.id,
         "inputs": case.input.model_dump(mode="json", exclude_defaults=True),
     }
     if case.input.reference is not None:
-        found["expected_output"] = case.input.reference
+        data["expected_output"] = case.input.reference
     if case.metadata:
-        found["metadata"] = case.metadata
+        data["metadata"] = case.metadata
     if case.evaluators:
         from pydantic_core import to_jsonable_python
 
-        specs = [each.as_spec() for each in case.evaluators]
-        found["evaluators"] = to_jsonable_python(specs, context={"use_short_form": True}, serialize_unknown=True)
-    return found
+        specs = [evaluator.as_spec() for evaluator in case.evaluators]
+        data["evaluators"] = to_jsonable_python(specs, context={"use_short_form": True}, serialize_unknown=True)
+    return data
+
+
+def case_of_log(events: Sequence[StoredEvent], name: str) -> SetCase:
+    """Return the case that a conversation is an example of: its messages, their tool uses and their answers.
+
+    Raises:
+        InvalidInput: Nothing was asked in it.
+    """
+    turns = tuple(
+        TurnInput(
+            user="\n".join(turn.requests),
+            tool_uses=tuple(ToolUse(call.tool, call.arguments) for call in turn.calls if call.error is None),
+            reference=turn.answer or None,
+        )
+        for turn in Trace.of(events).turns
+        if any(text.strip() for text in turn.requests)
+    )
+    if not turns:
+        raise InvalidInput("the conversation has no message to make a case of", hint="name another one")
+    return SetCase(id=name, input=CaseInput(turns=turns))
+
+
+def add_case(existing: EvalSet | None, path: Path, case: SetCase) -> EvalSet:
+    """Write a case behind those of a pydantic-evals file, whole or not at all, and return the set.
+
+    Args:
+        existing: What the file holds; None where there is none yet.
+
+    Raises:
+        InvalidInput: The file has errors, is of another format, or has a case of that name.
+        StoreError: It cannot be written.
+    """
+    eval_set = existing or EvalSet(name=path.stem, cases=())
+    if eval_set.format != "pydantic":
+        raise InvalidInput(f"{path} is not a pydantic-evals file", hint="name a .yaml file; it is made if missing")
+    if eval_set.has_errors and eval_set.cases:
+        raise InvalidInput(f"{path} has errors, and a case would be lost", hint="fix the faults first")
+    if eval_set.case(case.id) is not None:
+        raise InvalidInput(f"{path} has a case {case.id!r}", hint="give another --name")
+    added = replace(eval_set, cases=(*eval_set.cases, case))
+    added.save(path)
+    return added

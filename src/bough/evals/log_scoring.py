@@ -10,19 +10,18 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput
+from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
-from bough.evals.eval_set import EvalSet
+from bough.evals.eval_set import EvalSet, case_of_log
 from bough.evals.judge.judge import Judge
 from bough.evals.judge.prompt import PROMPT_SHA256
 from bough.evals.loop import EvalOptions, drive_attempts, make_judge
 from bough.evals.report.write import write_reports
-from bough.evals.run.add import case_of_log
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.plan import PlannedAttempt
 from bough.evals.run.read import read_run
 from bough.evals.run.result import EvalRun
-from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.execution.named import executor_named
@@ -90,9 +89,9 @@ async def score_logs(
         cases = [await _case_of(logs, id, case) for id in dict.fromkeys(conversations)]
         run = RunFolder.new(settings.home / "evals" if folder is None else folder)
         with run.hold():
-            found = make_judge(options, [each for each, _ in cases], settings)
-            run.write_record(_describe(run, cases, found, options, settings))
-            return await _score(logs, run, cases, found, options, settings)
+            chosen_judge = make_judge(options, [each for each, _ in cases], settings)
+            run.write_record(_describe(run, cases, chosen_judge, options, settings))
+            return await _score(logs, run, cases, chosen_judge, options, settings)
     finally:
         if store is None:
             await logs.aclose()
@@ -103,10 +102,10 @@ async def _case_of(store: EventStore, id: UUID, expected: SetCase | None) -> tup
     events = [stored async for stored in store.read(id)]
     if expected is not None:
         return replace(expected, id=str(id)), id
-    made = case_of_log(events, str(id))
+    logged_case = case_of_log(events, str(id))
     # What was done is not an expectation of itself: every log would pass.
-    turns = tuple(turn.model_copy(update=_MATERIAL) for turn in made.input.turns)
-    return replace(made, input=made.input.model_copy(update={"turns": turns})), id
+    turns = tuple(turn.model_copy(update=_MATERIAL) for turn in logged_case.input.turns)
+    return replace(logged_case, input=logged_case.input.model_copy(update={"turns": turns})), id
 
 
 async def _score(
@@ -129,9 +128,9 @@ async def _score(
             metrics=options.metrics,
             keep=True,
         )
-        planned = [LoggedAttempt(run=run.run, case=each, log=id) for each, id in cases]
-        named = EvalSet(name="conversations", cases=tuple(each for each, _ in cases))
-        await drive_attempts(named, planned, scorer, options, judged=judge is not None)
+        planned = [LoggedAttempt(run=run.run, case=case, log=id) for case, id in cases]
+        eval_set = EvalSet(name="conversations", cases=tuple(case for case, _ in cases))
+        await drive_attempts(eval_set, planned, scorer, options, judged=judge is not None)
         result, notes = await read_run(run, logs)
         await write_reports(run, result, notes, logs)
         return result
@@ -155,8 +154,8 @@ def _describe(
         "run": run.run,
         "kind": "score",
         "set": {"name": "conversations", "path": None, "sha256": "", "cases": len(cases)},
-        "cases": [{"id": each.id, "sha256": each.sha256} for each, _ in cases],
-        "conversations": {each.id: str(id) for each, id in cases},
+        "cases": [{"id": case.id, "sha256": case.sha256} for case, _ in cases],
+        "conversations": {case.id: str(id) for case, id in cases},
         "store": settings.store,
         "model": "as recorded",
         "judge": judged,

@@ -14,6 +14,7 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, settle_spec
 from bough.errors import Conflict, InvalidInput
+from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet
 from bough.evals.judge.judge import Judge
@@ -29,7 +30,6 @@ from bough.evals.run.recorded import Recordings, recording_name
 from bough.evals.run.result import EvalRun
 from bough.evals.run.turns import TaskAttemptRunner
 from bough.evals.score import METRICS
-from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.execution.named import executor_named
 from bough.guard import Limits, NeverConfirm
@@ -239,10 +239,13 @@ async def drive_attempts(
     """Run attempts over pydantic-evals, `jobs` at once; their results are notes in the logs."""
     from pydantic_evals import Dataset
 
-    planned = {each.name: each for each in todo}
+    planned = {planned_attempt.name: planned_attempt for planned_attempt in todo}
     dataset = Dataset[Any, str, Any](
         name=eval_set.name,
-        cases=[eval_set.pydantic_case(each.case, each.name, options.metrics, judged=judged) for each in todo],
+        cases=[
+            eval_set.pydantic_case(planned_attempt.case, planned_attempt.name, options.metrics, judged=judged)
+            for planned_attempt in todo
+        ],
     )
     await dataset.evaluate(
         attempt,

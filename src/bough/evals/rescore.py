@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from bough.errors import InvalidInput
+from bough.evals.case import SetCase
 from bough.evals.context import TraceContext
 from bough.evals.eval_set import EvalSet
 from bough.evals.metrics.evaluators import TraceEvaluator, evaluators_for
@@ -23,7 +24,6 @@ from bough.evals.run.note import result_of_note, write_note
 from bough.evals.run.read import RunReader, read_run, read_trace
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import METRICS, Score
-from bough.evals.set_case import SetCase
 from bough.evals.trace import Trace
 from bough.events import open_store
 from bough.events.store import EventStore
@@ -69,9 +69,9 @@ async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Res
         Conflict: Another process drives the run.
     """
     record = folder.read_record()
-    found = read_set_of(record) if eval_set is None else eval_set
+    current_set = read_set_of(record) if eval_set is None else eval_set
     digests = {str(each["id"]): each["sha256"] for each in record["cases"]}
-    cases = {each.id: each for each in found.cases if digests.get(each.id) == each.sha256}
+    cases = {case.id: case for case in current_set.cases if digests.get(case.id) == case.sha256}
     with folder.hold():
         store = await open_store(folder.store_url)
         try:
@@ -83,7 +83,7 @@ async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Res
                 if case is None or note["status"] == "skipped" or note["conversation"] is None:
                     continue
                 attempts += 1
-                changed += await _rescore(store, note, case, found, record["metrics"])
+                changed += await _rescore(store, note, case, current_set, record["metrics"])
             run, notes = await read_run(folder, store)
             await write_reports(folder, run, notes, store)
         finally:

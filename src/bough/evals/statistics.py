@@ -142,7 +142,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     observed = abs(fsum(changed)) - 1e-12
     if len(changed) <= MAX_EXACT:
         signs = product((1, -1), repeat=len(changed))
-        hits = sum(abs(fsum(s * v for s, v in zip(each, changed, strict=True))) >= observed for each in signs)
+        hits = sum(abs(fsum(s * v for s, v in zip(sign, changed, strict=True))) >= observed for sign in signs)
         return hits / 2 ** len(changed)
     random = Random(0)  # noqa: S311 - a permutation test, not a secret
     hits = sum(abs(fsum(v if random.random() < 0.5 else -v for v in changed)) >= observed for _ in range(RESAMPLES))

@@ -1,6 +1,6 @@
 """The trace of an attempt: what was asked, called, answered and used, read from the events of its log.
 
-Source: design of evals, section 4; seed 003 ("appear in the trace": calls count whatever their result was).
+Source: ADK pull request 4575 ("appear in the trace": a call counts whatever its result was).
 """
 
 from __future__ import annotations
@@ -36,6 +36,38 @@ from bough.events.model import (
 )
 from bough.events.record import StoredEvent
 from bough.types import Json, JsonObject
+
+TOOL_ALIASES: Mapping[str, str] = {
+    "activate_skill": "load_skill",
+    "execute_skill_script": "run_skill_script",
+}
+"""Tool of others to tool of bough."""
+
+ARGUMENT_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "load_skill": {"name": "skill_name"},
+    "load_skill_resource": {"name": "skill_name", "file_path": "path", "resource_path": "path"},
+    "run_skill_script": {"name": "skill_name", "script_name": "script_path", "file_path": "script_path"},
+}
+"""Tool of bough to (argument of others to argument of bough)."""
+
+
+def canonical_tool(name: str) -> str:
+    """Return bough's name of a tool."""
+    return TOOL_ALIASES.get(name, name)
+
+
+def canonical_arguments(tool: str, arguments: Mapping[str, Json]) -> JsonObject:
+    """Return arguments under bough's names; an argument that has its own name already wins over an alias.
+
+    Args:
+        tool: Its canonical name.
+    """
+    renames = ARGUMENT_ALIASES.get(tool)
+    if not renames:
+        return dict(arguments)
+    renamed = {renames[key]: value for key, value in arguments.items() if key in renames}
+    return renamed | {key: value for key, value in arguments.items() if key not in renames}
+
 
 _MAX_DEPTH = 16
 
@@ -137,12 +169,12 @@ class Trace:
     @cached_property
     def calls_by_tool(self) -> Mapping[str, Sequence[TracedCall]]:
         """The calls by canonical tool name, made once."""
-        from bough.evals.aliases import canonical_tool
+        from bough.evals.trace import canonical_tool
 
-        found: dict[str, list[TracedCall]] = {}
+        calls_by_tool: dict[str, list[TracedCall]] = {}
         for call in self.calls:
-            found.setdefault(canonical_tool(call.tool), []).append(call)
-        return found
+            calls_by_tool.setdefault(canonical_tool(call.tool), []).append(call)
+        return calls_by_tool
 
     @property
     def is_priced(self) -> bool:
@@ -346,8 +378,8 @@ def error_in(result: Json) -> str | None:
     fields = cast("JsonObject", result)
     code = fields.get("error_code")
     if code or str(fields.get("status", "")).lower() == "error":
-        told = fields.get("error_details") or fields.get("error") or fields.get("message") or ""
-        return f"{code}: {told}" if code and told else str(code or told or "status error")
+        message = fields.get("error_details") or fields.get("error") or fields.get("message") or ""
+        return f"{code}: {message}" if code and message else str(code or message or "status error")
     return None
 
 

@@ -143,7 +143,7 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
 
 def test_of_too_many_cases_the_first_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is made small, for a hundred thousand cases take seconds to read."""
-    monkeypatch.setattr("bough.evals.formats.adk.MAX_CASES", 2)
+    monkeypatch.setattr("bough.evals.document.MAX_CASES", 2)
     conversation = [{"user_content": {"parts": [{"text": "x"}]}}]
     path = tmp_path / "set.json"
     path.write_text(json.dumps({"eval_cases": [{"eval_id": str(n), "conversation": conversation} for n in range(3)]}))

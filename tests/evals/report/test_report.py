@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from base64 import b64encode
+from collections import Counter
 from hashlib import sha256
 from html.parser import HTMLParser
+from types import FrameType
 from typing import Any
 from xml.etree import ElementTree
 
@@ -141,6 +144,24 @@ async def test_markdown_and_json_say_the_same(settings: Settings) -> None:
     assert "| a\\|b#1 | failed |" in text
     data = json.loads((folder.path / "report.json").read_text())
     assert data["summary"]["pass_rate"] == 0.5 and [case["case"] for case in data["cases"]] == ["a|b", "fine"]
+
+
+async def test_a_json_report_is_encoded_without_calls_for_each_of_its_values(settings: Settings) -> None:
+    folder = await run_set(settings, ["good"], "a")
+    run, notes = await read_run(folder)
+    calls = Counter[str]()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        calls[frame.f_globals["__name__"]] += event == "call"
+
+    sys.setprofile(count)
+    try:
+        text = await render_report(folder, run, notes * 100, "json")
+    finally:
+        sys.setprofile(None)
+    assert calls["json.encoder"] == 0, "100 cases would make thousands"
+    report = {"schema_version": 1, **run.as_dict(notes * 100)}
+    assert text.startswith('{\n "schema_version": 1,\n') and json.loads(text) == json.loads(json.dumps(report))
 
 
 async def test_reports_are_made_again_from_the_logs_and_are_the_same(settings: Settings) -> None:

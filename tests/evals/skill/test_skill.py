@@ -13,12 +13,11 @@ import pytest
 from bough.agents.spec import AgentSpec
 from bough.errors import Conflict, InvalidInput
 from bough.evals import Score, evaluate_skill, read_set
-from bough.evals.assertion import misspelt_form, parse_check
 from bough.evals.formats.skill import read_skill_set, read_trigger_set
+from bough.evals.metrics.assertions import misspelt_form, parse_check
 from bough.evals.run.folder import list_runs
 from bough.evals.run.summary import AttemptResult
-from bough.evals.skill.benchmark import make_benchmark
-from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
+from bough.evals.skill.benchmark import make_benchmark, summarize_triggers, trigger_pass_rate
 from bough.settings import Settings
 from bough.skills.new import new_skill
 from bough.testing import ScriptedModel, tool_call

@@ -7,10 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from bough.evals.data.cluster import cluster_rows
 from bough.evals.data.contribution import MAX_DIMENSIONS, ContributionMetric, Segment, analyze_segments
 from bough.evals.data.fault import QueryError
 from bough.evals.data.session import DataSession, quote_column
+from bough.evals.data.warehouse import Warehouse
 from bough.types import JsonObject
 
 MAX_HORIZON = 10_000
@@ -50,90 +53,109 @@ def check_features(features: Sequence[str]) -> None:
         raise QueryError("INVALID_ARGUMENT", "feature_cols is empty: name columns of numbers")
 
 
-def forecast(
-    session: DataSession, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
-) -> JsonObject:
-    """Return the answer of `forecast`."""
-    check_horizon(horizon)
-    from bough.evals.data.series import forecast_series
+class LocalWarehouse(DataSession, Warehouse):
+    """A session whose analyses are computed in this process."""
 
-    series = _read_series(session, project, history, time, value, ids)
-    rows: list[JsonObject] = []
-    for key, points in series.items():
-        rows += [dict(zip(ids, key, strict=True)) | row for row in forecast_series(points, horizon)]
-    return _limit(session, rows)
+    @override
+    def forecast(
+        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
+    ) -> JsonObject:
+        check_horizon(horizon)
+        from bough.evals.data.series import forecast_series
 
+        series = _read_series(self, project, history, time, value, ids)
+        rows: list[JsonObject] = []
+        for key, points in series.items():
+            rows += [dict(zip(ids, key, strict=True)) | row for row in forecast_series(points, horizon)]
+        return _limit(self, rows)
 
-def detect_anomalies(
-    session: DataSession,
-    project: str,
-    data: tuple[str, str | None],
-    time: str,
-    value: str,
-    ids: Sequence[str],
-    *,
-    horizon: int,
-    threshold: float,
-) -> JsonObject:
-    """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
-    check_probability(threshold)
-    from bough.evals.data.series import compare_to_history, find_anomalies
+    @override
+    def detect_anomalies(
+        self,
+        project: str,
+        data: tuple[str, str | None],
+        time: str,
+        value: str,
+        ids: Sequence[str],
+        *,
+        horizon: int,
+        threshold: float,
+    ) -> JsonObject:
+        """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
+        check_probability(threshold)
+        from bough.evals.data.series import compare_to_history, find_anomalies
 
-    history, target = data
-    series = _read_series(session, project, history, time, value, ids)
-    compared = None if target is None else _read_series(session, project, target, time, value, ids)
-    rows: list[JsonObject] = []
-    for key, points in series.items():
-        if compared is None:
-            found = find_anomalies(points, threshold)
-        else:
-            found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
-        for each in found:
-            rows.append(
-                dict(zip(ids, key, strict=True))
-                | {
-                    time: each.time,
-                    value: each.value,
-                    "is_anomaly": each.is_anomaly,
-                    "lower_bound": each.lower_bound,
-                    "upper_bound": each.upper_bound,
-                    "anomaly_probability": each.anomaly_probability,
-                }
-            )
-    if len(rows) > session.max_rows:
-        rows.sort(key=lambda row: -row["anomaly_probability"])
-    return _limit(session, rows)
+        history, target = data
+        series = _read_series(self, project, history, time, value, ids)
+        compared = None if target is None else _read_series(self, project, target, time, value, ids)
+        rows: list[JsonObject] = []
+        for key, points in series.items():
+            if compared is None:
+                points_found = find_anomalies(points, threshold)
+            else:
+                points_found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
+            for each in points_found:
+                rows.append(
+                    dict(zip(ids, key, strict=True))
+                    | {
+                        time: each.time,
+                        value: each.value,
+                        "is_anomaly": each.is_anomaly,
+                        "lower_bound": each.lower_bound,
+                        "upper_bound": each.upper_bound,
+                        "anomaly_probability": each.anomaly_probability,
+                    }
+                )
+        if len(rows) > self.max_rows:
+            rows.sort(key=lambda row: -row["anomaly_probability"])
+        return _limit(self, rows)
 
+    @override
+    def analyze_contribution(
+        self,
+        project: str,
+        data: str,
+        metric: str,
+        dimensions: Sequence[str],
+        is_test: str,
+        *,
+        top: int,
+        pruning: str,
+    ) -> JsonObject:
+        """Return the answer of `analyze_contribution`; all sums are made by the database."""
+        parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
+        named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
+        source = self.source(project, data, named)
+        segments = _sum_segments(self, source, parsed, dimensions, is_test)
+        total = next((segment for segment in segments if not segment.values), None)
+        if total is None:
+            return {"status": "SUCCESS", "rows": []}
+        rest = [segment for segment in segments if segment.values]
+        rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
+        return _limit(self, rows)
 
-def analyze_contribution(
-    session: DataSession,
-    project: str,
-    data: str,
-    metric: str,
-    dimensions: Sequence[str],
-    is_test: str,
-    *,
-    top: int,
-    pruning: str,
-) -> JsonObject:
-    """Return the answer of `analyze_contribution`; all sums are made by the database."""
-    parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
-    named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
-    source = session.source(project, data, named)
-    segments = _sum_segments(session, source, parsed, dimensions, is_test)
-    total = next((each for each in segments if not each.values), None)
-    if total is None:
-        return {"status": "SUCCESS", "rows": []}
-    rest = [each for each in segments if each.values]
-    rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
-    return _limit(session, rows)
+    @override
+    def cluster_data(
+        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
+    ) -> JsonObject:
+        """Return the answer of `cluster_data`; rows with a null are left out."""
+        check_features(features)
+        source = self.source(project, data, [*features, *ids])
+        columns = ", ".join(quote_column(each) for each in [*ids, *features])
+        present = " and ".join(f"{quote_column(feature)} is not null" for feature in features)
+        found = self.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
+        values = [_numbers(row[len(ids) :], features) for row in found]
+        answer = cluster_rows(features, values, clusters)
+        rows = [dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)]
+        limited = _limit(self, rows)
+        return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
 
 
 def _sum_segments(
     session: DataSession, source: str, metric: ContributionMetric, dimensions: Sequence[str], is_test: str
 ) -> list[Segment]:
     """Return every combination of dimension values that occurs, and the whole, with its sums."""
-    columns = [quote_column(each) for each in dimensions]
+    columns = [quote_column(dimension) for dimension in dimensions]
     test = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
     numerator = f"coalesce(sum({quote_column(metric.numerator)}) filter (where {{}}), 0)::double"
     below = None if metric.denominator is None else quote_column(metric.denominator)
@@ -144,34 +166,18 @@ def _sum_segments(
     else:
         denominator = f"coalesce(sum({below}) filter (where {{}}), 0)::double"
     sums = [part.format(side) for side in (test, f"not {test}") for part in (numerator, denominator)]
-    groups = [f"grouping({each})" for each in columns]
-    found = session.analyse(
+    groups = [f"grouping({column})" for column in columns]
+    result = session.analyse(
         f"select {', '.join([*columns, *groups, *sums])} from ({source}) as q group by cube ({', '.join(columns)})"
     )
     width = len(columns)
     segments: list[Segment] = []
-    for row in found.rows:
+    for row in result.rows:
         grouped = row[width : 2 * width]
         values = tuple((name, row[i]) for i, name in enumerate(dimensions) if not grouped[i])
         a, b, c, d = row[2 * width :]
         segments.append(Segment(values, (a, b), (c, d)))
     return segments
-
-
-def cluster_data(
-    session: DataSession, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
-) -> JsonObject:
-    """Return the answer of `cluster_data`; rows with a null are left out."""
-    check_features(features)
-    source = session.source(project, data, [*features, *ids])
-    columns = ", ".join(quote_column(each) for each in [*ids, *features])
-    present = " and ".join(f"{quote_column(each)} is not null" for each in features)
-    found = session.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
-    values = [_numbers(row[len(ids) :], features) for row in found]
-    answer = cluster_rows(features, values, clusters)
-    rows = [dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)]
-    limited = _limit(session, rows)
-    return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
 
 
 def _read_series(
@@ -180,9 +186,9 @@ def _read_series(
     """Return (time, value) rows by series, in time order."""
     source = session.source(project, data, [*ids, time, value])
     columns = ", ".join(quote_column(each) for each in [*ids, time, value])
-    found = session.analyse(f"select {columns} from ({source}) as q order by all")
+    result = session.analyse(f"select {columns} from ({source}) as q order by all")
     series: defaultdict[tuple[Any, ...], list[tuple[Any, float]]] = defaultdict(list)
-    for row in found.rows:
+    for row in result.rows:
         if row[-1] is not None and row[-2] is not None:
             series[tuple(row[: len(ids)])].append((row[-2], _numbers(row[-1:], [value])[0]))
     if not series:
@@ -201,47 +207,3 @@ def _numbers(row: Sequence[Any], names: Sequence[str]) -> list[float]:
 def _limit(session: DataSession, rows: list[JsonObject]) -> JsonObject:
     answer: JsonObject = {"status": "SUCCESS", "rows": rows[: session.max_rows]}
     return answer | ({"result_is_likely_truncated": True} if len(rows) > session.max_rows else {})
-
-
-class LocalWarehouse(DataSession):
-    """A session whose analyses are computed in this process. See `Warehouse`."""
-
-    def forecast(
-        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
-    ) -> JsonObject:
-        """See `Warehouse.forecast`."""
-        return forecast(self, project, history, time, value, horizon, ids)
-
-    def detect_anomalies(
-        self,
-        project: str,
-        data: tuple[str, str | None],
-        time: str,
-        value: str,
-        ids: Sequence[str],
-        *,
-        horizon: int,
-        threshold: float,
-    ) -> JsonObject:
-        """See `Warehouse.detect_anomalies`."""
-        return detect_anomalies(self, project, data, time, value, ids, horizon=horizon, threshold=threshold)
-
-    def analyze_contribution(
-        self,
-        project: str,
-        data: str,
-        metric: str,
-        dimensions: Sequence[str],
-        is_test: str,
-        *,
-        top: int,
-        pruning: str,
-    ) -> JsonObject:
-        """See `Warehouse.analyze_contribution`."""
-        return analyze_contribution(self, project, data, metric, dimensions, is_test, top=top, pruning=pruning)
-
-    def cluster_data(
-        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
-    ) -> JsonObject:
-        """See `Warehouse.cluster_data`."""
-        return cluster_data(self, project, data, features, clusters, ids)

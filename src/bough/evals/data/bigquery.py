@@ -1,7 +1,7 @@
 """BigQuery as a warehouse: the same checks of SQL, then a dry run that must agree, then the query itself.
 
 Forecasts and models are BigQuery's own; the three analyses that make a model need temporary ones, so a mode that may
-write them. Source: design of evals, section 8; ADK's BigQuery tools.
+write them. Source: ADK's BigQuery tools.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -210,7 +210,7 @@ class BigQueryWarehouse:
         """Group rows by a temporary model. See `Warehouse.cluster_data`."""
         check_features(features)
         source = self._read_source(project, data, [*features, *ids])
-        columns = ", ".join(f"`{each}`" for each in features)
+        columns = ", ".join(f"`{feature}`" for feature in features)
         options = {"MODEL_TYPE": "KMEANS", "NUM_CLUSTERS": clusters, "STANDARDIZE_FEATURES": True}
         model = self._make_model(options, f"SELECT {columns} FROM ({source})")
         shown = ", ".join([*(f"`{each}`" for each in ids), "CENTROID_ID", "NEAREST_CENTROIDS_DISTANCE"])
@@ -230,10 +230,10 @@ class BigQueryWarehouse:
 
     def _read_source(self, project: str, data: str, columns: Sequence[str]) -> str:
         checked = read_source(data, project, self.catalog(), dialect="bigquery")
-        there = [field.name for field in self._plan(checked).schema or ()]
+        available = [field.name for field in self._plan(checked).schema or ()]
         for name in columns:
-            if name not in there:
-                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, there)}")
+            if name not in available:
+                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, available)}")
         return checked.sql
 
     def _make_model(self, options: Mapping[str, Json], source: str) -> str:
@@ -253,12 +253,12 @@ class BigQueryWarehouse:
         """
         planned = _ask(lambda: self._client.query(checked.sql, job_config=self._config(dry_run=True)))
         if planned.statement_type not in _STATEMENTS[checked.statement_type]:
-            told = f"BigQuery reads this as {planned.statement_type}, not as {checked.statement_type}"
-            raise QueryError("SQL_NOT_ALLOWED", told)
+            reason = f"BigQuery reads this as {planned.statement_type}, not as {checked.statement_type}"
+            raise QueryError("SQL_NOT_ALLOWED", reason)
         used = int(planned.total_bytes_processed or 0)
         if used > self._maximum_bytes:
-            told = f"the query would read {used} bytes, more than {self._maximum_bytes}; select fewer columns or rows"
-            raise QueryError("SQL_NOT_ALLOWED", told)
+            reason = f"the query would read {used} bytes, more than {self._maximum_bytes}; select fewer columns or rows"
+            raise QueryError("SQL_NOT_ALLOWED", reason)
         return planned
 
     def _run(self, sql: str) -> list[JsonObject]:
@@ -296,15 +296,15 @@ class BigQueryWarehouse:
             self._temporary.discard(root.this.name.lower())
 
     def _limit(self, rows: list[JsonObject]) -> JsonObject:
-        kept: list[JsonObject] = []
+        shown_rows: list[JsonObject] = []
         room = self._max_bytes
         for row in rows[: self._max_rows]:
             room -= len(json.dumps(row, ensure_ascii=False).encode())
             if room < 0:
                 break
-            kept.append(row)
-        answer: JsonObject = {"status": "SUCCESS", "rows": kept}
-        return answer | ({"result_is_likely_truncated": True} if len(kept) < len(rows) else {})
+            shown_rows.append(row)
+        answer: JsonObject = {"status": "SUCCESS", "rows": shown_rows}
+        return answer | ({"result_is_likely_truncated": True} if len(shown_rows) < len(rows) else {})
 
 
 class _Looked(Mapping[str, T]):

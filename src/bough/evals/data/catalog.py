@@ -106,14 +106,14 @@ def _read_dataset(described: JsonObject, mask: Callable[[str], str]) -> Warehous
     return WarehouseDataset(
         described["description"],
         {
-            each["name"]: WarehouseTable(
-                each["name"],
-                each["kind"],
-                each["rows"],
-                each["description"],
-                tuple(WarehouseColumn(**column) for column in each["columns"]),
+            table["name"]: WarehouseTable(
+                table["name"],
+                table["kind"],
+                table["rows"],
+                table["description"],
+                tuple(WarehouseColumn(**column) for column in table["columns"]),
             )
-            for each in tables
+            for table in tables
         },
         left_out={name: mask(reason) for name, reason in left_out.items()},
     )

@@ -1,6 +1,6 @@
 """Clusters of rows by k-means over scaled columns, the same for the same rows.
 
-Source: design of evals, section 8; BigQuery's KMEANS models for the names of the columns.
+Source: BigQuery's KMEANS models for the names of the columns.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -43,18 +43,18 @@ def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clu
     model: Any = KMeans  # its annotations name n_init a text
     fitted = model(n_clusters=clusters, n_init=10, random_state=0).fit(scaled)
     labels: Any = fitted.labels_
-    found: Any = np.unique(labels)
-    if len(found) < 2:
+    distinct: Any = np.unique(labels)
+    if len(distinct) < 2:
         raise QueryError("INVALID_ARGUMENT", "all rows are equal; there is nothing to tell apart")
-    means = {each: data[labels == each].mean(axis=0) for each in found}
-    order = sorted(found, key=lambda each: (-int((labels == each).sum()), float(means[each][0])))
-    number = {each: place for place, each in enumerate(order, 1)}
+    means = {cluster: data[labels == cluster].mean(axis=0) for cluster in distinct}
+    order = sorted(distinct, key=lambda cluster: (-int((labels == cluster).sum()), float(means[cluster][0])))
+    number = {cluster: place for place, cluster in enumerate(order, 1)}
     distances = np.linalg.norm(scaled - fitted.cluster_centers_[labels], axis=1)
     return {
         "centroids": [
-            {"centroid_id": number[each], "size": int((labels == each).sum())}
-            | {name: float(means[each][i]) for i, name in enumerate(features)}
-            for each in order
+            {"centroid_id": number[cluster], "size": int((labels == cluster).sum())}
+            | {name: float(means[cluster][i]) for i, name in enumerate(features)}
+            for cluster in order
         ],
         "rows": [{"centroid_id": number[label], "distance": float(distances[i])} for i, label in enumerate(labels)],
         "evaluation": {

@@ -1,6 +1,6 @@
 """What a difference between two groups of rows comes from: every segment with what it adds.
 
-Source: design of evals, section 8; BigQuery's CONTRIBUTION_ANALYSIS models for the names of the columns.
+Source: BigQuery's CONTRIBUTION_ANALYSIS models for the names of the columns.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ContributionMetric:
         Raises:
             QueryError: It is none of the three.
         """
-        found = _METRIC.fullmatch(text)
-        if found is None:
+        match = _METRIC.fullmatch(text)
+        if match is None:
             raise QueryError(
                 "INVALID_ARGUMENT", "contribution_metric must be SUM(a), SUM(a)/SUM(b) or SUM(a)/COUNT(DISTINCT c)"
             )
-        return cls(found[1], found[2] or found[3], found[3] is not None)
+        return cls(match[1], match[2] or match[3], match[3] is not None)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _row(segment: Segment, total: Segment, dimensions: Sequence[str]) -> dict[st
         "relative_unexpected_difference": (
             None if unexpected is None or expected is None else _divide(unexpected, expected)
         ),
-        "apriori_support": max((each for each in supports if each is not None), default=None),
+        "apriori_support": max((support for support in supports if support is not None), default=None),
         "contribution": None if difference is None else abs(difference),
     }
 
@@ -109,11 +109,11 @@ def _divide(a: float, b: float) -> float | None:
 def _prune(segments: Sequence[Segment]) -> list[Segment]:
     """Leave out a segment when a shorter one with the same sums has all of its values among its own."""
     by_sums: dict[tuple[Any, ...], list[frozenset[tuple[str, Any]]]] = {}
-    kept: list[Segment] = []
-    for each in sorted(segments, key=lambda segment: len(segment.values)):
-        shorter = by_sums.setdefault((each.test, each.control), [])
-        values = frozenset(each.values)
+    pruned: list[Segment] = []
+    for candidate in sorted(segments, key=lambda segment: len(segment.values)):
+        shorter = by_sums.setdefault((candidate.test, candidate.control), [])
+        values = frozenset(candidate.values)
         if not any(other < values for other in shorter):
             shorter.append(values)
-            kept.append(each)
-    return kept
+            pruned.append(candidate)
+    return pruned

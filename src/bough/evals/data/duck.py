@@ -1,7 +1,4 @@
-"""DuckDB in a process of its own, which is killed at its deadline: an interrupt alone does not end every query.
-
-Source: design of evals, section 8.
-"""
+"""DuckDB in a process of its own, which is killed at its deadline: an interrupt alone does not end every query."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import cast
 
+from bough.evals.data.child import read_frame, write_frame
 from bough.evals.data.fault import QueryError, QueryErrorCode
-from bough.evals.data.frame import read_frame, write_frame
 from bough.types import JsonObject
 
 START_SECONDS = 60.0

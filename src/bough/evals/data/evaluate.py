@@ -39,9 +39,9 @@ def read_data_set(path: Path = BIGQUERYBENCH) -> EvalSet:
     Raises:
         InvalidInput: It is not a set.
     """
-    found = read_set(path)
-    cases = (replace(each, input=each.input.model_copy(update={"setup": "data"})) for each in found.cases)
-    return replace(found, cases=tuple(cases))
+    eval_set = read_set(path)
+    cases = (replace(case, input=case.input.model_copy(update={"setup": "data"})) for case in eval_set.cases)
+    return replace(eval_set, cases=tuple(cases))
 
 
 async def evaluate_data(
@@ -86,8 +86,8 @@ def _choose_warehouse(
     files = {name: file for name, file in projects.items() if isinstance(file, Path)}
     remote = [name for name in projects if name not in files]
     if not remote:
-        made = ensure_datasets(settings.home / "evals" / "data")
-        return lambda: DataTools.duckdb({PROJECT: made, **files}, write_mode=write_mode)
+        datasets = ensure_datasets(settings.home / "evals" / "data")
+        return lambda: DataTools.duckdb({PROJECT: datasets, **files}, write_mode=write_mode)
     if len(projects) > 1:
         raise InvalidInput(f"BigQuery's project {remote[0]!r} must be the only one", hint="name no files beside it")
     return lambda: DataTools.bigquery(remote[0], write_mode=write_mode)

@@ -47,5 +47,5 @@ class QueryError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the nearest known name; empty where none is near."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

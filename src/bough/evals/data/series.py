@@ -1,6 +1,6 @@
 """Time series by least squares: a trend and a season, the same answer for the same rows.
 
-Source: design of evals, section 8; BigQuery's AI.FORECAST and ML.DETECT_ANOMALIES for the names of the columns.
+Source: BigQuery's AI.FORECAST and ML.DETECT_ANOMALIES for the names of the columns.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -51,7 +51,7 @@ class TimeAxis:
         Raises:
             QueryError: They are neither times nor numbers.
         """
-        times = [_read_time(each) for each in values]
+        times = [_read_time(value) for value in values]
         if isinstance(times[0], float):
             return cls(times[0], 0, _most_frequent(b - a for a, b in pairwise(times)), 0, False)
         step = _most_frequent((b - a).total_seconds() for a, b in pairwise(times))
@@ -80,10 +80,10 @@ class TimeAxis:
         if self.months:
             year, month = divmod(self.start.year * 12 + self.start.month - 1 + round(index) * self.months, 12)
             day = min(self.start.day, monthrange(year, month + 1)[1])
-            found = self.start.replace(year=year, month=month + 1, day=day)
+            time = self.start.replace(year=year, month=month + 1, day=day)
         else:
-            found = self.start + timedelta(seconds=index * self.step)
-        return found.date().isoformat() if self.is_date else found.isoformat()
+            time = self.start + timedelta(seconds=index * self.step)
+        return time.date().isoformat() if self.is_date else time.isoformat()
 
 
 def _most_frequent(gaps: Iterable[float]) -> float:
@@ -127,8 +127,8 @@ class SeriesFit:
             raise QueryError("INVALID_ARGUMENT", f"a series needs {MIN_ROWS} times; there are {len(grouped)}")
         times = tuple(sorted(grouped, key=_read_time))
         axis = TimeAxis.of(times)
-        index = np.array([axis.index_of(each) for each in times])
-        values = np.array([sum(grouped[each]) / len(grouped[each]) for each in times])
+        index = np.array([axis.index_of(time) for time in times])
+        values = np.array([sum(grouped[time]) / len(grouped[time]) for time in times])
         season = axis.season if axis.season and index[-1] + 1 >= 2 * axis.season else 0
         design = _design(index, season)
         if len(times) - design.shape[1] < 1:
@@ -158,8 +158,8 @@ class SeriesFit:
 
     def spread_without(self) -> Any:
         """Return the standard deviation of the fit without each of its values."""
-        rest = float(self.residuals @ self.residuals) - self.residuals**2 / (1 - self.leverage)
-        return np.sqrt(np.maximum(rest, 0.0) / (self.freedom - 1))
+        remaining = float(self.residuals @ self.residuals) - self.residuals**2 / (1 - self.leverage)
+        return np.sqrt(np.maximum(remaining, 0.0) / (self.freedom - 1))
 
 
 def forecast_series(rows: Iterable[tuple[Any, float]], horizon: int) -> list[dict[str, Any]]:
@@ -235,7 +235,7 @@ def _compare(
     times: Sequence[Any], values: Any, expected: Any, width: Any, freedom: int, threshold: float
 ) -> list[SeriesPoint]:
     bound = float(stats.t.ppf((1 + threshold) / 2, freedom))
-    found: list[SeriesPoint] = []
+    points: list[SeriesPoint] = []
     for i, time in enumerate(times):
         away, spread = abs(float(values[i] - expected[i])), float(width[i])
         if spread > 0:
@@ -243,8 +243,8 @@ def _compare(
         else:
             probability = 1.0 if away > 1e-9 * max(1.0, abs(float(values[i]))) else 0.0
         lower, upper = float(expected[i]) - bound * spread, float(expected[i]) + bound * spread
-        found.append(SeriesPoint(time, float(values[i]), probability > threshold, lower, upper, probability))
-    return found
+        points.append(SeriesPoint(time, float(values[i]), probability > threshold, lower, upper, probability))
+    return points
 
 
 def _design(index: Any, season: int) -> Any:

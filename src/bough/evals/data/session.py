@@ -70,12 +70,12 @@ class DataSession:
                     "sql": checked.sql,
                 },
             }
-        found = self._run(checked.sql, checked.statement_type, self.max_rows, self._max_bytes)
+        result = self._run(checked.sql, checked.statement_type, self.max_rows, self._max_bytes)
         if checked.creates:
             self._catalog = None
-        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows] if not checked.creates else []
+        rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows] if not checked.creates else []
         answer: JsonObject = {"status": "SUCCESS", "rows": rows}
-        return answer | ({"result_is_likely_truncated": True} if found.truncated else {})
+        return answer | ({"result_is_likely_truncated": True} if result.truncated else {})
 
     def source(self, project: str, data: str, columns: Sequence[str]) -> str:
         """Return checked SQL of a table or query that has these columns, to be read from.
@@ -84,10 +84,10 @@ class DataSession:
             QueryError: It may not run, or a column is not there.
         """
         checked = read_source(data, project, self.catalog())
-        there = self._columns(checked)
+        available = self._columns(checked)
         for name in columns:
-            if name not in there:
-                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, there)}")
+            if name not in available:
+                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, available)}")
         return checked.sql
 
     def analyse(self, sql: str) -> QueryRows:
@@ -96,10 +96,10 @@ class DataSession:
         Raises:
             QueryError: It failed, or there are more than 100,000 rows.
         """
-        found = self._run(sql, "SELECT", MAX_ANALYSED_ROWS, MAX_ANALYSED_BYTES)
-        if found.truncated:
+        result = self._run(sql, "SELECT", MAX_ANALYSED_ROWS, MAX_ANALYSED_BYTES)
+        if result.truncated:
             raise QueryError("INVALID_ARGUMENT", f"more than {MAX_ANALYSED_ROWS} rows; aggregate them in a query")
-        return found
+        return result
 
     def close(self) -> None:
         """End the query process."""

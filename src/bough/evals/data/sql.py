@@ -1,6 +1,6 @@
 """Which SQL may run: parsed, checked as a tree, and written out again for DuckDB. What runs is what was checked.
 
-Source: design of evals, section 8; ADK's BigQuery tools (`write_mode`).
+Source: ADK's BigQuery tools (`write_mode`).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
@@ -92,8 +92,8 @@ def check_sql(
         root = tables.resolve(root)
         text = root.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
     except (SqlglotError, RecursionError) as error:
-        told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:300]
-        raise QueryError("SQL_PARSE", f"the query does not parse: {told}") from error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:300]
+        raise QueryError("SQL_PARSE", f"the query does not parse: {reason}") from error
     kind = next((name for each, name in _TYPES.items() if isinstance(root, each)), "SELECT")
     return CheckedSql(
         sql=text, statement_type=kind, tables=tuple(sorted(tables.found)), creates=not isinstance(root, exp.Query)
@@ -105,8 +105,8 @@ def _parse(query: str) -> exp.Expr:
         raise QueryError("SQL_PARSE", f"the query is longer than {MAX_QUERY_BYTES} bytes")
     # sqlglot logs a warning for what it does not know; the answer of the tool says it instead.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
-    found = [each for each in sqlglot.parse(query, read="bigquery") if each is not None]
-    statements = [each for each in found if not isinstance(each, exp.Semicolon)]
+    expressions = [expression for expression in sqlglot.parse(query, read="bigquery") if expression is not None]
+    statements = [expression for expression in expressions if not isinstance(expression, exp.Semicolon)]
     if len(statements) != 1:
         raise QueryError("SQL_STATEMENTS", f"give one statement; these are {len(statements)}")
     return statements[0]
@@ -116,9 +116,9 @@ def _check_root(root: exp.Expr, mode: WriteMode) -> None:
     """Check that the statement is one that the mode allows; what it changes is checked with its tables."""
     if isinstance(root, exp.Query):
         return
-    told = type(root).__name__.upper()
+    kind = type(root).__name__.upper()
     if mode == "blocked" or not isinstance(root, (*_CHANGES, exp.Create)):
-        raise QueryError("SQL_NOT_ALLOWED", f"{told} is not allowed: only queries may run in mode {mode}")
+        raise QueryError("SQL_NOT_ALLOWED", f"{kind} is not allowed: only queries may run in mode {mode}")
     if isinstance(root, exp.Drop) and root.args.get("kind") not in ("TABLE", "VIEW"):
         raise QueryError("SQL_NOT_ALLOWED", "only tables and views can be dropped")
     if isinstance(root, exp.Create):
@@ -254,16 +254,18 @@ class _Tables:
         tables = self._catalog.dataset(project, dataset).tables.values()
         if view == "TABLES":
             columns = ("table_catalog", "table_schema", "table_name", "table_type")
-            rows = [(project, dataset, each.name, "VIEW" if each.kind == "VIEW" else "BASE TABLE") for each in tables]
+            rows = [
+                (project, dataset, table.name, "VIEW" if table.kind == "VIEW" else "BASE TABLE") for table in tables
+            ]
         else:
             columns = ("table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "data_type")
             rows = [
-                (project, dataset, each.name, column.name, place, column.type)
-                for each in tables
-                for place, column in enumerate(each.columns, 1)
+                (project, dataset, table.name, column.name, place, column.type)
+                for table in tables
+                for place, column in enumerate(table.columns, 1)
             ]
         if not rows:
-            nothing = [exp.alias_(exp.Null(), each) for each in columns]
+            nothing = [exp.alias_(exp.Null(), column) for column in columns]
             return exp.select(*nothing).where(exp.false()).subquery(node.alias or view)
         listed = exp.values(rows, alias="listed", columns=columns)
         return exp.select("*").from_(listed).subquery(node.alias or view)
@@ -271,13 +273,13 @@ class _Tables:
 
 def _target_of(root: exp.Expr) -> exp.Table | None:
     """Return the table that a statement changes."""
-    found = root.this
+    target = root.this
     if isinstance(root, (exp.TruncateTable, exp.Drop)):
-        named = root.args.get("tables") or root.expressions
-        found = named[0] if len(named) == 1 else None
-    if isinstance(found, exp.Schema):
-        found = found.this
-    return found if isinstance(found, exp.Table) else None
+        targets = root.args.get("tables") or root.expressions
+        target = targets[0] if len(targets) == 1 else None
+    if isinstance(target, exp.Schema):
+        target = target.this
+    return target if isinstance(target, exp.Table) else None
 
 
 def _names_cte(node: exp.Table) -> bool:
@@ -292,12 +294,12 @@ def _names_cte(node: exp.Table) -> bool:
     while above is not None:
         clause = above if isinstance(above, exp.With) else above.args.get("with_")
         if isinstance(clause, exp.With) and clause is not inside:  # a clause is seen once, from inside of it
-            for each in clause.expressions:
-                if each is inside:
-                    if bool(clause.recursive) and each.alias.lower() == name:
+            for expression in clause.expressions:
+                if expression is inside:
+                    if bool(clause.recursive) and expression.alias.lower() == name:
                         return True
                     break
-                if each.alias.lower() == name:
+                if expression.alias.lower() == name:
                     return True
         inside, above = above, above.parent
     return False

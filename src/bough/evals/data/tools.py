@@ -1,6 +1,6 @@
 """The nine tools of a data warehouse; a wrong name or query is an answer with a code, never an exception.
 
-Source: ADK's BigQuery tools; design of evals, section 8.
+Source: ADK's BigQuery tools.
 """
 
 from __future__ import annotations
@@ -166,14 +166,14 @@ class DataTools:
         """Describe a dataset; `left_out` names tables that cannot be used, with the reason."""
 
         def describe() -> Json:
-            found = self._warehouse.catalog().dataset(project_id, dataset_id)
+            dataset = self._warehouse.catalog().dataset(project_id, dataset_id)
             return {
                 "id": f"{project_id}:{dataset_id}",
                 "datasetReference": {"projectId": project_id, "datasetId": dataset_id},
-                "description": found.description,
-                "location": found.location,
-                "tables": len(found.tables),
-                **({"left_out": dict(found.left_out)} if found.left_out else {}),
+                "description": dataset.description,
+                "location": dataset.location,
+                "tables": len(dataset.tables),
+                **({"left_out": dict(dataset.left_out)} if dataset.left_out else {}),
             }
 
         return await self._answer(describe, project_id, dataset_id)
@@ -359,8 +359,8 @@ def _describe(project: str, dataset: str, table: WarehouseTable) -> JsonObject:
         "numRows": str(table.rows),
         "schema": {
             "fields": [
-                {"name": each.name, "type": each.type, "mode": each.mode, "description": each.description}
-                for each in table.columns
+                {"name": column.name, "type": column.type, "mode": column.mode, "description": column.description}
+                for column in table.columns
             ]
         },
     }

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from bough.evals.case import CaseInput, CaseSetup, Rubric, ToolUse, TurnInput
-from bough.evals.document import MAX_CASES, Entry, SetFile
+from bough.evals.case import CaseInput, CaseSetup, Rubric, SetCase, ToolUse, TurnInput
+from bough.evals.document import Entry, SetFile, limit_cases
 from bough.evals.eval_set import EvalSet
-from bough.evals.set_case import SetCase
 from bough.types import Json, JsonObject
 
 _CASE_FIELDS = frozenset({"eval_id", "conversation", "rubrics", "session_input", "conversation_scenario"})
@@ -31,20 +30,11 @@ def read_adk_set(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
     """
     faults = document.faults
     top = Entry(cast("JsonObject", document.data), faults, "")
-    cases: list[SetCase] = []
-    seen: set[str] = set()
-    entries = top.entries("eval_cases", "evalCases")
-    if len(entries) > MAX_CASES:
-        faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
-        entries = entries[:MAX_CASES]
-    for entry in entries:
-        case = _read_case(entry, seen, setup)
-        if case is not None:
-            cases.append(case)
-    if not entries:
-        faults.add("empty", "has no cases", field="eval_cases")
+    ids: set[str] = set()
+    entries = limit_cases(top.entries("eval_cases", "evalCases"), faults, "eval_cases")
+    cases = [case for entry in entries if (case := _read_case(entry, ids, setup)) is not None]
     name = top.text("name") or top.text("eval_set_id", "evalSetId") or document.path.stem
-    return _make_set(document, name, cases, description=top.text("description") or "")
+    return EvalSet.from_file(document, name, cases, "adk", description=top.text("description") or "")
 
 
 def is_old_adk_list(data: Sequence[Json]) -> bool:
@@ -63,30 +53,16 @@ def read_old_adk_list(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSe
     top = Entry({"data": document.data}, document.faults, "")
     entries = top.entries("data")
     if any("data" in entry.data for entry in entries):
-        seen: set[str] = set()
-        if len(entries) > MAX_CASES:
-            document.faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
-        read = [_read_old_case(entry, seen, setup) for entry in entries[:MAX_CASES]]
+        ids: set[str] = set()
+        cases = [_read_old_case(entry, ids, setup) for entry in limit_cases(entries, document.faults, "data")]
     else:
-        read = [_make_old_case(Entry({"data": document.data}, document.faults, name), name, setup)]
-    return _make_set(document, name, [case for case in read if case is not None])
+        cases = [_make_old_case(Entry({"data": document.data}, document.faults, name), name, setup)]
+    return EvalSet.from_file(document, name, (case for case in cases if case is not None), "adk")
 
 
-def _make_set(document: SetFile, name: str, cases: Sequence[SetCase], *, description: str = "") -> EvalSet:
-    return EvalSet(
-        name=name,
-        cases=tuple(cases),
-        faults=tuple(document.faults.found),
-        path=document.path,
-        sha256=document.sha256,
-        format="adk",
-        description=description,
-    )
-
-
-def _read_old_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None:
+def _read_old_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | None:
     before = len(entry.faults.found)
-    id = _read_id(entry, seen, "name")
+    id = _read_id(entry, ids, "name")
     case = _make_old_case(entry, id or entry.case, setup)
     return None if entry.faults.has_error(before) else case
 
@@ -100,8 +76,8 @@ def _make_old_case(entry: Entry, id: str, setup: CaseSetup) -> SetCase | None:
     state, metadata = _read_session(entry.entry("initial_session"))
     if entry.faults.has_error(before):
         return None
-    known = tuple(turn for turn in turns if turn is not None)
-    return SetCase(id=id, input=CaseInput(turns=known, state=state, setup=setup), metadata=metadata)
+    valid_turns = tuple(turn for turn in turns if turn is not None)
+    return SetCase(id=id, input=CaseInput(turns=valid_turns, state=state, setup=setup), metadata=metadata)
 
 
 def _read_old_turn(entry: Entry) -> TurnInput | None:
@@ -122,16 +98,16 @@ def _read_old_turn(entry: Entry) -> TurnInput | None:
     return TurnInput(user=user, tool_uses=tuple(uses), reference=reference or None)
 
 
-def _read_id(entry: Entry, seen: set[str], *names: str) -> str | None:
+def _read_id(entry: Entry, ids: set[str], *names: str) -> str | None:
     """Return the id of a case, which later faults name; a fault where it is missing, empty or there twice."""
     id = entry.text(*names, required=True)
     if id is not None and not id.strip():
         entry.fault("missing", f"`{names[0]}` is empty", names[0])
     if id:
         entry.case = id
-        if id in seen:
+        if id in ids:
             entry.fault("duplicate-id", f"the id {id!r} already exists; this case is left out", names[0])
-        seen.add(id)
+        ids.add(id)
     return id
 
 
@@ -139,13 +115,13 @@ def _read_session(session: Entry | None) -> tuple[JsonObject | None, JsonObject]
     """Return the state that a case starts with, and what is kept of the rest."""
     if session is None:
         return None, {}
-    rest = {key: value for key, value in session.data.items() if key != "state"}
-    return session.object("state") or None, {"session_input": rest} if rest else {}
+    other_fields = {key: value for key, value in session.data.items() if key != "state"}
+    return session.object("state") or None, {"session_input": other_fields} if other_fields else {}
 
 
-def _read_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None:
+def _read_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | None:
     faults, before = entry.faults, len(entry.faults.found)
-    id = _read_id(entry, seen, "eval_id", "evalId")
+    id = _read_id(entry, ids, "eval_id", "evalId")
     if entry.get("conversation_scenario", "conversationScenario") is not None:
         entry.fault("unsupported", "a conversation_scenario needs a simulated user", "conversation_scenario")
     turns = [_read_turn(each) for each in _with_case(entry, entry.entries("conversation"))]
@@ -157,10 +133,10 @@ def _read_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None
     _check_ids(entry, rubrics, turns)
     if faults.has_error(before):
         return None
-    known = tuple(turn for turn in turns if turn is not None)
+    valid_turns = tuple(turn for turn in turns if turn is not None)
     return SetCase(
         id=id or entry.case,
-        input=CaseInput(turns=known, rubrics=rubrics, state=state, setup=setup),
+        input=CaseInput(turns=valid_turns, rubrics=rubrics, state=state, setup=setup),
         metadata=metadata,
     )
 
@@ -227,20 +203,20 @@ def _read_use(use: Entry) -> Iterator[ToolUse]:
         yield ToolUse(name, args or {})
 
 
-def _read_rubrics(entry: Entry, seen: set[str]) -> tuple[Rubric, ...]:
-    found: list[Rubric] = []
+def _read_rubrics(entry: Entry, ids: set[str]) -> tuple[Rubric, ...]:
+    rubrics: list[Rubric] = []
     for rubric in entry.entries("rubrics"):
         id = rubric.text("rubric_id", "rubricId", required=True)
         content = rubric.entry("rubric_content", "rubricContent")
         text = None if content is None else content.text("text_property", "textProperty")
         if content is None or text is None or not text.strip():
             rubric.fault("rubric-empty", "there is no `rubric_content.text_property` to judge by", "rubric_content")
-        if id and id in seen:
+        if id and id in ids:
             rubric.fault("duplicate-id", f"the rubric {id!r} already exists", "rubric_id")
-        if id and text and text.strip() and id not in seen:
-            found.append(Rubric(id, text, rubric.text("type") or ""))
-        seen.add(id or "")
-    return tuple(found)
+        if id and text and text.strip() and id not in ids:
+            rubrics.append(Rubric(id, text, rubric.text("type") or ""))
+        ids.add(id or "")
+    return tuple(rubrics)
 
 
 def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInput | None]) -> None:
@@ -253,12 +229,12 @@ def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInpu
             ids.add(rubric.id)
 
 
-def _collect_extra(entry: Entry, known: frozenset[str]) -> dict[str, Any]:
+def _collect_extra(entry: Entry, field_names: frozenset[str]) -> dict[str, Any]:
     """Return the fields that are kept as they are; a note says which."""
     extra = {
         key: value
         for key, value in entry.data.items()
-        if value is not None and _CAMEL.sub(lambda found: f"_{found[1].lower()}", key) not in known
+        if value is not None and _CAMEL.sub(lambda found: f"_{found[1].lower()}", key) not in field_names
     }
     if extra:
         names = ", ".join(sorted(extra))

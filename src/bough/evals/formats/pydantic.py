@@ -11,12 +11,10 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from bough.evals.case import CaseInput, FileInput, TurnInput
-from bough.evals.document import MAX_CASES, Entry, SetFile, type_name
+from bough.evals.case import CaseInput, FileInput, SetCase, TurnInput
+from bough.evals.document import Entry, FaultCode, SetFile, limit_cases, type_name
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import FaultCode
 from bough.evals.score import METRICS
-from bough.evals.set_case import SetCase
 from bough.types import Json, JsonObject
 
 _FIELDS = frozenset({"name", "cases", "evaluators", "report_evaluators", "$schema"})
@@ -31,33 +29,20 @@ def read_pydantic_set(document: SetFile) -> EvalSet:
         faults.add("unknown-field", f"`{key}` is not a field of a dataset", field=str(key))
     if data.get("report_evaluators"):
         faults.add("unsupported", "report evaluators are left out", field="report_evaluators", severity="warning")
-    entries = top.entries("cases")
-    if len(entries) > MAX_CASES:
-        faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
-        entries = entries[:MAX_CASES]
-    if not entries:
-        faults.add("empty", "has no cases", field="cases")
-    seen: set[str] = set()
-    cases = [case for number, entry in enumerate(entries, 1) if (case := _read_case(entry, number, seen, document))]
+    entries = limit_cases(top.entries("cases"), faults, "cases")
+    ids: set[str] = set()
+    cases = [case for number, entry in enumerate(entries, 1) if (case := _read_case(entry, number, ids, document))]
     evaluators = tuple(_read_evaluators(top))
-    return EvalSet(
-        name=top.text("name") or document.path.stem,
-        cases=tuple(cases),
-        faults=tuple(faults.found),
-        path=document.path,
-        sha256=document.sha256,
-        format="pydantic",
-        evaluators=evaluators,
-    )
+    return EvalSet.from_file(document, top.text("name") or document.path.stem, cases, evaluators=evaluators)
 
 
-def _read_case(entry: Entry, number: int, seen: set[str], document: SetFile) -> SetCase | None:
+def _read_case(entry: Entry, number: int, ids: set[str], document: SetFile) -> SetCase | None:
     faults, before = entry.faults, len(entry.faults.found)
     id = entry.text("name") or f"case-{number}"
     entry.case = id
-    if id in seen:
+    if id in ids:
         entry.fault("duplicate-id", f"the name {id!r} already exists; this case is left out", "name")
-    seen.add(id)
+    ids.add(id)
     for key in entry.data.keys() - _CASE_FIELDS:
         entry.fault("unknown-field", f"`{key}` is not a field of a case", str(key))
     inputs = _read_inputs(entry, document.path)
@@ -91,21 +76,21 @@ def _read_inputs(entry: Entry, path: Path) -> CaseInput | None:
 
 def _read_object(entry: Entry, folder: Path) -> CaseInput | None:
     try:
-        found = CaseInput.model_validate(dict(entry.data))
+        case = CaseInput.model_validate(dict(entry.data))
     except ValidationError as error:
         for each in error.errors():
             where = ".".join(map(str, each["loc"]))
             code: FaultCode = {"extra_forbidden": "unknown-field", "missing": "missing"}.get(each["type"], "type")  # pyright: ignore[reportAssignmentType]
             entry.fault(code, f"{where}: {each['msg']}", where)
         return None
-    for metric, bound in found.expect.items():
+    for metric, bound in case.expect.items():
         if metric not in METRICS:
             entry.fault("threshold", f"invalid metric {metric!r}", f"expect.{metric}")
         elif not bound >= 0:
             entry.fault("threshold", f"{bound} is not a bound", f"expect.{metric}")
-    files = tuple(_place_file(each, entry, folder) for each in found.files)
-    roots = tuple(folder / root for root in found.skill_roots)
-    return found.model_copy(update={"files": files, "skill_roots": roots})
+    files = tuple(_place_file(file, entry, folder) for file in case.files)
+    roots = tuple(folder / root for root in case.skill_roots)
+    return case.model_copy(update={"files": files, "skill_roots": roots})
 
 
 def _place_file(file: FileInput, entry: Entry, folder: Path) -> FileInput:

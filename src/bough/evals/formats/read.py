@@ -35,7 +35,7 @@ def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
     document = SetFile(place, faults)
     data = document.data
     if data is None and faults.found:
-        return EvalSet(name=place.stem, cases=(), faults=tuple(faults.found), path=place, sha256=document.sha256)
+        return EvalSet.from_file(document, place.stem, ())
     if _has(data, "eval_cases", "evalCases"):
         from bough.evals.formats.adk import read_adk_set
 

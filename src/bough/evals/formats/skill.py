@@ -10,12 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
-from bough.evals.assertion import misspelt_form
-from bough.evals.case import CaseInput, FileInput, TurnInput
-from bough.evals.document import Entry, FaultList, SetFile
+from bough.evals.case import CaseInput, FileInput, SetCase, TurnInput
+from bough.evals.document import Entry, Fault, FaultCode, FaultList, SetFile
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import Fault, FaultCode
-from bough.evals.set_case import SetCase
+from bough.evals.metrics.assertions import misspelt_form
 from bough.skills.evals import EvalCase, SkillEvals, TriggerQuery, read_evals
 from bough.skills.model import Diagnostic, Skill
 from bough.skills.read.parse import read_file
@@ -41,7 +39,7 @@ def read_skill_set(folder: Path) -> EvalSet:
     if skill is None or skill.folder is None:
         return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="skill")
     evals = read_evals(skill)
-    faults += [_fault_of(each) for each in evals.diagnostics if "queries" not in each.path]
+    faults += [_fault_of(diagnostic) for diagnostic in evals.diagnostics if "queries" not in diagnostic.path]
     list_ = FaultList(skill.folder / "evals" / "evals.json")
     cases = _read_cases(skill, evals.cases, list_)
     if not evals.cases and not faults:
@@ -63,11 +61,11 @@ def read_trigger_set(folder: Path) -> EvalSet:
     if skill is None:
         return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="triggers")
     evals = read_evals(skill)
-    found = [_fault_of(each) for each in evals.diagnostics if "queries" in each.path]
+    query_faults = [_fault_of(diagnostic) for diagnostic in evals.diagnostics if "queries" in diagnostic.path]
     return EvalSet(
         name=f"{skill.name}-triggers",
         cases=tuple(_trigger_cases(skill.name, evals.queries)),
-        faults=(*faults, *found),
+        faults=(*faults, *query_faults),
         path=folder,
         sha256=_digest(evals),
         format="triggers",
@@ -76,27 +74,20 @@ def read_trigger_set(folder: Path) -> EvalSet:
 
 def read_query_file(document: SetFile) -> EvalSet:
     """Return the cases of a list of `{query, should_trigger}` that stands alone; the skill is its folder's."""
-    found: list[TriggerQuery] = []
+    queries: list[TriggerQuery] = []
     for number, item in enumerate(cast("list[Json]", document.data), 1):
         data = cast("JsonObject", item if isinstance(item, dict) else {})
         entry = Entry(data, document.faults, str(number))
-        query, wanted = entry.text("query"), entry.get("should_trigger")
-        if query and query.strip() and isinstance(wanted, bool):
-            found.append(TriggerQuery(query, wanted))
+        query, should_trigger = entry.text("query"), entry.get("should_trigger")
+        if query and query.strip() and isinstance(should_trigger, bool):
+            queries.append(TriggerQuery(query, should_trigger))
         else:
             entry.fault("type", 'is not {"query": …, "should_trigger": true}')
-    if not found:
+    if not queries:
         document.faults.add("empty", "has no queries")
     folder = document.path.absolute().parent
     skill = (folder.parent if folder.name == "evals" else folder).name
-    return EvalSet(
-        name=f"{skill}-triggers",
-        cases=tuple(_trigger_cases(skill, found)),
-        faults=tuple(document.faults.found),
-        path=document.path,
-        sha256=document.sha256,
-        format="triggers",
-    )
+    return EvalSet.from_file(document, f"{skill}-triggers", _trigger_cases(skill, queries), "triggers")
 
 
 def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
@@ -105,8 +96,8 @@ def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
     reading = read_file(file, "lenient")
     if reading.skill is not None:
         return reading.skill, []
-    errors = [each for each in reading.diagnostics if each.severity == "error"]
-    return None, [Fault("shape", str(file), "", "", each.message) for each in errors]
+    errors = [diagnostic for diagnostic in reading.diagnostics if diagnostic.severity == "error"]
+    return None, [Fault("shape", str(file), "", "", error.message) for error in errors]
 
 
 def split_of(query: str, among: Sequence[str]) -> str:
@@ -120,13 +111,13 @@ def split_of(query: str, among: Sequence[str]) -> str:
 
 
 def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> list[SetCase]:
-    found: list[SetCase] = []
-    seen: set[str] = set()
+    set_cases: list[SetCase] = []
+    ids: set[str] = set()
     for case in cases:
         before = len(faults.found)
-        if case.id in seen:
+        if case.id in ids:
             continue  # read_evals has said so
-        seen.add(case.id)
+        ids.add(case.id)
         files = _place_files(skill, case, faults)
         for text in case.expectations:
             if form := misspelt_form(text):
@@ -134,7 +125,7 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
                 faults.add("shape", message, case=case.id, field="assertions", severity="warning")
         if faults.has_error(before):
             continue
-        found.append(
+        set_cases.append(
             SetCase(
                 id=case.id,
                 input=CaseInput(
@@ -147,7 +138,7 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
                 ),
             )
         )
-    return found
+    return set_cases
 
 
 def _place_files(skill: Skill, case: EvalCase, faults: FaultList) -> list[FileInput]:
@@ -167,7 +158,7 @@ def _place_files(skill: Skill, case: EvalCase, faults: FaultList) -> list[FileIn
 
 def _trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]:
     cases: list[SetCase] = []
-    undivided = [each for each in queries if not each.split]
+    undivided = [query for query in queries if not query.split]
     for number, query in enumerate(queries, 1):
         same = [each.query for each in undivided if each.should_trigger == query.should_trigger]
         cases.append(
@@ -180,8 +171,8 @@ def _trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]
     return cases
 
 
-def _fault_of(found: Diagnostic) -> Fault:
-    return Fault(_CODES.get(found.code, "shape"), found.path, "", "", found.message, found.severity)  # pyright: ignore[reportArgumentType]
+def _fault_of(diagnostic: Diagnostic) -> Fault:
+    return Fault(_CODES.get(diagnostic.code, "shape"), diagnostic.path, "", "", diagnostic.message, diagnostic.severity)  # pyright: ignore[reportArgumentType]
 
 
 def _digest(evals: SkillEvals) -> str:

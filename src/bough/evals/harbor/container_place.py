@@ -114,10 +114,10 @@ class ContainerPlace:
         await container.end_processes()  # daemons that the tests left could write on
         self._log.write_bytes(done.stdout + LOG_SEPARATOR.encode() + done.stderr)
         try:
-            found = [await container.read_file(path, MAX_REWARD_BYTES) for path in (REWARD_JSON, REWARD_TEXT)]
+            contents = [await container.read_file(path, MAX_REWARD_BYTES) for path in (REWARD_JSON, REWARD_TEXT)]
         except InvalidInput as error:
             return Reward(reason=error.message, is_error=True, changed=tuple(changed[:100]))
-        reward = parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
+        reward = parse_reward(*contents, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
         return replace(reward, changed=tuple(changed[:100]))
 
     async def aclose(self) -> None:

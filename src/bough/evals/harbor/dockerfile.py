@@ -55,7 +55,7 @@ class SandboxPlan:
 
 def parse_dockerfile(text: str) -> list[DockerfileLine]:
     """Return the instructions in order; comments and empty lines left out."""
-    found: list[DockerfileLine] = []
+    instructions: list[DockerfileLine] = []
     pending = ""
     for line in text.splitlines():
         if line.lstrip().startswith("#") or (not line.strip() and not pending):
@@ -65,29 +65,29 @@ def parse_dockerfile(text: str) -> list[DockerfileLine]:
             pending = pending[:-1] + " "
             continue
         word, _, rest = pending.strip().partition(" ")
-        found.append(DockerfileLine(word.upper(), rest.strip()))
+        instructions.append(DockerfileLine(word.upper(), rest.strip()))
         pending = ""
-    return found
+    return instructions
 
 
 def find_base_images(text: str) -> list[str]:
     """Return the images that a Dockerfile starts from, in order, its own stages and `scratch` left out."""
     defaults: dict[str, str] = {}
     stages: set[str] = set()
-    found: list[str] = []
-    for each in parse_dockerfile(text):
-        if each.word == "ARG" and not found:
-            name, _, value = each.rest.partition("=")
+    images: list[str] = []
+    for line in parse_dockerfile(text):
+        if line.word == "ARG" and not images:
+            name, _, value = line.rest.partition("=")
             defaults[name.strip()] = value.strip().strip("\"'")
-        if each.word != "FROM":
+        if line.word != "FROM":
             continue
-        words = [word for word in each.rest.split() if not word.startswith("--")]
+        words = [word for word in line.rest.split() if not word.startswith("--")]
         image = fill_variables(words[0], defaults) if words else ""
         if image and image not in stages and image != "scratch":
-            found.append(image)
+            images.append(image)
         if len(words) == 3 and words[1].lower() == "as":
             stages.add(words[2])
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(images))
 
 
 def fill_variables(text: str, values: Mapping[str, str]) -> str:
@@ -108,35 +108,35 @@ def plan_sandbox(environment: Path, *, image: str | None, workdir: str | None, e
         return plan
     if not dockerfile.is_file():
         return plan
-    for each in parse_dockerfile(dockerfile.read_text("utf-8", "replace")):
-        if not _take(plan, each, environment):
-            plan.refused = str(each)[:200]
+    for line in parse_dockerfile(dockerfile.read_text("utf-8", "replace")):
+        if not _take(plan, line, environment):
+            plan.refused = str(line)[:200]
             return plan
     if workdir is not None:
         plan.workdir = workdir
     return plan
 
 
-def _take(plan: SandboxPlan, each: DockerfileLine, environment: Path) -> bool:
+def _take(plan: SandboxPlan, line: DockerfileLine, environment: Path) -> bool:
     """Take one instruction into the plan; whether that is possible."""
-    match each.word:
+    match line.word:
         case "FROM":
-            name = each.rest.split()[0] if each.rest else ""
+            name = line.rest.split()[0] if line.rest else ""
             return name.rpartition("/")[2].partition(":")[0] in PLAIN_BASES
         case "WORKDIR":
-            plan.workdir = each.rest.rstrip("/") or "/"
+            plan.workdir = line.rest.rstrip("/") or "/"
             return plan.workdir.startswith("/") and plan.workdir != "/" and not _is_below(plan.workdir, _SYSTEM)
         case "ENV":
-            plan.env |= _variables(each.rest)
+            plan.env |= _variables(line.rest)
             return True
         case "ARG" | "LABEL":
             return True
         case "USER":
-            return each.rest in ("root", "0", "0:0")
+            return line.rest in ("root", "0", "0:0")
         case "RUN":
-            return _take_run(plan, each.rest)
+            return _take_run(plan, line.rest)
         case "COPY" | "ADD":
-            return _take_copy(plan, each.rest, environment)
+            return _take_copy(plan, line.rest, environment)
         case _:
             return False
 

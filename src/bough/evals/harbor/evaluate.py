@@ -1,6 +1,6 @@
 """`run_harbor`: an agent at tasks in Harbor's form, each in a container of its own or in the local sandbox.
 
-Source: seed 003 (the runner of SkillsBench: filter, rebuild, build only, skip tests, prune interval, summary).
+Source: ADK pull request 4575 (SkillsBench runner: filter, rebuild, build only, skip tests, prune interval, summary).
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import settle_spec
 from bough.errors import InvalidInput, SandboxUnavailable
-from bough.evals.case import CaseInput, TurnInput
+from bough.evals.case import CaseInput, SetCase, TurnInput
+from bough.evals.document import Fault
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import Fault
-from bough.evals.harbor.agents import ReferenceAgent, reference_agent
 from bough.evals.harbor.dockerfile import SandboxPlan, plan_sandbox
 from bough.evals.harbor.image import BuildSummary, ImageBuilder
+from bough.evals.harbor.place import ReferenceAgent, reference_agent
 from bough.evals.harbor.task import HarborTask, TaskListing, list_tasks
 from bough.evals.harbor.trial import Trials, TrialSetting
 from bough.evals.loop import EvalOptions, evaluate
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import AttemptResult
-from bough.evals.set_case import SetCase
 from bough.execution.container.engine import connect, engine_errors
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.guard import Limits
@@ -108,7 +107,7 @@ class HarborRun:
     @property
     def solved(self) -> int:
         """How many attempts have the whole reward."""
-        return sum(each.status == "passed" for each in self.tasks)
+        return sum(task.status == "passed" for task in self.tasks)
 
     @property
     def mean_reward(self) -> float:
@@ -117,13 +116,13 @@ class HarborRun:
             return 0.0
         if not self.verified:
             return self.solved / len(self.tasks)
-        return sum(each.reward or 0.0 for each in self.tasks) / len(self.tasks)
+        return sum(task.reward or 0.0 for task in self.tasks) / len(self.tasks)
 
     @property
     def passed(self) -> bool:
         """Whether the mean reward is at the threshold; of a run that only builds, whether all images are there."""
         if self.run is None:
-            return all(each.id is not None for each in self.builds.images)
+            return all(image.id is not None for image in self.builds.images)
         return bool(self.tasks) and self.mean_reward >= self.threshold - 1e-9
 
     def as_dict(self) -> JsonObject:
@@ -135,7 +134,7 @@ class HarborRun:
             "isolation": self.isolation,
             "verified": self.verified,
             "builds": self.builds.as_dict(),
-            "tasks": [each.as_dict() for each in self.tasks],
+            "tasks": [task.as_dict() for task in self.tasks],
             "left_out": [{"task": task, "reason": reason} for task, reason in self.left_out],
             "solved": self.solved,
             "mean_reward": round(self.mean_reward, 6),
@@ -184,7 +183,7 @@ async def run_harbor(
     """
     folder = Path(folder)
     listing = await anyio.to_thread.run_sync(list_tasks, folder, filter)
-    left_out = [(each.case, each.message) for each in listing.faults if each.severity == "error"]
+    left_out = [(fault.case, fault.message) for fault in listing.faults if fault.severity == "error"]
     if skip_tests:
         left_out += [(task.name, _NO_TRACE) for task in listing.tasks if not task.skill_roots]
         listing = replace(listing, tasks=tuple(task for task in listing.tasks if task.skill_roots))
@@ -212,7 +211,7 @@ async def run_harbor(
         return HarborRun(run=None, folder=None, isolation="", **common)
     setting = TrialSetting(
         tasks={task.name: task for task in listing.tasks},
-        images={each.task: each for each in builds.images},
+        images={image.task: image for image in builds.images},
         plans=plans,
         sandbox=LocalSandboxCodeExecutor() if sandbox else None,
         skip_tests=skip_tests,
@@ -229,8 +228,8 @@ async def run_harbor(
     finally:
         if setting.sandbox is not None:
             await setting.sandbox.aclose()
-    scores = tuple(_score_of(each) for each in ran.cases)
-    isolation = next((str(each.data["harbor"]["isolation"]) for each in ran.cases if "harbor" in each.data), "")
+    scores = tuple(_score_of(case) for case in ran.cases)
+    isolation = next((str(case.data["harbor"]["isolation"]) for case in ran.cases if "harbor" in case.data), "")
     return HarborRun(run=ran.run, folder=ran.folder, isolation=isolation, tasks=scores, cases=ran, **common)
 
 
@@ -299,7 +298,7 @@ def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, Sand
         )
         for task in listing.tasks
     )
-    digest = sha256(json.dumps([[each.id, each.metadata["sha256"]] for each in cases]).encode()).hexdigest()
+    digest = sha256(json.dumps([[case.id, case.metadata["sha256"]] for case in cases]).encode()).hexdigest()
     return EvalSet(
         name=folder.absolute().name, cases=cases, faults=listing.faults, path=folder, sha256=digest, format="harbor"
     )
@@ -354,9 +353,9 @@ def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list
 def _list_repairs(task: HarborTask) -> Iterator[str]:
     """Yield what was fixed in the skills of a task when they were read."""
     for root in task.skill_roots:
-        for found in check(root, recursive=True):
-            for each in found.diagnostics:
-                yield f"{Path(each.path).parent.name}: {each.message}"
+        for checked in check(root, recursive=True):
+            for diagnostic in checked.diagnostics:
+                yield f"{Path(diagnostic.path).parent.name}: {diagnostic.message}"
 
 
 def _score_of(result: AttemptResult) -> TaskScore:

@@ -1,6 +1,7 @@
 """Images of tasks: built once for a content, without a network, bounded; a base image that is missing is named.
 
-Source: seed 003 (two retries with a prune between, intermediate containers removed, a prune every N tasks, a summary).
+Source: ADK pull request 4575 (two retries with a prune between, intermediate containers removed, a prune every N
+tasks, a summary).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -65,13 +66,15 @@ class BuildSummary:
 
     def as_dict(self) -> JsonObject:
         """Return it as JSON: counts, seconds, retries, bytes, missing base images."""
-        counts = {how: sum(each.how == how for each in self.images) for how in ("built", "cached", "named", "failed")}
+        counts = {how: sum(image.how == how for image in self.images) for how in ("built", "cached", "named", "failed")}
         return {
             **counts,
-            "seconds": round(sum(each.seconds for each in self.images), 3),
-            "retries": sum(each.retries for each in self.images),
-            "bytes": sum(each.size_bytes for each in self.images),
-            "failures": [{"task": each.task, "reason": each.reason} for each in self.images if each.how == "failed"],
+            "seconds": round(sum(image.seconds for image in self.images), 3),
+            "retries": sum(image.retries for image in self.images),
+            "bytes": sum(image.size_bytes for image in self.images),
+            "failures": [
+                {"task": image.task, "reason": image.reason} for image in self.images if image.how == "failed"
+            ],
         }
 
 
@@ -169,7 +172,7 @@ class ImageBuilder:
         Raises:
             SandboxUnavailable: One is not there, and nothing may be pulled.
         """
-        found: list[str] = []
+        bases: list[str] = []
         for name in find_base_images(dockerfile):
             image = self._find(name)
             if image is None and self._allow_network:
@@ -177,8 +180,8 @@ class ImageBuilder:
                     image = self._engine.images.pull(name)
             if image is None:
                 raise SandboxUnavailable(f"base image {name} is not in the engine; docker load or docker import it")
-            found.append(str(image.id))
-        return found
+            bases.append(str(image.id))
+        return bases
 
     def _key(self, context: bytes, bases: Sequence[str]) -> str:
         return sha256(json.dumps([sha256(context).hexdigest(), *bases, self._allow_network]).encode()).hexdigest()

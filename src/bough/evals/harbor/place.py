@@ -1,14 +1,63 @@
-"""Where a trial happens, as far as its phases have to know: a container, or the local sandbox."""
+"""Where a trial happens (a container, or the local sandbox) and the tools that an agent has there.
+
+Source: ADK pull request 4575 (`ContainerBashTool`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from bough.evals.harbor.bash_tool import CommandRunner
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from bough.agents.spec import AgentSpec
 from bough.evals.harbor.reward import Reward
 from bough.execution.base import CodeExecutor
 from bough.execution.container.command import CommandOutcome
+from bough.types import JsonObject
+
+MAX_SECONDS = 3600.0
+
+
+class CommandRunner(Protocol):
+    """Something that runs a command where a task is."""
+
+    async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
+        """Run a command by a shell, in the task's working folder."""
+        ...
+
+
+class ContainerBashTool:
+    """Gives an agent a shell in the environment of its task.
+
+    Attributes:
+        runner: Where commands run.
+        timeout_seconds: Of a command that names none.
+    """
+
+    def __init__(self, runner: CommandRunner, timeout_seconds: float = 300.0) -> None:
+        self.runner = runner
+        self.timeout_seconds = timeout_seconds
+
+    async def bash(self, command: str, timeout_seconds: float | None = None) -> JsonObject:
+        """Run a shell command in the working folder. Files stay; so do programs that are left running.
+
+        Args:
+            command: What bash runs.
+            timeout_seconds: After so many seconds everything that runs is ended; 300 unless said otherwise.
+        """
+        seconds = self.timeout_seconds if timeout_seconds is None else min(max(timeout_seconds, 0.1), MAX_SECONDS)
+        done = await self.runner.run_command(command, timeout_seconds=seconds)
+        return {
+            "exit_code": done.exit_code,
+            "stdout": done.stdout.decode(errors="replace"),
+            "stderr": done.stderr.decode(errors="replace"),
+            "timed_out": done.timed_out,
+            **({"disk_full": True} if done.is_full else {}),
+            "truncated": done.truncated,
+        }
 
 
 class TrialPlace(CommandRunner, Protocol):
@@ -43,3 +92,43 @@ class TrialPlace(CommandRunner, Protocol):
     async def aclose(self) -> None:
         """Remove it; closing twice is fine."""
         ...
+
+
+ReferenceAgent: TypeAlias = Literal["oracle", "nop"]
+"""`oracle` shows that a task can be solved, `nop` that it is not solved already."""
+
+_SOLVE = "run_solution"
+
+
+def reference_agent(name: ReferenceAgent) -> AgentSpec:
+    """Return the agent of that name; the oracle needs the tool of `SolutionTool`."""
+    answer = _call_solution if name == "oracle" else _do_nothing
+    return AgentSpec(name=name, model=FunctionModel(answer, model_name=name), system_prompt="", skills=())
+
+
+class SolutionTool:
+    """The oracle's tool: runs the solution where the task is."""
+
+    def __init__(self, place: TrialPlace) -> None:
+        self._place = place
+
+    async def run_solution(self) -> JsonObject:
+        """Run the task's own solution."""
+        done = await self._place.solve()
+        return {
+            "exit_code": done.exit_code,
+            "stdout": done.stdout.decode(errors="replace"),
+            "stderr": done.stderr.decode(errors="replace"),
+            "timed_out": done.timed_out,
+        }
+
+
+def _call_solution(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
+        return _do_nothing(messages, info)
+    return ModelResponse(parts=[ToolCallPart(_SOLVE, {})], usage=RequestUsage())
+
+
+def _do_nothing(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    del messages, info
+    return ModelResponse(parts=[TextPart("done")], usage=RequestUsage())

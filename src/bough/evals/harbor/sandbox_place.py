@@ -119,10 +119,10 @@ class SandboxPlace:
         )
         self._log.write_bytes(done.stdout + LOG_SEPARATOR.encode() + done.stderr)
         try:
-            found = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
+            contents = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
         except OSError as error:
             return Reward(reason=f"the reward is not a regular file: {error.strerror}", is_error=True)
-        return parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
+        return parse_reward(*contents, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
 
     async def aclose(self) -> None:
         """Nothing is held here; the attempt's folders belong to the run."""
@@ -130,7 +130,7 @@ class SandboxPlace:
     async def _run(
         self, command: str, *, env: Mapping[str, str], timeout_seconds: float | None, mounts: tuple[Mount, ...] = ()
     ) -> CommandOutcome:
-        found = await self._executor.execute(
+        result = await self._executor.execute(
             CodeExecutionInput(
                 code=f"cd {self._plan.workdir} && {command}",
                 language="bash",
@@ -143,12 +143,12 @@ class SandboxPlace:
             )
         )
         return CommandOutcome(
-            exit_code=found.exit_code,
-            stdout=found.stdout,
-            stderr=found.stderr,
-            timed_out=found.timed_out,
-            is_full=found.killed_by == "work_bytes",
-            truncated=found.stdout_truncated or found.stderr_truncated,
+            exit_code=result.exit_code,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            timed_out=result.timed_out,
+            is_full=result.killed_by == "work_bytes",
+            truncated=result.stdout_truncated or result.stderr_truncated,
         )
 
     def _make_folders(self) -> None:

@@ -1,6 +1,6 @@
 """A task in Harbor's form, read from its folder: what is wrong with one is a fault, the others stay.
 
-Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (seed 003).
+Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (ADK pull request 4575).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bough.errors import InvalidInput, NotFound
-from bough.evals.document import FaultList
-from bough.evals.fault import Fault
+from bough.evals.document import Fault, FaultList
 from bough.types import JsonObject
 
 MAX_DEPTH: Final = 6
@@ -109,15 +108,17 @@ def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
         raise NotFound(f"{folder} does not exist", hint="give a task's folder, or a folder of tasks")
     tasks: dict[str, HarborTask] = {}
     faults: list[Fault] = []
-    matching = [each for each in sorted(_find(folder.absolute(), 0)) if fnmatchcase(each.name, pattern)]
+    matching = [
+        task_folder for task_folder in sorted(_find(folder.absolute(), 0)) if fnmatchcase(task_folder.name, pattern)
+    ]
     if not matching:
         raise InvalidInput(f"{folder} has no task that matches {pattern!r}", hint="a task's folder has a task.toml")
-    for each in matching:
-        task, found = read_task(each)
-        faults += found
+    for task_folder in matching:
+        task, task_faults = read_task(task_folder)
+        faults += task_faults
         if task is not None and task.name in tasks:
             message = f"{tasks[task.name].folder} has that name already"
-            faults.append(Fault("duplicate-id", str(each), task.name, "", message))
+            faults.append(Fault("duplicate-id", str(task_folder), task.name, "", message))
         elif task is not None:
             tasks[task.name] = task
     return TaskListing(tasks=tuple(tasks[name] for name in sorted(tasks)), faults=tuple(faults))
@@ -195,9 +196,9 @@ class _TomlReader:
 
     def _refuse_unsupported(self) -> None:
         for table, names in _UNSUPPORTED.items():
-            found = self.data if not table else self._table(table)
+            section = self.data if not table else self._table(table)
             for name in names:
-                if found.get(name):
+                if section.get(name):
                     self._fault("unsupported", f"{name} is not supported", f"{table}.{name}".lstrip("."))
         if self._table("environment").get("os", "linux") != "linux":
             self._fault("unsupported", "only Linux images are run", "environment.os")
@@ -261,13 +262,13 @@ class _TomlReader:
         if not isinstance(value, dict):
             self._fault("type", f"{name} is not a table of texts", f"{table}.{name}")
             return {}
-        found: dict[str, str] = {}
-        for key, each in cast("JsonObject", value).items():
-            if not isinstance(each, str) or not _NAME.match(key) or "\0" in each:
+        texts: dict[str, str] = {}
+        for key, text in cast("JsonObject", value).items():
+            if not isinstance(text, str) or not _NAME.match(key) or "\0" in text:
                 self._fault("type", f"{key!r} is not a variable with a text", f"{table}.{name}")
             else:
-                found[key] = each
-        return found
+                texts[key] = text
+        return texts
 
     def _workdir(self) -> str | None:
         value = self._text("environment", "workdir")
@@ -291,8 +292,8 @@ class _TomlReader:
         return mode == "public"
 
     def _skill_roots(self) -> tuple[Path, ...]:
-        named = self._text("environment", "skills_dir")
+        skills_dir = self._text("environment", "skills_dir")
         places = [self.folder / "environment" / "skills", self.folder / "skills"]
-        if named is not None and not named.startswith("/"):
-            places.append(self.folder / "environment" / named)
+        if skills_dir is not None and not skills_dir.startswith("/"):
+            places.append(self.folder / "environment" / skills_dir)
         return tuple(dict.fromkeys(place for place in places if place.is_dir()))

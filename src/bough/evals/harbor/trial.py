@@ -14,18 +14,16 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.errors import BoughError, Conflict, InvalidInput, SandboxUnavailable
-from bough.evals.harbor.agents import SolutionTool
-from bough.evals.harbor.bash_tool import ContainerBashTool
+from bough.evals.document import write_whole
 from bough.evals.harbor.container_place import ContainerPlace
 from bough.evals.harbor.dockerfile import SandboxPlan, fill_variables
 from bough.evals.harbor.image import BuiltImage
-from bough.evals.harbor.place import TrialPlace
+from bough.evals.harbor.place import ContainerBashTool, SolutionTool, TrialPlace
 from bough.evals.harbor.reward import LOG_SEPARATOR, Reward
 from bough.evals.harbor.sandbox_place import SandboxPlace
 from bough.evals.harbor.task import HarborTask
 from bough.evals.run.attempt import AttemptEnd
 from bough.evals.score import Score
-from bough.evals.whole_file import write_whole
 from bough.guard import Limits
 from bough.types import JsonObject
 
@@ -121,20 +119,20 @@ class Trials:
             return (), {}
         side = _side_of(self._folder.workspace(planned.case.id, planned.number, planned.side))
         network = self._setting.tasks[planned.case.id].wants_network
-        told: JsonObject = {
+        details: JsonObject = {
             "verified": False,
             "isolation": self._isolation.get(planned.name, ""),
             "offline": network and (self._setting.sandbox is not None or not self._setting.allow_network),
             "repairs": list(self._setting.repairs.get(planned.case.id, ())),
         }
         if not (side / "reward.json").exists():
-            return (), {"harbor": told}
+            return (), {"harbor": details}
         reward = Reward.of(json.loads((side / "reward.json").read_text("utf-8")))
         reward = replace(reward, agent_timed_out=end.limit == "wall_seconds")
         reason = (reward.reason or f"{reward.value:g}") + (" (agent timed out)" if reward.agent_timed_out else "")
-        told |= self._describe_log(side / "verifier.log", with_end=reward.value < 1)
+        details |= self._describe_log(side / "verifier.log", with_end=reward.value < 1)
         score = Score("reward", reward.value, reward.value >= 1.0, reason.strip(), 1.0, "verifier", reward.is_error)
-        return (score,), {"harbor": {**told, **reward.as_dict()}}
+        return (score,), {"harbor": {**details, **reward.as_dict()}}
 
     def _describe_log(self, log: Path, *, with_end: bool) -> JsonObject:
         """Return where the verifier's log is and, where it explains a lost reward, its last lines."""
@@ -164,8 +162,8 @@ class Trials:
     def _fill(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return variables of a verifier with `${NAME}` filled from the secrets that the caller named."""
         secrets = self._setting.secrets
-        known = {} if secrets is None else {name: secrets.value(name) for name in secrets.names}
-        return {name: fill_variables(value, known) for name, value in env.items()}
+        values = {} if secrets is None else {name: secrets.value(name) for name in secrets.names}
+        return {name: fill_variables(value, values) for name, value in env.items()}
 
     def _equip(self, spec: AgentSpec, place: TrialPlace, seconds: float) -> AgentSpec:
         tool = (

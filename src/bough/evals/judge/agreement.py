@@ -89,8 +89,8 @@ def measure_agreement(judged: Sequence[JudgedLabel]) -> JudgeAgreement:
     Raises:
         InvalidInput: The judge decided none of them.
     """
-    decided = [each for each in judged if each.judged is not None]
-    cells = _count([(each.label, bool(each.judged)) for each in decided])
+    decided = [label for label in judged if label.judged is not None]
+    cells = _count([(label.label, bool(label.judged)) for label in decided])
     yes_yes, no_yes, yes_no, no_no = cells
     kappa = cohen_kappa(*cells)
     return JudgeAgreement(
@@ -104,7 +104,7 @@ def measure_agreement(judged: Sequence[JudgedLabel]) -> JudgeAgreement:
         recall=yes_yes / (yes_yes + yes_no) if yes_yes + yes_no else None,
         kappa=kappa,
         interval=_interval(cells),
-        differing=tuple(each for each in decided if each.judged is not each.label),
+        differing=tuple(label for label in decided if label.judged is not label.label),
     )
 
 

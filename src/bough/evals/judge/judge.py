@@ -1,6 +1,6 @@
 """The judge: a model that is asked about a trace in conversations of its own, so that every verdict has its log.
 
-Source: design of evals, section 5; seed 003 (`instruction_adherence_score`).
+Source: ADK pull request 4575 (`instruction_adherence_score`).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Judge:
         self, case: JudgedCase, rubrics: Sequence[Rubric], start: int, host: ConversationHost, folder: Path
     ) -> Judgement:
         usage, ballots, ids = NOTHING_USED, list[Ballot](), list[UUID]()
-        digest = sha256(repr([(each.id, each.property) for each in rubrics]).encode()).hexdigest()[:16]
+        digest = sha256(repr([(rubric.id, rubric.property) for rubric in rubrics]).encode()).hexdigest()[:16]
         for vote in range(self.votes):
             id = conversation_id("judge", case.key, digest, start, vote)
             ballot, used = await self._vote(case, rubrics, vote, id, host, folder)
@@ -135,7 +135,7 @@ class Judge:
             ballots.append(ballot)
             ids.append(id)
         verdicts = count_votes(rubrics, ballots)
-        undecided = next((each.rationale for each in verdicts if each.verdict is None), "")
+        undecided = next((verdict.rationale for verdict in verdicts if verdict.verdict is None), "")
         return Judgement(verdicts=verdicts, conversations=tuple(ids), usage=usage, error=undecided)
 
     async def _vote(
@@ -198,9 +198,9 @@ class Judge:
 
 async def _read_verdicts(conversation: AsyncConversation, shown: Sequence[Rubric]) -> dict[str, Verdict]:
     """Return the verdicts in a judge's log: those of its first answer, and what a second one adds."""
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     async for stored in conversation.events:
         if stored.kind == "OutputGiven" and isinstance(event := stored.event, OutputGiven):
-            missing = [each.id for each in shown if each.id not in found]
-            found |= match_verdicts(Verdicts.model_validate(event.data), missing)
-    return found
+            missing = [each.id for each in shown if each.id not in verdicts]
+            verdicts |= match_verdicts(Verdicts.model_validate(event.data), missing)
+    return verdicts

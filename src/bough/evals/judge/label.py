@@ -50,12 +50,12 @@ def read_labels(path: Path) -> tuple[list[Label], FaultList]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the labels {path} cannot be read: {error}", hint="give JSON lines in UTF-8") from error
     faults = FaultList(path)
-    seen: set[str] = set()
-    labels = [label for number, line in enumerate(lines, 1) for label in _read_line(line, number, faults, seen)]
+    ids: set[str] = set()
+    labels = [label for number, line in enumerate(lines, 1) for label in _read_line(line, number, faults, ids)]
     return labels, faults
 
 
-def _read_line(line: str, number: int, faults: FaultList, seen: set[str]) -> Iterator[Label]:
+def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iterator[Label]:
     if not line.strip():
         return
     before = len(faults.found)
@@ -68,11 +68,11 @@ def _read_line(line: str, number: int, faults: FaultList, seen: set[str]) -> Ite
         faults.add("type", "is not an object", case=str(number))
         return
     entry = Entry(cast("JsonObject", data), faults, str(number))
-    given = entry.get("id")
-    id = str(number) if given is None else str(given)
-    if id in seen:
+    given_id = entry.get("id")
+    id = str(number) if given_id is None else str(given_id)
+    if id in ids:
         entry.fault("duplicate-id", f"the id {id!r} already exists", "id")
-    seen.add(id)
+    ids.add(id)
     request, answer = entry.text("request", required=True), entry.text("answer", required=True)
     text, label = entry.text("property", required=True), entry.text("label", required=True)
     if text is not None and not text.strip():

@@ -55,7 +55,7 @@ def quote_case(
         "answer": _cut(trace.answer, MAX_TEXT_CHARS),
         "files": [{"name": name, "bytes": size} for name, size in islice((files or {}).items(), MAX_FILES)],
         "expected": None if expected is None else _cut(expected, MAX_TEXT_CHARS),
-        "rubrics": [{"rubric_id": each.id, "property": each.property} for each in rubrics],
+        "rubrics": [{"rubric_id": rubric.id, "property": rubric.property} for rubric in rubrics],
     }
     return quote(data, nonce)
 

@@ -1,6 +1,6 @@
 """What a judge said: one verdict for each rubric, and the votes of several calls together.
 
-Source: seed 003, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
+Source: ADK pull request 4575, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Judgement:
     @property
     def share(self) -> float:
         """The share of yes; a rubric that was not decided counts as no. No rubrics: 1."""
-        return sum(each.verdict is True for each in self.verdicts) / len(self.verdicts) if self.verdicts else 1.0
+        return sum(verdict.verdict is True for verdict in self.verdicts) / len(self.verdicts) if self.verdicts else 1.0
 
 
 @dataclass(kw_only=True)
@@ -99,15 +99,15 @@ class Ballot:
 
 def match_verdicts(given: Verdicts, known: Collection[str]) -> dict[str, Verdict]:
     """Return verdicts by id. Unknown ids are dropped; an id that comes twice with different words counts as none."""
-    found: dict[str, Verdict] = {}
+    by_id: dict[str, Verdict] = {}
     contradicted: set[str] = set()
-    for each in given.verdicts:
-        if each.rubric_id not in known:
+    for verdict in given.verdicts:
+        if verdict.rubric_id not in known:
             continue
-        if each.rubric_id in found and found[each.rubric_id].verdict != each.verdict:
-            contradicted.add(each.rubric_id)
-        found[each.rubric_id] = each
-    return {id: each for id, each in found.items() if id not in contradicted}
+        if verdict.rubric_id in by_id and by_id[verdict.rubric_id].verdict != verdict.verdict:
+            contradicted.add(verdict.rubric_id)
+        by_id[verdict.rubric_id] = verdict
+    return {id: each for id, each in by_id.items() if id not in contradicted}
 
 
 def count_votes(rubrics: Sequence[Rubric], ballots: Sequence[Ballot]) -> tuple[RubricVerdict, ...]:

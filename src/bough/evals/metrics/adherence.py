@@ -26,21 +26,21 @@ async def score_adherence(ctx: TraceContext, rubrics: Sequence[Rubric] | None, t
         rubrics: Judged on the whole trace; None takes those of the case and of its turns.
     """
     parts = [(ctx.trace, tuple(rubrics))] if rubrics is not None else list(_parts(ctx))
-    parts = [(trace, asked) for trace, asked in parts if asked]
+    parts = [(trace, part_rubrics) for trace, part_rubrics in parts if part_rubrics]
     if not parts:
         return at_least(NAME, 1.0, threshold, "no rubrics")
     if ctx.host.judge is None:
         return _make_failed_score("there is no judge", threshold)
     judgements: list[Judgement] = []
-    for trace, asked in parts:
-        judgements.append(await ctx.host.judge(trace, ctx.case, asked, ctx.host.outputs))
+    for trace, part_rubrics in parts:
+        judgements.append(await ctx.host.judge(trace, ctx.case, part_rubrics, ctx.host.outputs))
     ctx.judgements += judgements
     verdicts = [verdict for judgement in judgements for verdict in judgement.verdicts]
-    if undecided := [each for each in verdicts if each.verdict is None]:
+    if undecided := [verdict for verdict in verdicts if verdict.verdict is None]:
         return _make_failed_score(
             f"{len(undecided)} of {len(verdicts)} rubrics undecided: {undecided[0].rationale}", threshold
         )
-    met = sum(each.verdict is True for each in verdicts)
+    met = sum(verdict.verdict is True for verdict in verdicts)
     score = at_least(NAME, met / len(verdicts), threshold, _reason(verdicts))
     return Score(NAME, score.value, score.passed, score.reason, threshold, by="judge")
 
@@ -54,7 +54,7 @@ def _parts(ctx: TraceContext) -> Iterator[tuple[Trace, tuple[Rubric, ...]]]:
 
 
 def _reason(verdicts: Sequence[RubricVerdict]) -> str:
-    missed = [each for each in verdicts if not each.verdict]
+    missed = [verdict for verdict in verdicts if not verdict.verdict]
     if not missed:
         return f"all {len(verdicts)} rubrics are met"
     first = missed[0]

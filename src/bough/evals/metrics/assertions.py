@@ -1,28 +1,77 @@
-"""Deciding the assertions of a case: by code where they have such a form, else by the judge.
+"""Assertions of a case: a closed list of forms is decided by code, every other text is a statement for the judge.
+
+`contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: SCRIPT ARGS`; `not ` before one negates it.
 
 Source: Agent Skills documentation, evaluating skills: "use a script for what can be checked mechanically".
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from bough.errors import BoughError
-from bough.evals.aliases import canonical_tool
-from bough.evals.assertion import AssertionCheck, mechanical_checks, parse_check
 from bough.evals.case import Rubric
-from bough.evals.metrics.answer import fold_text
+from bough.evals.metrics.deterministic import fold_text
 from bough.evals.score import AssertionResult, Score, at_least
-from bough.evals.trace import Trace
+from bough.evals.trace import Trace, canonical_tool
 from bough.execution.base import CodeExecutionInput, File, Mount
 
 if TYPE_CHECKING:
     from bough.evals.context import AttemptHost, TraceContext
+
+
+CheckForm: TypeAlias = Literal["contains", "matches", "file", "tool", "check", "judge"]
+
+FORMS = ("contains", "matches", "file", "tool", "check")
+_FORM = re.compile(rf"(not )?({'|'.join(FORMS)}): *(\S.*)", re.DOTALL)
+_LIKE_A_FORM = re.compile(r"(?:not\s+)?([A-Za-z]+)\s*:\s")
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionCheck:
+    """An assertion, read.
+
+    Attributes:
+        form: How it is decided; `judge` for a statement in words.
+        argument: What stands behind the form; the whole text for the judge.
+        negated: Whether it holds when the form does not.
+    """
+
+    text: str
+    form: CheckForm
+    argument: str
+    negated: bool = False
+
+
+def parse_check(text: str) -> AssertionCheck:
+    """Return what an assertion asks."""
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
+        return AssertionCheck(text, "judge", text)
+    return AssertionCheck(text, cast("CheckForm", match[2]), match[3].strip(), negated=bool(match[1]))
+
+
+def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the assertions that code can decide."""
+    return tuple(text for text in texts if parse_check(text).form != "judge")
+
+
+def misspelt_form(text: str) -> str | None:
+    """Return the form that a statement for the judge seems to mean, None where it means none."""
+    match = _LIKE_A_FORM.match(text.strip() + " ")
+    if match is None or parse_check(text).form != "judge":
+        return None
+    near = get_close_matches(match[1].lower(), FORMS, 1, cutoff=0.75)
+    return near[0] if near else None
+
 
 _MAX_EVIDENCE = 500
 _MAX_OUTPUT_BYTES = 32 << 20
@@ -43,11 +92,11 @@ async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, thres
     ctx.assertions = results
     if not results:
         return Score("assertions", None, None, f"{left_out} not judged" if left_out else "no assertions", threshold)
-    failed = [each for each in results if not each.passed]
+    failed = [result for result in results if not result.passed]
     reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} hold"
     reason += f"; {left_out} not judged" if left_out else ""
     score = at_least("assertions", 1 - len(failed) / len(results), threshold, reason)
-    if any(each.error for each in results):
+    if any(result.error for result in results):
         return Score(score.name, score.value, score.passed, reason, threshold, score.by, error=True)
     return score
 
@@ -82,11 +131,11 @@ async def _decide(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
 def _match(trace: Trace, check: AssertionCheck) -> AssertionResult:
     re2: Any = import_module("re2")  # it carries no types
     try:
-        found = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
+        match = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
     except re2.error as error:
         return AssertionResult(check.text, False, f"the pattern is not valid: {error}", error=True)
-    evidence = f"found {found[0][:100]!r}" if found else "the answer has no match"
-    return AssertionResult(check.text, (found is not None) is not check.negated, evidence)
+    evidence = f"found {match[0][:100]!r}" if match else "the answer has no match"
+    return AssertionResult(check.text, (match is not None) is not check.negated, evidence)
 
 
 def _quiet(re2: Any) -> Any:
@@ -122,8 +171,8 @@ async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> 
         )
     except BoughError as error:
         return AssertionResult(check.text, False, f"{script} could not run: {error.message}", error=True)
-    told = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
-    evidence = told or (f"exit code {ran.exit_code}" if not ran.killed_by else f"ended by {ran.killed_by}")
+    output = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
+    evidence = output or (f"exit code {ran.exit_code}" if not ran.killed_by else f"ended by {ran.killed_by}")
     return AssertionResult(check.text, ran.ok is not check.negated, evidence)
 
 

@@ -15,12 +15,11 @@ from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorCont
 
 from bough.errors import InvalidInput
 from bough.evals import metrics
-from bough.evals.case import Rubric, ToolUse
+from bough.evals.case import Rubric, SetCase, ToolUse
 from bough.evals.context import TraceContext, TraceEvaluatorLike
 from bough.evals.metrics.assertions import score_assertions
 from bough.evals.metrics.thresholds import thresholds_for
 from bough.evals.score import THRESHOLDS, Score
-from bough.evals.set_case import SetCase
 from bough.types import Json
 
 ExpectedCalls: TypeAlias = Sequence[ToolUse | Mapping[str, Json] | str] | None
@@ -306,14 +305,14 @@ def evaluator_named(metric: str, threshold: float | None) -> TraceEvaluator:
     return kind(at_most=threshold) if metric in _BOUNDED else kind(threshold=threshold)
 
 
-def _read_expected(given: ExpectedCalls, ctx: TraceContext) -> tuple[ToolUse, ...]:
-    return ctx.case.tool_uses if given is None else tuple(map(_tool_use, given))
+def _read_expected(expected: ExpectedCalls, ctx: TraceContext) -> tuple[ToolUse, ...]:
+    return ctx.case.tool_uses if expected is None else tuple(map(_tool_use, expected))
 
 
-def _tool_use(given: ToolUse | Mapping[str, Json] | str) -> ToolUse:
-    if isinstance(given, ToolUse):
-        return given
-    return ToolUse(given) if isinstance(given, str) else _TOOL_USE.validate_python(dict(given))
+def _tool_use(use: ToolUse | Mapping[str, Json] | str) -> ToolUse:
+    if isinstance(use, ToolUse):
+        return use
+    return ToolUse(use) if isinstance(use, str) else _TOOL_USE.validate_python(dict(use))
 
 
 def _rubric(numbered: tuple[int, Rubric | Mapping[str, str] | str]) -> Rubric:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bough.evals.aliases import canonical_tool
-from bough.evals.assertion import mechanical_checks
 from bough.evals.case import CaseInput
-from bough.evals.metrics.discovery import QUERY_TOOLS, SCHEMA_TOOLS
+from bough.evals.metrics.assertions import mechanical_checks
+from bough.evals.metrics.deterministic import QUERY_TOOLS, SCHEMA_TOOLS
 from bough.evals.score import THRESHOLDS
+from bough.evals.trace import canonical_tool
 
 
 def thresholds_for(
@@ -20,30 +20,30 @@ def thresholds_for(
         metrics: Added or replaced by the caller; they win over the case's own.
         judged: False leaves out what needs a judge.
     """
-    found: dict[str, float | None] = {}
+    thresholds: dict[str, float | None] = {}
     tools = {canonical_tool(use.name) for use in case.tool_uses}
     if tools:
-        found["tool_invocation_score"] = THRESHOLDS["tool_invocation_score"]
-        found["tool_args_score"] = THRESHOLDS["tool_args_score"]
-        found["tool_usage_score"] = None
+        thresholds["tool_invocation_score"] = THRESHOLDS["tool_invocation_score"]
+        thresholds["tool_args_score"] = THRESHOLDS["tool_args_score"]
+        thresholds["tool_usage_score"] = None
     if case.all_rubrics and judged:
-        found["instruction_adherence_score"] = THRESHOLDS["instruction_adherence_score"]
+        thresholds["instruction_adherence_score"] = THRESHOLDS["instruction_adherence_score"]
     if case.reference is not None:
-        found["output_correctness_score"] = None
+        thresholds["output_correctness_score"] = None
     if case.setup == "data" and tools & SCHEMA_TOOLS and tools & QUERY_TOOLS:
-        found["schema_discovery_score"] = THRESHOLDS["schema_discovery_score"]
+        thresholds["schema_discovery_score"] = THRESHOLDS["schema_discovery_score"]
     if case.setup == "skill":
-        found["skill_discovery_score"] = None
+        thresholds["skill_discovery_score"] = None
     if case.checks if judged else mechanical_checks(case.checks):
-        found["assertions"] = THRESHOLDS["assertions"]
+        thresholds["assertions"] = THRESHOLDS["assertions"]
     if case.should_trigger is not None:
-        found["trigger_score"] = THRESHOLDS["trigger_score"]
-    found |= dict.fromkeys(("no_tool_errors", "steps", "cost_usd", "duration_seconds"))
-    found |= dict(case.expect)
-    found |= dict(metrics or {})
+        thresholds["trigger_score"] = THRESHOLDS["trigger_score"]
+    thresholds |= dict.fromkeys(("no_tool_errors", "steps", "cost_usd", "duration_seconds"))
+    thresholds |= dict(case.expect)
+    thresholds |= dict(metrics or {})
     if not judged:
-        found.pop("instruction_adherence_score", None)
-    return found
+        thresholds.pop("instruction_adherence_score", None)
+    return thresholds
 
 
 def needs_judge(case: CaseInput, metrics: Mapping[str, float | None] | None = None) -> int:

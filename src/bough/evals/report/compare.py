@@ -82,7 +82,7 @@ class RunComparison:
             "cases": self.cases,
             "left_out": self.left_out,
             "differs_in": list(self.differs_in),
-            "figures": {each.name: each.as_dict() for each in self.figures},
+            "figures": {figure.name: figure.as_dict() for figure in self.figures},
             "worse": [vars(each) for each in self.worse],
             "better": [vars(each) for each in self.better],
         }
@@ -133,15 +133,15 @@ async def compare_runs(a: RunFolder, b: RunFolder) -> RunComparison:
 def _decisive(results: Sequence[AttemptResult], record: JsonObject) -> Sequence[AttemptResult]:
     """Return the attempts of the first side: the other one is what a skill is measured against."""
     sides: list[str] = record.get("sides") or [""]
-    return [each for each in results if each.side == sides[0]]
+    return [result for result in results if result.side == sides[0]]
 
 
 def _by_case(results: Sequence[AttemptResult], cases: Sequence[str]) -> dict[str, list[AttemptResult]]:
-    found: dict[str, list[AttemptResult]] = {id: [] for id in cases}
-    for each in results:
-        if each.case in found:
-            found[each.case].append(each)
-    return found
+    by_case: dict[str, list[AttemptResult]] = {id: [] for id in cases}
+    for result in results:
+        if result.case in by_case:
+            by_case[result.case].append(result)
+    return by_case
 
 
 def _pair(
@@ -185,4 +185,4 @@ def _interval(name: str, pairs: Sequence[tuple[float, float]]) -> Interval:
 
 
 def _reason(attempts: Sequence[AttemptResult]) -> str:
-    return next((each.reason for each in attempts if each.reason), "")
+    return next((attempt.reason for attempt in attempts if attempt.reason), "")

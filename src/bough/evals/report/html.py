@@ -10,7 +10,6 @@ from hashlib import sha256
 from importlib.resources import files
 
 from bough.errors import Unavailable
-from bough.evals.report.plot import plot_share, plot_strip
 from bough.evals.report.view import CaseView, escape_controls
 from bough.evals.statistics import mean, wilson
 from bough.types import Json, JsonObject
@@ -31,7 +30,7 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
         from markupsafe import Markup
     except ImportError as error:
         raise Unavailable("an HTML report needs jinja2", hint="pip install 'bough[evals]'") from error
-    shown, left_out = _fit(cases)
+    fitting, left_out = _fit(cases)
     style, script = _read("report.css"), _read("report.js")
     environment = Environment(autoescape=True, trim_blocks=False)
     environment.filters["plain"] = escape_controls
@@ -50,7 +49,7 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
         summary=report["summary"],
         metrics=metrics,
         strips=strips,
-        cases=shown,
+        cases=fitting,
         left_out=left_out,
         max_megabytes=MAX_BYTES >> 20,
         store=store,
@@ -64,15 +63,15 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
 
 def _fit(cases: Sequence[CaseView]) -> tuple[list[CaseView], int]:
     """Return the cases that fit, and how many lost their traces; failures come first and lose theirs last."""
-    shown: list[CaseView] = []
+    fitting: list[CaseView] = []
     used = left_out = 0
     for case in cases:
         used += case.size
         if used > _ROOM and case.requests:
             left_out += 1
             case = replace(case, requests=(), calls=(), answer="", more_calls=0)
-        shown.append(case)
-    return shown, left_out
+        fitting.append(case)
+    return fitting, left_out
 
 
 def _plot_metric(metric: JsonObject) -> str:
@@ -84,9 +83,9 @@ def _plot_metric(metric: JsonObject) -> str:
 
 def _strips(report: JsonObject, decisive: str) -> list[tuple[str, list[float]]]:
     cases: list[JsonObject] = [each for each in report["cases"] if each.get("side", "") == decisive]
-    usages: list[JsonObject] = [each.get("usage") or {} for each in cases]
+    usages: list[JsonObject] = [case.get("usage") or {} for case in cases]
     costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
-    strips = [("seconds", [float(each.get("seconds") or 0.0) for each in cases])]
+    strips = [("seconds", [float(case.get("seconds") or 0.0) for case in cases])]
     return [*strips, ("USD", costs)] if costs else strips  # a price that is not known is not 0
 
 
@@ -102,3 +101,40 @@ def _read(name: str) -> str:
 
 def _hash(text: str) -> str:
     return b64encode(sha256(text.encode()).digest()).decode()
+
+
+_WIDTH = 240
+_HEIGHT = 18
+_SCALE = 220
+
+
+def plot_share(share: float, low: float, high: float) -> str:
+    """Return a bar of a share from 0 to 1 with its interval."""
+    middle = _HEIGHT / 2
+    return (
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">'
+        f'<rect class="rail" x="10" y="4" width="{_SCALE}" height="10"/>'
+        f'<rect class="bar" x="10" y="4" width="{_clamp(share) * _SCALE:.1f}" height="10"/>'
+        f'<line class="range" x1="{_at(low)}" x2="{_at(high)}" y1="{middle}" y2="{middle}"/></svg>'
+    )
+
+
+def plot_strip(values: Sequence[float]) -> str:
+    """Return one tick for each value between 0 and the largest; at most 1,000 ticks."""
+    top = max(values, default=0.0) or 1.0
+    ticks = "".join(
+        f'<line class="tick" x1="{_at(value / top)}" x2="{_at(value / top)}" y1="3" y2="15"/>'
+        for value in sorted(values)[:1000]
+    )
+    return (
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">'
+        f'<rect class="rail" x="10" y="8" width="{_SCALE}" height="2"/>{ticks}</svg>'
+    )
+
+
+def _at(share: float) -> str:
+    return f"{10 + _clamp(share) * _SCALE:.1f}"
+
+
+def _clamp(share: float) -> float:
+    return min(1.0, max(0.0, share))

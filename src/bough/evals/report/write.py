@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
+from pydantic_core import to_json
+
 from bough.errors import InvalidInput
+from bough.evals.document import write_whole
 from bough.evals.report.view import view_cases
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.read import RunReader, read_run
 from bough.evals.run.result import EvalRun
-from bough.evals.whole_file import write_whole
 from bough.events.store import EventStore
 from bough.types import JsonObject
 
@@ -61,7 +62,8 @@ async def render_report(
     report: JsonObject = {"schema_version": SCHEMA_VERSION, **run.as_dict(notes)}
     match format:
         case "json":
-            return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+            # The standard library indents in Python, call by call: half of all calls of a report of 1,000 cases.
+            return to_json(report, indent=1).decode() + "\n"
         case "junit":
             from bough.evals.report.junit import render_junit
 

@@ -272,9 +272,9 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         trace = Trace() if context is None else context.trace
         judgements = [] if context is None else context.judgements
         if context is not None and context.assertions:
-            data["assertions"] = [each.as_dict() for each in context.assertions]
+            data["assertions"] = [assertion.as_dict() for assertion in context.assertions]
         if judgements:
-            data["verdicts"] = [verdict.as_dict() for each in judgements for verdict in each.verdicts]
+            data["verdicts"] = [verdict.as_dict() for judgement in judgements for verdict in judgement.verdicts]
         if context is not None and context.host.outputs:
             data["outputs"] = list(context.host.outputs)
         return AttemptResult(
@@ -290,7 +290,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
             judge_cost_usd=_cost_of(judgements),
             seconds=trace.duration_seconds,
             steps=trace.steps,
-            judge=tuple(str(id) for each in judgements for id in each.conversations),
+            judge=tuple(str(id) for judgement in judgements for id in judgement.conversations),
             error=error,
             data=data,
         )
@@ -299,10 +299,10 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
 def _cost_of(judgements: Sequence[Judgement]) -> float | None:
     """Return the dollars that the judge cost; None where a price is not known."""
     total: Usage = NOTHING_USED
-    for each in judgements:
-        if each.usage.cost_usd is None and each.usage.input_tokens + each.usage.output_tokens:
+    for judgement in judgements:
+        if judgement.usage.cost_usd is None and judgement.usage.input_tokens + judgement.usage.output_tokens:
             return None
-        total = add_usage(total, each.usage)
+        total = add_usage(total, judgement.usage)
     return total.cost_usd or 0.0
 
 
@@ -357,12 +357,12 @@ def _foreign_scores(
 
 def _usage_metrics(trace: Trace) -> dict[str, int | float]:
     """Return the numbers that pydantic-evals knows by these names. They are set, not added to what it counted."""
-    found: dict[str, int | float] = {
+    metrics: dict[str, int | float] = {
         "requests": trace.steps,
         "input_tokens": trace.usage.input_tokens,
         "output_tokens": trace.usage.output_tokens,
     }
-    return found | ({"cost": trace.cost_usd} if trace.cost_usd is not None else {})
+    return metrics | ({"cost": trace.cost_usd} if trace.cost_usd is not None else {})
 
 
 def make_workspace(workspace: Path, case: CaseInput) -> None:
@@ -386,35 +386,35 @@ def make_workspace(workspace: Path, case: CaseInput) -> None:
 
 def list_outputs(workspace: Path, case: CaseInput) -> list[str]:
     """Return the files that are new or changed in a workspace, relative, sorted, at most 256."""
-    given = {file.target: file.source for file in case.files}
-    found: list[str] = []
+    sources = {file.target: file.source for file in case.files}
+    outputs: list[str] = []
     for path in sorted(workspace.rglob("*")):
         name = path.relative_to(workspace).as_posix()
         if path.is_symlink() or not path.is_file():
             continue
-        source = given.get(name) or _source_in_folder(name, given)
+        source = sources.get(name) or _source_in_folder(name, sources)
         if source is not None and source.is_file() and source.read_bytes() == path.read_bytes():
             continue
         if name == "state.json" and case.state is not None and path.read_text("utf-8", "replace") == _state_text(case):
             continue
-        found.append(name)
-        if len(found) == MAX_OUTPUTS:
+        outputs.append(name)
+        if len(outputs) == MAX_OUTPUTS:
             break
-    return found
+    return outputs
 
 
 def measure_files(folder: Path, names: Sequence[str]) -> dict[str, int]:
     """Return the sizes of files of a folder in bytes, by name; those that are gone are left out."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name in names:
         with suppress(OSError):
-            found[name] = (folder / name).lstat().st_size
-    return found
+            sizes[name] = (folder / name).lstat().st_size
+    return sizes
 
 
-def _source_in_folder(name: str, given: Mapping[str, Path]) -> Path | None:
+def _source_in_folder(name: str, sources: Mapping[str, Path]) -> Path | None:
     """Return the source of a file that came with a folder."""
-    for target, source in given.items():
+    for target, source in sources.items():
         if name.startswith(f"{target.rstrip('/')}/"):
             return source / name[len(target.rstrip("/")) + 1 :]
     return None

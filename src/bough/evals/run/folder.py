@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import Conflict, InvalidInput, NotFound, StoreError
-from bough.evals.whole_file import write_whole
+from bough.evals.document import write_whole
 from bough.types import JsonObject
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -111,7 +111,7 @@ class RunFolder:
     def find_queries(self) -> RunFolder | None:
         """Return the run of the trigger queries that were asked behind this run of a skill's cases."""
         others = (each for each in list_runs(self.path.parent) if each.run > self.run[:_STAMP])
-        return next((each for each in others if each.read_record().get("cases_run") == self.run), None)
+        return next((other for other in others if other.read_record().get("cases_run") == self.run), None)
 
     def _read(self, name: str) -> JsonObject:
         try:
@@ -177,15 +177,15 @@ def find_run(root: Path, name: str) -> RunFolder:
         return RunFolder(Path(name))
     runs = list_runs(root)
     if name == "-" and runs:
-        return next((each for each in runs if each.read_record().get("cases_run") is None), runs[0])
-    exact = [each for each in runs if each.run == name]
-    found = exact or [each for each in runs if name in each.run]
-    if not found:
+        return next((run for run in runs if run.read_record().get("cases_run") is None), runs[0])
+    exact = [run for run in runs if run.run == name]
+    matching = exact or [run for run in runs if name in run.run]
+    if not matching:
         raise NotFound(f"there is no run {name!r}", hint="see `bough eval list`")
-    if len(found) > 1:
-        names = ", ".join(each.run for each in found[:5])
-        raise InvalidInput(f"{name!r} matches {len(found)} runs: {names}", hint="give more of its id")
-    return found[0]
+    if len(matching) > 1:
+        names = ", ".join(each.run for each in matching[:5])
+        raise InvalidInput(f"{name!r} matches {len(matching)} runs: {names}", hint="give more of its id")
+    return matching[0]
 
 
 def plain_name(text: str) -> str:

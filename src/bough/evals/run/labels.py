@@ -24,7 +24,7 @@ async def judge_labels(
     Raises:
         StoreError: The run's store cannot be opened.
     """
-    found: list[JudgedLabel | None] = [None] * len(labels)
+    judged: list[JudgedLabel | None] = [None] * len(labels)
     limiter = anyio.CapacityLimiter(jobs)
     workspace = folder.path / "judge"
     workspace.mkdir(exist_ok=True)
@@ -40,7 +40,7 @@ async def judge_labels(
             )
             judgement = await judge.judge(case, host, workspace)
         (verdict,) = judgement.verdicts
-        found[place] = JudgedLabel(
+        judged[place] = JudgedLabel(
             id=label.id,
             label=label.label,
             judged=verdict.verdict,
@@ -55,4 +55,4 @@ async def judge_labels(
     finally:
         await executor.aclose()
         await store.aclose()
-    return [each for each in found if each is not None]
+    return [each for each in judged if each is not None]

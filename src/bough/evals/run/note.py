@@ -44,11 +44,11 @@ async def write_note(
 
 def last_note(events: Iterable[StoredEvent], run: str) -> JsonObject | None:
     """Return the last result of that run among the events of a log."""
-    found: JsonObject | None = None
+    note: JsonObject | None = None
     for stored in events:
         if stored.kind == "TaskNoted" and isinstance(event := stored.event, TaskNoted) and event.name == NAME:
-            found = event.data if event.data.get("run") == run else found
-    return found
+            note = event.data if event.data.get("run") == run else note
+    return note
 
 
 def as_note(run: str, result: AttemptResult, *, usage: Usage, judge_usage: Usage, scored_with: str) -> JsonObject:
@@ -79,7 +79,7 @@ def result_of_note(data: JsonObject) -> AttemptResult:
     """Return the result that a note holds."""
     usage, judge = _usage(data.get("usage")), _usage(data.get("judge_usage"))
     scores: dict[str, JsonObject] = data.get("scores") or {}
-    known = {"outputs", "assertions", "verdicts", "isolation", "harbor", "replaced"}
+    data_fields = {"outputs", "assertions", "verdicts", "isolation", "harbor", "replaced"}
     return AttemptResult(
         case=str(data["case"]),
         attempt=int(data.get("attempt", 1)),
@@ -95,7 +95,7 @@ def result_of_note(data: JsonObject) -> AttemptResult:
         steps=int(data.get("steps", 0)),
         judge=tuple(data.get("judge") or ()),
         error=data.get("error"),
-        data={key: value for key, value in data.items() if key in known},
+        data={key: value for key, value in data.items() if key in data_fields},
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from uuid import UUID
 
+from bough.evals.case import SetCase
 from bough.evals.converse import conversation_id
-from bough.evals.set_case import SetCase
 
 
 @dataclass(frozen=True, kw_only=True)

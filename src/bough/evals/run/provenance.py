@@ -13,8 +13,8 @@ from bough import git
 from bough.agents.build import Blueprint, registry_of
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, Unavailable
+from bough.evals.case import SetCase
 from bough.evals.eval_set import EvalSet
-from bough.evals.set_case import SetCase
 from bough.settings import Settings
 from bough.types import JsonObject
 
@@ -65,7 +65,7 @@ def describe_run(
         "tools": agent.snapshot()["tools"],
         "judge": judge,
         "prompt_sha256": sha256(instructions.encode()).hexdigest(),
-        "skills": [{"name": each.name, "sha256": _digest(each)} for each in registry.list_all()],
+        "skills": [{"name": skill.name, "sha256": _digest(skill)} for skill in registry.list_all()],
         "executor": executor,
         "isolation": isolation,
         "versions": {"python": platform.python_version(), **_versions()},
@@ -78,15 +78,15 @@ def describe_run(
 
 def find_differences(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
     """Return in which parts two records of runs differ, by name."""
-    found = [name for name in _COMPARED if a.get(name) != b.get(name)]
+    differences = [name for name in _COMPARED if a.get(name) != b.get(name)]
     before, after = _skills(a), _skills(b)
-    found += [f"skill {name}" for name in sorted(before | after) if before.get(name) != after.get(name)]
-    return found
+    differences += [f"skill {name}" for name in sorted(before | after) if before.get(name) != after.get(name)]
+    return differences
 
 
 def _skills(record: Mapping[str, object]) -> dict[str, str]:
     listed: object = record.get("skills") or []
-    return {each["name"]: each["sha256"] for each in listed}  # pyright: ignore
+    return {skill["name"]: skill["sha256"] for skill in listed}  # pyright: ignore
 
 
 def _digest(skill: object) -> str:
@@ -100,13 +100,13 @@ def _digest(skill: object) -> str:
 
 
 def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            versions[package] = None
+    return versions
 
 
 def _commit(folder: Path) -> JsonObject | None:

@@ -115,8 +115,12 @@ class RunReader:
 
     def conversation(self, case: str, number: int, side: str) -> UUID:
         """Return the conversation of an attempt."""
-        known: dict[str, str] = self.record.get("conversations") or {}
-        return UUID(known[case]) if case in known else attempt_conversation(self.folder.run, case, number, side)
+        recorded_ids: dict[str, str] = self.record.get("conversations") or {}
+        return (
+            UUID(recorded_ids[case])
+            if case in recorded_ids
+            else attempt_conversation(self.folder.run, case, number, side)
+        )
 
     async def slots(self) -> list[AttemptSlot]:
         """Return the planned attempts, each with the note of its last try.
@@ -176,7 +180,7 @@ class RunReader:
     def run_of(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
         """Return the run that these results make; where sides are compared, the first one decides."""
         sides: list[str] = self.record.get("sides") or [""]
-        decisive = [each for each in results if each.side == sides[0]]
+        decisive = [result for result in results if result.side == sides[0]]
         rate_by: RateBy = "queries" if self.record.get("kind") == "triggers" else "attempts"
         if len(sides) > 1:
             rate_by = "assertions"

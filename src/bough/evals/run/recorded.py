@@ -70,20 +70,20 @@ class Recordings:
         Raises:
             InvalidInput: A file is not a bundle.
         """
-        found = cls(folder)
+        recordings = cls(folder)
         store = await open_store("memory:")
         try:
             for name in names:
                 path = anyio.Path(folder / f"{name}.bough")
                 if await path.exists():
-                    found._agent[name] = await _responses(store, await path.read_bytes())
+                    recordings._agent[name] = await _responses(store, await path.read_bytes())
                 number = 1
                 while await (path := anyio.Path(folder / f"{name}.judge-{number}.bough")).exists():
-                    found._judge.setdefault(name, []).extend(await _responses(store, await path.read_bytes()))
+                    recordings._judge.setdefault(name, []).extend(await _responses(store, await path.read_bytes()))
                     number += 1
         finally:
             await store.aclose()
-        return found
+        return recordings
 
     def agent_of(self, planned: PlannedAttempt, spec: AgentSpec) -> AgentSpec:
         """Return the agent with the recorded responses as its model.
@@ -100,7 +100,7 @@ class Recordings:
         """Return the judge with the recorded verdicts."""
         name = recording_name(planned.case.id, planned.side)
         responses = self._judge.get(name, [])
-        by_tool = any(isinstance(part, ToolCallPart) for each in responses for part in each.parts)
+        by_tool = any(isinstance(part, ToolCallPart) for response in responses for part in response.parts)
         return Judge(ReplayModel(responses), votes, by_tool=by_tool)
 
 
@@ -112,4 +112,4 @@ async def _responses(store: EventStore, bundle: bytes) -> list[ModelResponse]:
         async for stored in store.read(record.id)
         if stored.kind == "ModelResponded" and isinstance(stored.event, ModelResponded)
     ]
-    return [each for each in ModelMessagesTypeAdapter.validate_python(raw) if isinstance(each, ModelResponse)]
+    return [message for message in ModelMessagesTypeAdapter.validate_python(raw) if isinstance(message, ModelResponse)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bough.evals.fault import Fault
+from bough.evals.document import Fault
 from bough.evals.run.summary import AttemptResult, MetricSummary, RunSummary
 from bough.evals.statistics import Interval
 from bough.types import JsonObject

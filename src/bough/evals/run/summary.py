@@ -61,7 +61,7 @@ class AttemptResult:
         assertions: list[JsonObject] = self.data.get("assertions") or []
         if not assertions:
             return None
-        return sum(bool(each["passed"]) for each in assertions) / len(assertions)
+        return sum(bool(assertion["passed"]) for assertion in assertions) / len(assertions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,54 +155,54 @@ def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0, rate_by:
         rate_by: What the pass rate of a case is.
     """
     by_case: dict[tuple[str, str], list[AttemptResult]] = {}
-    for each in results:
-        by_case.setdefault((each.case, each.side), []).append(each)
+    for result in results:
+        by_case.setdefault((result.case, result.side), []).append(result)
     counts = [(len(group), sum(each.passed for each in group)) for group in by_case.values()]
     rates = [rate for group in by_case.values() if (rate := _rate_case(group, rate_by)) is not None]
     repeat = max((count for count, _ in counts), default=0)
     ks = range(1, min((count for count, _ in counts), default=0) + 1) if repeat > 1 else range(0)
-    costs = [cost for each in results for cost in (each.cost_usd, each.judge_cost_usd)]
+    costs = [cost for result in results for cost in (result.cost_usd, result.judge_cost_usd)]
     return RunSummary(
         attempts=len(results),
         cases=len(by_case),
-        passed=sum(each.passed for each in results),
-        failed=sum(each.status == "failed" for each in results),
-        errors=sum(each.status == "error" for each in results),
-        skipped=sum(each.status == "skipped" for each in results),
+        passed=sum(result.passed for result in results),
+        failed=sum(result.status == "failed" for result in results),
+        errors=sum(result.status == "error" for result in results),
+        skipped=sum(result.status == "skipped" for result in results),
         pass_rate=mean(rates),
         interval=_interval(rates, 1 if rate_by == "queries" else repeat),
         repeat=repeat,
         pass_at={k: mean([pass_at_k(n, c, k) for n, c in counts]) for k in ks},
         pass_hat={k: mean([pass_hat_k(n, c, k) for n, c in counts]) for k in ks},
-        judge_errors=sum(any(s.error and s.by == "judge" for s in each.scores.values()) for each in results),
+        judge_errors=sum(any(s.error and s.by == "judge" for s in result.scores.values()) for result in results),
         not_judged=not_judged,
         cost_usd=None if None in costs else round(sum(cost or 0.0 for cost in costs), 9),
-        seconds=sum(each.seconds for each in results),
+        seconds=sum(result.seconds for result in results),
         metrics=tuple(_summarize_metrics(results)),
     )
 
 
 def summarize_sides(results: Sequence[AttemptResult], sides: Sequence[str]) -> JsonObject:
     """Return mean and deviation of each side over its attempts, and `delta`: the first side minus the second."""
-    found: JsonObject = {}
+    figures: JsonObject = {}
     for side in sides:
-        group = [each for each in results if each.side == side]
+        group = [result for result in results if result.side == side]
         values = {
             "pass_rate": [rate for each in group if (rate := each.assertion_rate) is not None],
             "time_seconds": [each.seconds for each in group],
             "tokens": [float(each.tokens) for each in group],
         }
-        found[side] = {
+        figures[side] = {
             name: {"mean": round(mean(numbers), 6), "stddev": round(deviation(numbers), 6)}
             for name, numbers in values.items()
         }
-    first, second = (found[side] for side in sides)
-    return found | {"delta": {name: round(first[name]["mean"] - second[name]["mean"], 6) for name in SIDE_FIGURES}}
+    first, second = (figures[side] for side in sides)
+    return figures | {"delta": {name: round(first[name]["mean"] - second[name]["mean"], 6) for name in SIDE_FIGURES}}
 
 
 def rate_query(attempts: Sequence[AttemptResult]) -> float:
     """Return the trigger score of a query over all its attempts; one without a score counts against it."""
-    scores = [None if each.status == "error" else each.scores.get("trigger_score") for each in attempts]
+    scores = [None if attempt.status == "error" else attempt.scores.get("trigger_score") for attempt in attempts]
     return mean([0.0 if score is None else float(score.value or 0.0) for score in scores])
 
 
@@ -210,11 +210,11 @@ def _rate_case(attempts: Sequence[AttemptResult], rate_by: RateBy) -> float | No
     """Return the pass rate of a case; None where nothing of it was decided."""
     match rate_by:
         case "attempts":
-            return sum(each.passed for each in attempts) / len(attempts)
+            return sum(attempt.passed for attempt in attempts) / len(attempts)
         case "queries":
             return float(rate_query(attempts) > 0.5)
         case "assertions":
-            rates = [rate for each in attempts if (rate := each.assertion_rate) is not None]
+            rates = [rate for attempt in attempts if (rate := attempt.assertion_rate) is not None]
             return mean(rates) if rates else None
 
 
@@ -231,23 +231,23 @@ def _interval(rates: Sequence[float], repeat: int) -> Interval:
 
 
 def _summarize_metrics(results: Sequence[AttemptResult]) -> list[MetricSummary]:
-    names = dict.fromkeys(name for each in results for name in each.scores)
+    names = dict.fromkeys(name for result in results for name in result.scores)
     return [_summarize_metric(name, results) for name in names]
 
 
 def _summarize_metric(name: str, results: Sequence[AttemptResult]) -> MetricSummary:
-    scores = [each.scores[name] for each in results if name in each.scores]
-    known = [float(score.value) for score in scores if score.value is not None]
+    scores = [result.scores[name] for result in results if name in result.scores]
+    measured = [float(score.value) for score in scores if score.value is not None]
     thresholds = {score.threshold for score in scores}
     judged = [score for score in scores if score.passed is not None]
     # A judged metric without a value is a failure, not something to leave out of the mean.
-    values = known + [0.0] * sum(score.value is None for score in judged)
+    values = measured + [0.0] * sum(score.value is None for score in judged)
     return MetricSummary(
         name=name,
         mean=round(mean(values), 6) if values else None,
         median=round(median(values), 6) if values else None,
         min=min(values) if values else None,
-        n=len(known),
+        n=len(measured),
         of=len(scores),
         threshold=next(iter(thresholds)) if len(thresholds) == 1 else None,
         passed=sum(score.passed is True for score in judged) if judged else None,

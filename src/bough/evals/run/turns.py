@@ -20,7 +20,7 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finish
 from bough.errors import BoughError, NotFound
-from bough.evals.metrics.discovery import uses_skill
+from bough.evals.metrics.deterministic import uses_skill
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner, make_workspace
 from bough.evals.run.plan import PlannedAttempt
 from bough.evals.trace import Trace
@@ -105,11 +105,11 @@ class TaskAttemptRunner(AttemptRunner):
         else:
             opening = self.host.reopen(planned.conversation, spec)
         async with await opening as conversation:
-            said, *activated = await conversation.prepare_message(planned.case.input.turns[number - 1].user)
+            message, *activated = await conversation.prepare_message(planned.case.input.turns[number - 1].user)
         metadata: dict[str, Any] = {AGENT_PATH: [planned.name], "max_attempts": MAX_CLAIMS}
         submitted = await self.broker.run(
             planned.conversation,
-            cast("UserMessage", said),
+            cast("UserMessage", message),
             activated=activated,
             agent_name=spec.name,
             idempotency_key=key,

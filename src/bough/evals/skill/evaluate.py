@@ -10,17 +10,15 @@ from typing import Any
 
 from bough.conversation.agent import AgentLike
 from bough.errors import InvalidInput
+from bough.evals.document import Fault
 from bough.evals.eval_set import EvalSet
-from bough.evals.fault import Fault
 from bough.evals.formats.skill import read_skill_set, read_trigger_set
 from bough.evals.loop import EvalOptions, evaluate
 from bough.evals.report.write import write_junit
 from bough.evals.run.folder import RunFolder, find_run
 from bough.evals.run.result import EvalRun
-from bough.evals.skill.benchmark import make_benchmark
+from bough.evals.skill.benchmark import SIDES, SkillSides, make_benchmark, summarize_triggers, trigger_pass_rate
 from bough.evals.skill.iteration import next_iteration, write_iteration, write_json
-from bough.evals.skill.sides import SIDES, SkillSides
-from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
 from bough.settings import Settings
@@ -159,12 +157,12 @@ def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
     """
     if name is None:
         return None, None
-    found = find_run(root, name)
-    record = found.read_record()
+    run = find_run(root, name)
+    record = run.read_record()
     if record.get("kind") == "triggers":
-        return record.get("cases_run"), found.run
-    queries = found.find_queries()
-    return found.run, None if queries is None else queries.run
+        return record.get("cases_run"), run.run
+    queries = run.find_queries()
+    return run.run, None if queries is None else queries.run
 
 
 async def _ask_queries(

@@ -89,7 +89,7 @@ def _timing(result: AttemptResult) -> JsonObject:
 def grade(result: AttemptResult) -> JsonObject:
     """Return the content of `grading.json`; without assertions the pass rate is null."""
     assertions: list[JsonObject] = result.data.get("assertions") or []
-    passed = sum(bool(each["passed"]) for each in assertions)
+    passed = sum(bool(assertion["passed"]) for assertion in assertions)
     return {
         "assertion_results": assertions,
         "summary": {

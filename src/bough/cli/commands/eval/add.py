@@ -27,8 +27,8 @@ def add(
     json: options.Json = False,
 ) -> Report:
     """Add a conversation to a set: its messages, tool calls and answers. Files are not copied."""
+    from bough.evals.eval_set import add_case, case_of_log
     from bough.evals.formats.read import read_set
-    from bough.evals.run.add import add_case, case_of_log
 
     if set.suffix not in (".yaml", ".yml", ".json"):
         raise InvalidInput(f"{set} is not a name of a set", hint="give a .yaml or .json file")

@@ -19,8 +19,8 @@ from bough.errors import OUTCOMES, InvalidInput
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-    from bough.evals.harbor.agents import ReferenceAgent
     from bough.evals.harbor.evaluate import HarborRun
+    from bough.evals.harbor.place import ReferenceAgent
     from bough.settings import Settings
 
 Timeout = Annotated[

@@ -18,7 +18,7 @@ from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.evals.fault import Fault
+    from bough.evals.document import Fault
     from bough.evals.loop import EvalOptions
     from bough.evals.run.plan import PlannedAttempt
     from bough.evals.run.result import EvalRun

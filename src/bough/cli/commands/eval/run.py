@@ -83,7 +83,7 @@ def _skill_options(found: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
     """Return what the cases of a skill need: the skill itself on offer, its evals out of reach."""
     if found.format != "skill" or found.path is None:
         return {}
-    from bough.evals.skill.sides import SkillSides
+    from bough.evals.skill.benchmark import SkillSides
 
     sides = SkillSides(found.path, roots)
     return {"agent_for": sides.agent_for, "begin": sides.begin, "skill_folder": found.path.absolute()}

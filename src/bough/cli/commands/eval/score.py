@@ -15,8 +15,8 @@ from bough.cli.render import Report
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from bough.evals.case import SetCase
     from bough.evals.run.result import EvalRun
-    from bough.evals.set_case import SetCase
 
 
 def score(
