@@ -131,7 +131,7 @@ class _DirectAnswer:
             raise RequestValidationError(errors)
         if self._request_name is not None:
             values[self._request_name] = request
-        prepared = Response() if self._response_name is not None else None
+        prepared = Response()
         if self._response_name is not None:
             values[self._response_name] = prepared
         result = await self._call(**values)
@@ -140,9 +140,9 @@ class _DirectAnswer:
         document, errors = self._field.validate(result, {}, loc=("response",))
         if errors:
             raise ResponseValidationError(errors)
-        response = Response(self._field.serialize_json(document), media_type="application/json")
-        if prepared is not None:
-            response.raw_headers.extend(pair for pair in prepared.raw_headers if pair[0] != b"content-length")
+        content, status = self._field.serialize_json(document), prepared.status_code
+        response = Response(content, status_code=status, media_type="application/json")
+        response.raw_headers.extend(pair for pair in prepared.raw_headers if pair[0] != b"content-length")
         return response
 
 

@@ -29,9 +29,8 @@ from task t join conversation c on c.cid = t.cid left join conversation p on p.c
 where t.cid = %(cid)s order by t.k desc limit 1;
 
 -- name: live_among
--- Those of some conversations that have a task which is pending or running.
-select uuid_send(c.id) from task t join conversation c on c.cid = t.cid
-where t.state < 2 and c.id in (select value::uuid from json_array_elements_text(%(ids)s::json));
+-- Those of some conversations, by number, that have a task which is pending or running.
+select cid from task where state < 2 and cid in (select value::bigint from json_array_elements_text(%(cids)s::json));
 
 -- name: around
 -- Tasks that run some conversations, or were started by them, the oldest first: id, conversation, parent, state, agent.

@@ -29,9 +29,8 @@ from task t join conversation c on c.cid = t.cid left join conversation p on p.c
 where t.cid = :cid order by t.k desc limit 1;
 
 -- name: live_among
--- Those of some conversations that have a task which is pending or running.
-select c.id from task t join conversation c on c.cid = t.cid
-where t.state < 2 and lower(hex(c.id)) in (select value from json_each(:ids));
+-- Those of some conversations, by number, that have a task which is pending or running.
+select cid from task where state < 2 and cid in (select value from json_each(:cids));
 
 -- name: around
 -- Tasks that run some conversations, or were started by them, the oldest first: id, conversation, parent, state, agent.
