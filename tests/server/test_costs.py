@@ -106,6 +106,13 @@ async def test_a_get_costs_one_look_at_the_store(costs: Costs) -> None:
     assert statements <= 5
 
 
+async def test_a_message_costs_one_transaction_and_one_handover(costs: Costs) -> None:
+    path = await start(costs)
+    statements, handovers, writes = await costs.count("POST", f"{path}/events", json={"content": "more"})
+    assert (handovers, writes) == (1, 1)
+    assert statements <= 25
+
+
 async def test_no_get_writes(costs: Costs) -> None:
     """A write transaction takes a lock and a commit, and wakes every dispatcher."""
     path = await start(costs, secrets={"TOKEN": "a-secret-value"})

@@ -35,6 +35,9 @@ from bough.server.services import Services
 from bough.tasks.stores.relational import TASKS
 from bough.types import JsonObject
 
+_SKILLS_SECONDS = 1.0
+"""How old the skills may be that a request finds: they are looked for in many folders. A run looks for itself."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -230,7 +233,7 @@ async def reopen_from(
     broker = services.runs.broker.delegation_for(store)
     parts = await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
-        cache=services.runs.broker.worker.blueprints,
+        cache=services.runs.broker.worker.blueprints.look_every(_SKILLS_SECONDS),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
     return AsyncConversation(parts)

@@ -104,7 +104,8 @@ async def send_message(
     require_short(access, message)
     wanted = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     message = message.model_copy(update={"id": wanted})
-    if await _is_there(access, id, message):
+    is_repeatable = body.id is not None or idempotency_key is not None  # an id just made is nowhere yet
+    if is_repeatable and await _is_there(access, id, message):
         return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
     async with open_conversation(access, record) as conversation:
         try:
