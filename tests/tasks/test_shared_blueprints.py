@@ -113,6 +113,31 @@ async def test_no_more_blueprints_are_kept_than_there_is_room_for(settings: Sett
     assert again.registry is not first.registry
 
 
+async def test_requests_look_for_skills_once_a_second(settings: Settings, tmp_path: Path) -> None:
+    """Within the second no folder is looked at; whoever asks without a bound, or knows of a change, looks."""
+    from bough.agents.build import BlueprintCache
+
+    root, now = tmp_path / "skills", [0.0]
+    _write_skill(root, "sweep", "Ways to sweep a floor.")
+    spec = AgentSpec(name="cleaner", model="offline", skill_roots=[root])
+    cache = BlueprintCache(McpPool(), monotonic=lambda: now[0])
+    requests = cache.look_every(1.0)
+
+    def names(from_cache: BlueprintCache) -> set[str]:
+        made = from_cache.make(spec, workspace=tmp_path, home=settings.home)
+        return {skill.name for skill in made.registry.list_all()}
+
+    assert names(requests) == {"sweep"}
+    _write_skill(root, "polish", "Ways to polish a floor.")
+    now[0] = 0.9
+    assert names(requests) == {"sweep"}, "as old as it may be"
+    now[0] = 1.0
+    assert names(requests) == {"sweep", "polish"}
+    _write_skill(root, "mop", "Ways to mop a floor.")
+    assert names(cache) == {"sweep", "polish", "mop"}, "a run looks for itself"
+    assert names(requests) == {"sweep", "polish", "mop"}, "what a run found is known to requests"
+
+
 async def test_tasks_share_a_server_that_ends_with_their_broker(
     tasks: RelationalTaskStore, settings: Settings, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -296,10 +297,21 @@ class BlueprintCache:
         size: How many are kept; the least recently used one goes first.
     """
 
-    def __init__(self, pool: McpPool, *, size: int = 256) -> None:
+    def __init__(self, pool: McpPool, *, size: int = 256, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
         self._size = size
-        self._kept: OrderedDict[_Key, tuple[tuple[Any, ...], Blueprint]] = OrderedDict()
+        self._monotonic = monotonic
+        self._look_seconds = 0.0
+        self._kept: OrderedDict[_Key, _KeptBlueprint] = OrderedDict()
+
+    def look_every(self, seconds: float) -> BlueprintCache:
+        """Return the same cache, which looks for skills at most once in so many seconds.
+
+        A blueprint that it gives may be that old; rules that are known to have changed are looked for at once.
+        """
+        view = BlueprintCache(self._pool, size=self._size, monotonic=self._monotonic)
+        view._kept, view._look_seconds = self._kept, seconds
+        return view
 
     def make(
         self,
@@ -315,18 +327,29 @@ class BlueprintCache:
         Raises:
             InvalidInput: Two skills have one name, or the prompt cannot be read.
         """
-        registry = registry_of(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
-        key, contents = _key_of(spec, workspace, home, roots), registry.contents()
+        key, now = _key_of(spec, workspace, home, roots), self._monotonic()
         kept = self._kept.get(key)
-        if kept is None or kept[0] != contents:
-            kept = self._kept[key] = contents, Blueprint.of(spec, registry, pool=self._pool)
+        if kept is None or changed_rules or now - kept.looked >= self._look_seconds:
+            registry = registry_of(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
+            contents = registry.contents()
+            if kept is None or kept.contents != contents:
+                kept = _KeptBlueprint(contents, Blueprint.of(spec, registry, pool=self._pool), now)
+            kept = self._kept[key] = kept._replace(looked=now)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
-        return kept[1].for_conversation(spec, pool=self._pool)
+        return kept.blueprint.for_conversation(spec, pool=self._pool)
 
     def __len__(self) -> int:
         return len(self._kept)
+
+
+class _KeptBlueprint(NamedTuple):
+    """A blueprint, what the folders held when it was made, and when that was last looked at."""
+
+    contents: tuple[Any, ...]
+    blueprint: Blueprint
+    looked: float
 
 
 class _Key(NamedTuple):

@@ -125,6 +125,12 @@ class StoredEvent(EventTuple):
         """The event's id, unique for ever."""
         return UUID(bytes=self[1])
 
+    @property
+    def id_text(self) -> str:
+        """The event's id as text, without building a UUID."""
+        digits = self[1].hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
     @cached_property
     def ts(self) -> datetime:
         """When it happened, UTC."""
@@ -148,7 +154,7 @@ class StoredEvent(EventTuple):
         Raises:
             CorruptLog: The payload is not a JSON object.
         """
-        place = {"seq": self.seq, "id": str(self.id), "kind": self.kind, "ts": self.ts.isoformat()}
+        place = {"seq": self.seq, "id": self.id_text, "kind": self.kind, "ts": self.ts.isoformat()}
         try:
             return place | json.loads(self.raw)
         except (ValueError, TypeError) as error:

@@ -7,7 +7,7 @@ at `seq = base`, so a lineage is a short list of disjoint `(conversation, lo, hi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack
 from uuid import UUID
@@ -105,7 +105,7 @@ class EventStore(Protocol):
         kinds: Collection[str] | None = None,
         after_ts: datetime | None = None,
         before_ts: datetime | None = None,
-    ) -> AsyncIterator[StoredEvent]:
+    ) -> AsyncGenerator[StoredEvent]:
         """Iterate the events with `start <= seq < stop`, shared ones included, in bounded memory.
 
         Args:

@@ -11,7 +11,7 @@ from typing import cast
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 import bough
 from bough.agents.spec import AgentSpec
@@ -46,6 +46,7 @@ from bough.server.openhands.events import OpenHandsEvents
 from bough.server.outbound.webhooks import Webhooks
 from bough.server.requests import openapi, problems
 from bough.server.requests.middleware import Bounds, HeadRequests, Problems, RequestLog
+from bough.server.requests.routing import RouteIndex
 from bough.server.routes import (
     approvals,
     conversations,
@@ -131,6 +132,8 @@ def create_app(
     app.router.routes.append(Route(MCP_PATH, plan.mcp, name="mcp", include_in_schema=False))
     for path in A2A_PATHS if a2a_agent is None else A2A_ROOT_PATHS:
         app.router.routes.append(Route(path, plan.a2a, name="a2a", include_in_schema=False))
+    indexed = [route for route in app.router.routes if not isinstance(route, WebSocketRoute)]
+    app.router.routes.insert(0, RouteIndex(indexed))
     return app
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -15,6 +16,9 @@ from bough.server.forms.events import EventForm, EventPage, EventQuery
 from bough.server.openhands.ids import parse_id
 from bough.types import JsonObject
 
+_FILTERS = EventPage.model_fields.keys() - {"page_id", "limit", "sort_order", "after", "before"}
+_FIRST_ROWS = 16
+_MAX_WAITING = 256
 MAX_LOOKED_AT = 5000
 """How many events a request with a filter looks at; then the page ends, and the next one continues from there."""
 
@@ -40,22 +44,25 @@ class EventReader:
         """
         reverse = query.sort_order == "TIMESTAMP_DESC"
         start, stop, skip = await self._range(query, reverse=reverse)
+        is_filtered = not _FILTERS.isdisjoint(query.model_fields_set)
         items: list[JsonObject] = []
         looked = 0
-        async for stored, parts in self._parts(start, stop, reverse=reverse):
-            looked += 1
-            for part in parts:
-                if skip is not None:
-                    if part["id"] != skip:
+        rows = _FIRST_ROWS if is_filtered else limit + 1
+        async with aclosing(self._parts(start, stop, reverse=reverse, rows=rows)) as events:
+            async for stored, parts in events:
+                looked += 1
+                for part in parts:
+                    if skip is not None:
+                        if part["id"] != skip:
+                            continue
+                        skip = None
+                    if is_filtered and not _is_wanted(part, stored, query):
                         continue
-                    skip = None
-                if not _is_wanted(part, stored, query):
-                    continue
-                if len(items) == limit:
-                    return ItemPage(items=items, next_page_id=str(part["id"]))
-                items.append(part)
-            if looked >= MAX_LOOKED_AT and parts and len(items) < limit:
-                return ItemPage(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
+                    if len(items) == limit:
+                        return ItemPage(items=items, next_page_id=str(part["id"]))
+                    items.append(part)
+                if looked >= MAX_LOOKED_AT and parts and len(items) < limit:
+                    return ItemPage(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
         return ItemPage(items=items)
 
     async def count(self, query: EventQuery) -> int:
@@ -73,9 +80,9 @@ class EventReader:
         """
         wanted = parse_id(id)
         _, seq = await self.store.locate(wanted.event, cid=self.cid)
-        async for _, parts in self._parts(seq, seq + 1, reverse=False):
-            if wanted.part < len(parts):
-                return parts[wanted.part]
+        parts = await self._parts_at(seq)
+        if wanted.part < len(parts):
+            return parts[wanted.part]
         raise NotFound("the event has no such part")
 
     async def _range(self, query: EventPage, *, reverse: bool) -> tuple[int, int, str | None]:
@@ -95,44 +102,79 @@ class EventReader:
         following = seq - 1 if reverse else seq + 1
         if not 0 <= following < self.head:
             return None
-        async for _, parts in self._parts(following, following + 1, reverse=False):
-            return str(parts[-1 if reverse else 0]["id"])
-        return None
+        parts = await self._parts_at(following)
+        return str(parts[-1 if reverse else 0]["id"]) if parts else None
+
+    async def _parts_at(self, seq: int) -> Sequence[JsonObject]:
+        """Return the parts of one event."""
+        events = [parts async for _, parts in self._parts(seq, seq + 1, reverse=False)]
+        return events[0] if events else ()
 
     async def _parts(
-        self, start: int, stop: int, *, reverse: bool
-    ) -> AsyncIterator[tuple[StoredEvent, list[JsonObject]]]:
-        """Iterate events with their parts in the order asked for."""
+        self, start: int, stop: int, *, reverse: bool, rows: int = _FIRST_ROWS
+    ) -> AsyncGenerator[tuple[StoredEvent, Sequence[JsonObject]]]:
+        """Iterate events with their parts in the requested order.
+
+        Args:
+            rows: How many are read first. A page of so many parts needs no others.
+        """
+        if reverse:
+            async with aclosing(self._parts_backwards(start, stop, rows)) as events:
+                async for event in events:
+                    yield event
+            return
+        earlier: Mapping[str, str] | None = None  # looked up for the first event that needs it: most pages have none
+        calls: dict[str, str] = {}
+        async with aclosing(self._read(start, stop, rows, reverse=False)) as events:
+            async for stored in events:
+                calls |= self.form.calls_made(stored)
+                if earlier is None and self.form.needs_calls(stored):
+                    earlier = await self._calls_before(start)
+                    calls = {**earlier, **calls}
+                yield stored, self.form.encode(stored, calls)
+
+    async def _parts_backwards(
+        self, start: int, stop: int, rows: int
+    ) -> AsyncGenerator[tuple[StoredEvent, Sequence[JsonObject]]]:
+        waiting: list[StoredEvent] = []  # results come before the response that made their calls
+        async with aclosing(self._read(start, stop, rows, reverse=True)) as events:
+            async for stored in events:
+                calls = self.form.calls_made(stored)
+                waiting.append(stored)
+                if not calls and self.form.needs_calls(waiting[0]):
+                    if len(waiting) < _MAX_WAITING:
+                        continue
+                    calls = await self._calls_before(stored.seq)
+                for event in waiting:
+                    yield event, self.form.encode(event, calls)[::-1]
+                waiting = []
+        if waiting:
+            calls = await self._calls_before(start)
+            for event in waiting:
+                yield event, self.form.encode(event, calls)[::-1]
+
+    async def _read(self, start: int, stop: int, rows: int, *, reverse: bool) -> AsyncGenerator[StoredEvent]:
+        """Iterate events: `rows` of them are read first, the others only when they are needed."""
         if start >= stop:
             return
-        if not reverse:
-            calls = dict(await self._calls_before(start))
-            async for stored in self.store.read(self.cid, start, stop):
-                calls |= self.form.calls_made(stored)
-                yield stored, list(self.form.encode(stored, calls))
-            return
-        waiting: list[StoredEvent] = []  # results come before the response that made their calls
-        async for stored in self.store.read(self.cid, start, stop, reverse=True):
-            made = self.form.calls_made(stored)
-            waiting.append(stored)
-            if made or len(waiting) >= 256:
-                calls = dict(made or await self._calls_before(stored.seq))
-                for each in waiting:
-                    yield each, list(reversed(self.form.encode(each, calls)))
-                waiting = []
-        calls = dict(await self._calls_before(start))
-        for each in waiting:
-            yield each, list(reversed(self.form.encode(each, calls)))
+        lo, hi = (max(start, stop - rows), stop) if reverse else (start, min(stop, start + rows))
+        chunk = [stored async for stored in self.store.read(self.cid, lo, hi)]
+        for stored in reversed(chunk) if reverse else chunk:
+            yield stored
+        start, stop = (start, lo) if reverse else (hi, stop)
+        if start < stop:
+            async with aclosing(self.store.read(self.cid, start, stop, reverse=reverse)) as events:
+                async for stored in events:
+                    yield stored
 
     async def _calls_before(self, seq: int) -> Mapping[str, str]:
         """Return the calls of the latest response before a place."""
-        if seq <= 0:
-            return {}
-        async for stored in self.store.read(self.cid, 0, seq, reverse=True):
-            if made := self.form.calls_made(stored):
-                return made
-            if stored.kind == "UserMessage":
-                return {}
+        async with aclosing(self._read(0, seq, _FIRST_ROWS, reverse=True)) as events:
+            async for stored in events:
+                if calls := self.form.calls_made(stored):
+                    return calls
+                if stored.kind == "UserMessage":
+                    break
         return {}
 
 

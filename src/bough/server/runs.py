@@ -15,6 +15,7 @@ from bough.conversation.log.listeners import Update
 from bough.errors import NotFound
 from bough.events.beside import Tables
 from bough.events.model import Event, ModelResponded, UserMessage
+from bough.events.record import ConversationRecord
 from bough.server.auth.caller import Caller
 from bough.server.bounds.quotas import PAYER
 from bough.server.forms.info import RunInfo
@@ -24,6 +25,9 @@ from bough.tasks import Task, TaskBroker, TaskEvent, TaskState
 from bough.tasks.notify import has_stopped
 from bough.tasks.stores.rows import TaskRow, find_latest_row, find_live_row, read_task
 from bough.tasks.worker import ActiveRun
+
+_SMALL = 128
+"""Of so many conversations the runs are looked up on the spot."""
 
 
 class Runs:
@@ -77,17 +81,24 @@ class Runs:
 
     async def latest(self, cid: UUID) -> RunInfo | None:
         """Return the latest run of a conversation; None before the first. One row, what it asks beside it."""
-        return await self.broker.store.look(lambda tables: _read_latest(tables, cid), small=True)
+        return await self.broker.store.look(lambda tables: read_latest_run(tables, tables.number(cid)), small=True)
 
-    async def live_among(self, cids: Collection[UUID]) -> frozenset[UUID]:
-        """Return those of some conversations that have a run which is pending or running. One statement."""
-        ids = json.dumps([cid.hex for cid in cids])
-        rows = await self.broker.store.look(lambda tables: tables.run("task.live_among", ids=ids))
-        return frozenset(UUID(bytes=row[0]) for row in rows)
+    async def live_among(self, records: Collection[ConversationRecord]) -> frozenset[UUID]:
+        """Return the ids of those conversations that have a run which is pending or running. One statement."""
+        cids = json.dumps([record.number for record in records])
+        is_small = len(records) <= _SMALL
+        rows = await self.broker.store.look(lambda tables: tables.run("task.live_among", cids=cids), small=is_small)
+        live = {row[0] for row in rows}
+        return frozenset(record.id for record in records if record.number in live)
 
     async def is_live(self, cid: UUID) -> bool:
         """Whether a run of the conversation is pending or running, in whichever process."""
-        return bool(await self.live_among([cid]))
+
+        def look(tables: Tables) -> bool:
+            row = find_live_row(tables, tables.number(cid))
+            return row is not None and row.current is not TaskState.INPUT_REQUIRED
+
+        return await self.broker.store.look(look, small=True)
 
     async def start(
         self, caller: Caller, cid: UUID, *, approve: Collection[str] = (), key: str | None = None, **submission: Any
@@ -191,8 +202,9 @@ class Runs:
         self._metrics.run_seconds.observe(time.monotonic() - active.begun)
 
 
-def _read_latest(tables: Tables, cid: UUID) -> RunInfo | None:
-    row = find_latest_row(tables, tables.number(cid))
+def read_latest_run(tables: Tables, cid: int) -> RunInfo | None:
+    """Return the latest run of a conversation by its number; None before the first."""
+    row = find_latest_row(tables, cid)
     return None if row is None else _describe(tables, row)
 
 

@@ -45,6 +45,7 @@ class _Entry:
 
     Attributes:
         derived: What was read of the log's first so many events, beside the state.
+        document: The document of the conversation as JSON, behind everything that it was made of.
     """
 
     state: State
@@ -52,11 +53,12 @@ class _Entry:
     weight: int
     since: int = 0
     derived: tuple[int, Any] | None = None
+    document: tuple[object, bytes] = (None, b"")
 
     @property
     def bytes(self) -> int:
         """What it counts for."""
-        return self.weight + self.since
+        return self.weight + self.since + len(self.document[1])
 
 
 class StateCache:
@@ -120,6 +122,22 @@ class StateCache:
         if entry is not None and self._entries.get(cid) is entry:
             entry.derived = head, found
         return found
+
+    def find_document(self, cid: UUID, inputs: object) -> bytes | None:
+        """Return the document that was made of exactly these inputs; None where it is not kept."""
+        entry = self._entries.get(cid)
+        if entry is None or entry.document[0] != inputs:
+            return None
+        self._entries.move_to_end(cid)
+        self._metrics.cache_hits.inc()
+        return entry.document[1]
+
+    def keep_document(self, cid: UUID, inputs: object, document: bytes) -> None:
+        """Keep a document as long as the state that it was made of."""
+        if (entry := self._entries.get(cid)) is not None:
+            self.forget(cid)
+            entry.document = (inputs, document)
+            self._put(cid, entry)
 
     def forget(self, cid: UUID) -> None:
         """Drop the state of a conversation that was deleted."""

@@ -126,7 +126,9 @@ class KeyTable:
 
     async def list(self, tenant: str | None = None) -> list[KeyInfo]:
         """Return the keys of a tenant, or of all."""
-        rows = await self._store.together(SERVER, lambda tables: tables.run("server.keys", tenant=tenant))
+        rows = await self._store.together(
+            SERVER, lambda tables: tables.run("server.keys", tenant=tenant), read_only=True
+        )
         return [_info(row) for row in rows]
 
     async def revoke(self, id: str, *, tenant: str | None = None) -> None:
@@ -185,12 +187,14 @@ class KeyTable:
 
     async def any(self) -> bool:
         """Whether there is any key, revoked ones too: the first one ends the mode without keys for ever."""
-        row = await self._store.together(SERVER, lambda tables: tables.one("server.count_keys"))
+        row = await self._store.together(
+            SERVER, lambda tables: tables.one("server.count_keys"), read_only=True, small=True
+        )
         return row is not None and row[0] > 0
 
     async def tenants(self) -> list[tuple[str, datetime, datetime | None]]:
         """Return the tenants: id, since when, since when disabled."""
-        rows = await self._store.together(SERVER, lambda tables: tables.run("server.tenants"))
+        rows = await self._store.together(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
         return [(row[0], moment(row[1]), None if row[2] is None else moment(row[2])) for row in rows]
 
     async def set_disabled(self, tenant: str, *, disabled: bool) -> None:
@@ -213,7 +217,7 @@ class KeyTable:
             row = tables.one("server.key", id=id)
             return None if row is None else (*row, tables.now())
 
-        return await self._store.together(SERVER, look)
+        return await self._store.together(SERVER, look, read_only=True, small=True)
 
     async def touch(self, id: str) -> None:
         """Record that a key was used."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
@@ -198,12 +198,13 @@ class OwnedStore:
         kinds: Collection[str] | None = None,
         after_ts: datetime | None = None,
         before_ts: datetime | None = None,
-    ) -> AsyncIterator[StoredEvent]:
+    ) -> AsyncGenerator[StoredEvent]:
         """Iterate events of a conversation of the owner."""
         await self._require(cid)
         wanted: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
-        async for stored in self._store.read(cid, start, stop, reverse=reverse, **wanted):
-            yield stored
+        async with aclosing(self._store.read(cid, start, stop, reverse=reverse, **wanted)) as events:
+            async for stored in events:
+                yield stored
 
     async def read_ids(self, cid: UUID, start: int, stop: int) -> list[tuple[int, UUID, str]]:
         """Return place, id and kind of events of a conversation of the owner."""

@@ -163,7 +163,7 @@ class SealedSecrets:
         held: Mapping[str, str] = policies.get("sealed") or {}
         if not held:
             return {}
-        found = await self._store.together(SERVER, lambda tables: _rows(tables, held))
+        found = await self._store.together(SERVER, lambda tables: _rows(tables, held), read_only=True, small=True)
         return {name: self.box.open(f"{owner or LOCAL}|{held[name]}|{name}", *row) for name, row in found.items()}
 
     async def credentials(self, record: ConversationRecord, state: State) -> Credentials:
@@ -177,7 +177,7 @@ class SealedSecrets:
 
     async def lacks_keys(self) -> bool:
         """Whether this store has sealed secrets and none of the keys that are here opens any of them."""
-        rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"))
+        rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"), read_only=True)
         return bool(rows) and not {row[0] for row in rows} & self.box.ids
 
     async def require_keys(self) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
@@ -15,22 +15,29 @@ from bough.conversation import AsyncConversation, State
 from bough.conversation.agent import resolve_spec_model
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.kept_states import SNAPSHOT
 from bough.conversation.open import FoundLog, reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, rules_of
 from bough.conversation.run.results import result_chars
 from bough.errors import Conflict, NotFound, TooLarge
+from bough.events.beside import Tables
 from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.server.access import Access
-from bough.server.auth.owned import make_taken
+from bough.server.auth.owned import make_missing, make_taken
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
 from bough.server.bounds.etag import stale
 from bough.server.conversations.details import read_details
-from bough.server.forms.info import ConversationInfo, info_of
+from bough.server.forms.info import ConversationInfo, RunInfo, info_of
+from bough.server.runs import read_latest_run
 from bough.server.services import Services
+from bough.tasks.stores.relational import TASKS
 from bough.types import JsonObject
+
+_SKILLS_SECONDS = 1.0
+"""How old the skills may be that a request finds: they are looked for in many folders. A run looks for itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +235,7 @@ async def reopen_parts(
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
-        cache=services.runs.broker.worker.blueprints,
+        cache=services.runs.broker.worker.blueprints.look_every(_SKILLS_SECONDS),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 
@@ -262,7 +269,56 @@ async def info(access: Access, id: UUID) -> ConversationInfo:
 
 async def info_of_record(access: Access, record: ConversationRecord) -> ConversationInfo:
     """Return the document of a conversation whose row was read."""
+    return await _make_info(access, record, await access.services.runs.latest(record.id))
+
+
+async def _make_info(access: Access, record: ConversationRecord, run: RunInfo | None) -> ConversationInfo:
     states = access.services.states
     state = await states.state_of(record)
     details = await states.derive(record.id, state.head, lambda: read_details(access.store, record, state))
-    return info_of(record, state, details, run=await access.services.runs.latest(record.id))
+    return info_of(record, state, details, run=run)
+
+
+class Snapshot(NamedTuple):
+    """Everything that the document of a conversation is made of, read at one moment.
+
+    Attributes:
+        erased: What was erased in its log and in those that it shares events with.
+        run: Its latest run.
+    """
+
+    record: ConversationRecord
+    erased: str
+    run: RunInfo | None
+
+
+async def read_snapshot(access: Access, id: UUID) -> Snapshot:
+    """Return what the document of a conversation is made of, by one look at the store.
+
+    Raises:
+        NotFound: It is not there, or another tenant's.
+    """
+
+    def look(tables: Tables) -> Snapshot:
+        record = tables.get(id)
+        mark = tables.one("snapshot.log", id=id)
+        return Snapshot(record, "" if mark is None else mark[1], read_latest_run(tables, record.number))
+
+    try:
+        snapshot = await access.services.store.together((SNAPSHOT, TASKS), look, read_only=True, small=True)
+    except NotFound:
+        raise make_missing(id) from None
+    if snapshot.record.owner != access.store.owner:
+        raise make_missing(id)
+    return snapshot
+
+
+async def make_document(access: Access, snapshot: Snapshot) -> bytes:
+    """Return the document of a conversation as JSON: the kept one where nothing that it is made of has changed."""
+    states, record = access.services.states, snapshot.record
+    document = states.find_document(record.id, snapshot)
+    if document is None:
+        made = await _make_info(access, record, snapshot.run)
+        document = made.__pydantic_serializer__.to_json(made)
+        states.keep_document(record.id, snapshot, document)
+    return document

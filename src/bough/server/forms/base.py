@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar, cast
 
+from fastapi import Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 OUR_EVENTS = "application/vnd.bough.event+json"
@@ -65,6 +67,12 @@ class ItemPage(BaseModel, Generic[T]):
 
     items: list[T]
     next_page_id: str | None = None
+
+
+def answer_page(items: Sequence[Any], next_page_id: str | None) -> Response:
+    """Return a page whose items are JSON already as a response, without validating each of them again."""
+    page = ItemPage[Any].model_construct(items=items, next_page_id=next_page_id)
+    return Response(page.__pydantic_serializer__.to_json(page), media_type="application/json")
 
 
 class Text(BaseModel):

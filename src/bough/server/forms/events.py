@@ -30,6 +30,10 @@ class EventForm(Protocol):
         """Return the calls that an event makes, each with the id of the part that makes it."""
         ...
 
+    def needs_calls(self, stored: StoredEvent) -> bool:
+        """Whether the parts of an event name the part that made a call."""
+        ...
+
 
 class OurEvents:
     """The flat object of `StoredEvent.as_json`, with times of fixed width."""
@@ -41,6 +45,10 @@ class OurEvents:
     def calls_made(self, stored: StoredEvent) -> Mapping[str, str]:
         """Return nothing: our form names calls by their own ids."""
         return {}
+
+    def needs_calls(self, stored: StoredEvent) -> bool:
+        """Return False: our form names calls by their own ids."""
+        return False
 
 
 def our_event(stored: StoredEvent) -> JsonObject:

@@ -120,9 +120,10 @@ class ConversationInfo(ConversationSummary):
     workspace_policy: str
 
 
-def summary_of(record: ConversationRecord, *, running: bool = False) -> ConversationSummary:
-    """Return what a list says of a conversation: of its row alone."""
-    return ConversationSummary(**_row(record, running))
+def summarize(record: ConversationRecord, *, running: bool) -> JsonObject:
+    """Return what a list says of a conversation, of its row alone: a `ConversationSummary` as JSON."""
+    row = _row(record, running)
+    return row if row["lineage"] is None else row | {"lineage": row["lineage"].model_dump(mode="json")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,19 +9,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import pydantic_core
+
 from bough.errors import hide_places
 from bough.events.model import (
     BaseEvent,
     Condensed,
     ErrorRaised,
-    FilePart,
     HookRan,
-    ImagePart,
     LimitReached,
     ModelResponded,
     PauseRequested,
     StateChanged,
-    TextPart,
     ToolFailed,
     ToolInterrupted,
     ToolRejected,
@@ -36,6 +35,7 @@ from bough.types import JsonObject
 
 Calls = Mapping[str, str]
 _Encoder = Callable[[Any, Calls], Sequence[JsonObject]]
+_RowEncoder = Callable[[StoredEvent, JsonObject], Sequence[JsonObject]]
 
 _NO_CALL = "00000000-0000-0000-0000-000000000000"
 _OWN_KEYS = ("execution_status", "title", "tags", "confirmation_policy", "security_analyzer")
@@ -46,58 +46,82 @@ class OpenHandsEvents:
 
     def encode(self, stored: StoredEvent, calls: Calls) -> Sequence[JsonObject]:
         """Return the parts of an event, in order."""
-        event = stored.event
-        encoder = _ENCODERS.get(type(event))
-        parts = encoder(event, calls) if encoder else [_other(stored)]
-        when = stamp(stored.ts)
-        return [{"id": part_id(stored.id, i), "timestamp": when, **part} for i, part in enumerate(parts)]
+        if (row_encoder := _ROW_ENCODERS.get(stored.kind)) is not None:
+            parts = _encode_row(stored, row_encoder)
+        else:
+            encoder = _ENCODERS.get(type(stored.event))
+            parts = encoder(stored.event, calls) if encoder else [_other(stored)]
+        id, timestamp = stored.id_text, stamp(stored.ts)
+        return [{"id": part_id(id, i), "timestamp": timestamp, **part} for i, part in enumerate(parts)]
 
     def calls_made(self, stored: StoredEvent) -> Calls:
         """Return the calls that a response makes, each with the id of its `ActionEvent`."""
         if stored.kind != "ModelResponded":
             return {}
-        made = _tool_calls(cast("ModelResponded", stored.event))
-        return {call["tool_call_id"]: part_id(stored.id, i) for i, call in enumerate(made)}
+        calls = _encode_row(stored, lambda _, payload: _select_parts(payload, "tool-call"))
+        return {call["tool_call_id"]: part_id(stored.id_text, i) for i, call in enumerate(calls)}
+
+    def needs_calls(self, stored: StoredEvent) -> bool:
+        """Whether the parts of an event name the part that made a call."""
+        return stored.kind in _KINDS_THAT_NAME_CALLS
 
 
-def _parts_of(event: ModelResponded, kind: str) -> list[JsonObject]:
-    return [part for part in event.response.get("parts", ()) if part.get("part_kind") == kind]
+def _encode_row(stored: StoredEvent, encode: _RowEncoder) -> Sequence[JsonObject]:
+    """Encode the payload of a row without its typed event, which takes most of the time of a page.
+
+    The payload is what its version wrote: the upcasters of these kinds change nothing that is encoded.
+
+    Raises:
+        StoreError: It was written by a newer version of bough.
+        CorruptLog: The payload is not what its kind says.
+    """
+    try:
+        payload = pydantic_core.from_json(stored.raw)
+        if payload.get("schema_version", 1) > _NEWEST_VERSIONS[stored.kind]:
+            _ = stored.event  # raises the error of a newer version
+        return encode(stored, payload)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        _ = stored.event  # raises the error with its code and hint
+        raise
 
 
-def _tool_calls(event: ModelResponded) -> list[JsonObject]:
-    return _parts_of(event, "tool-call")
+def _select_parts(payload: JsonObject, kind: str) -> list[JsonObject]:
+    return [part for part in payload["response"].get("parts", ()) if part.get("part_kind") == kind]
 
 
 def _text(text: str) -> JsonObject:
     return {"type": "text", "text": text}
 
 
-def _user_message(event: UserMessage, calls: Calls) -> list[JsonObject]:
-    content: list[JsonObject] = []
-    for part in event.content:
-        match part:
-            case TextPart():
-                content.append(_text(part.text))
-            case ImagePart(data=data) if data:
-                content.append({"type": "image", "image_urls": [f"data:{part.media_type};base64,{data}"]})
-            case ImagePart(sha256=None, url=str(url)):
-                content.append({"type": "image", "image_urls": [url]})
-            case ImagePart():
-                content.append(_text(f"[image: {part.name or part.media_type}]"))
-            case FilePart():
-                content.append(_text(f"[file: {part.path or part.name or part.url or part.media_type}]"))
+def _user_message(stored: StoredEvent, payload: JsonObject) -> list[JsonObject]:
     encoded: JsonObject = {
         "kind": "MessageEvent",
         "source": "user",
-        "llm_message": {"role": "user", "content": content},
-        "activated_skills": list(event.skills),
+        "llm_message": {"role": "user", "content": [_content(part) for part in payload["content"]]},
+        "activated_skills": payload.get("skills", []),
     }
-    return [encoded if event.sender == "user" else encoded | {"sender": event.sender}]
+    sender = payload.get("sender", "user")
+    return [encoded if sender == "user" else encoded | {"sender": sender}]
 
 
-def _thinking(event: ModelResponded) -> JsonObject:
+def _content(part: JsonObject) -> JsonObject:
+    match part:
+        case {"type": "text", "text": text}:
+            return _text(text)
+        case {"type": "image", "data": str(data), "media_type": media_type} if data:
+            return {"type": "image", "image_urls": [f"data:{media_type};base64,{data}"]}
+        case {"type": "image", "url": str(url)} if part.get("sha256") is None:
+            return {"type": "image", "image_urls": [url]}
+        case {"type": "image", "media_type": media_type}:
+            return _text(f"[image: {part.get('name') or media_type}]")
+        case _:
+            name = part.get("path") or part.get("name") or part.get("url") or part["media_type"]
+            return _text(f"[file: {name}]")
+
+
+def _thinking(payload: JsonObject) -> JsonObject:
     """Return what the model thought: as text, and in blocks with the provider's signatures."""
-    parts = _parts_of(event, "thinking")
+    parts = _select_parts(payload, "thinking")
     if not parts:
         return {}
     blocks: list[JsonObject] = [
@@ -107,14 +131,13 @@ def _thinking(event: ModelResponded) -> JsonObject:
     return {"reasoning_content": "".join(block["thinking"] for block in blocks), "thinking_blocks": blocks}
 
 
-def _response(event: ModelResponded, calls: Calls) -> list[JsonObject]:
-    texts = [_text(part.get("content") or "") for part in _parts_of(event, "text")]
-    made = _tool_calls(event)
-    if made:
-        actions = [_action(event, call) for call in made]
-        actions[0] |= {"thought": texts, **_thinking(event)}
+def _response(stored: StoredEvent, payload: JsonObject) -> list[JsonObject]:
+    texts = [_text(part.get("content") or "") for part in _select_parts(payload, "text")]
+    thinking = _thinking(payload)
+    actions = [_action(stored, call) for call in _select_parts(payload, "tool-call")]
+    if actions:
+        actions[0] |= {"thought": texts, **thinking}
         return actions
-    thinking = _thinking(event)
     blocks = thinking.pop("thinking_blocks", [])
     message: JsonObject = {"role": "assistant", "content": texts, "thinking_blocks": blocks, **thinking}
     return [
@@ -122,13 +145,13 @@ def _response(event: ModelResponded, calls: Calls) -> list[JsonObject]:
             "kind": "MessageEvent",
             "source": "agent",
             "llm_message": message,
-            "llm_response_id": str(event.id),
+            "llm_response_id": stored.id_text,
             "activated_skills": [],
         }
     ]
 
 
-def _action(event: ModelResponded, call: JsonObject) -> JsonObject:
+def _action(stored: StoredEvent, call: JsonObject) -> JsonObject:
     arguments: Any = call.get("args") or {}
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return {
@@ -144,7 +167,7 @@ def _action(event: ModelResponded, call: JsonObject) -> JsonObject:
             "arguments": text,
             "origin": "completion",
         },
-        "llm_response_id": str(event.id),
+        "llm_response_id": stored.id_text,
         "security_risk": "UNKNOWN",  # it is judged later: see `waiting`
     }
 
@@ -278,9 +301,11 @@ def _state_update(key: str, value: Any) -> JsonObject:
     return {"kind": "ConversationStateUpdateEvent", "source": "environment", "key": key, "value": value}
 
 
+_ROW_ENCODERS: Mapping[str, _RowEncoder] = {"UserMessage": _user_message, "ModelResponded": _response}
+_NEWEST_VERSIONS = {"UserMessage": UserMessage.VERSION, "ModelResponded": ModelResponded.VERSION}
+_KINDS_THAT_NAME_CALLS = frozenset({"ToolReturned", "ToolFailed", "ToolRejected", "HookRan"})
+
 _ENCODERS: Mapping[type[BaseEvent], _Encoder] = {
-    UserMessage: _user_message,
-    ModelResponded: _response,
     ToolReturned: _make_observation,
     ToolFailed: _make_failure,
     ToolRejected: _make_rejection,

@@ -17,9 +17,9 @@ class PartId(NamedTuple):
     part: int
 
 
-def part_id(event: UUID, part: int) -> str:
-    """Return the id of a part; part 0 has the event's own."""
-    return str(event) if part == 0 else f"{event}.{part}"
+def part_id(event: str, part: int) -> str:
+    """Return the id of a part of an event; part 0 has the event's own."""
+    return event if part == 0 else f"{event}.{part}"
 
 
 def state_id(event: UUID | None) -> str:

@@ -153,7 +153,7 @@ class Webhooks:
         def look(tables: Tables) -> list[tuple[Any, ...]]:
             return tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)
 
-        return [self._open_or_omit(row) for row in await self._store.together(SERVER, look)]
+        return [self._open_or_omit(row) for row in await self._store.together(SERVER, look, read_only=True)]
 
     async def remove(self, tenant: str, id: str) -> None:
         """Forget a webhook, and what is due to it.

@@ -17,10 +17,16 @@ from bough.events.record import ConversationFilter, ConversationRecord, DeleteMo
 from bough.server.access import Access, Reader, Writer
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import info, info_of_record, open_conversation
-from bough.server.forms.base import ItemPage, Success
+from bough.server.conversations.conversation import (
+    info,
+    info_of_record,
+    make_document,
+    open_conversation,
+    read_snapshot,
+)
+from bough.server.forms.base import ItemPage, Success, answer_page
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
-from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
+from bough.server.forms.info import ConversationInfo, Ledger, summarize
 from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
 from bough.server.requests.routing import ConversationId, router
 from bough.server.starting import AnyStart, start_conversation
@@ -47,13 +53,13 @@ async def create_conversation(
     return await info_of_record(access, record)
 
 
-@routes.get("/api/conversations/search")
-async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> ItemPage[JsonObject]:
+@routes.get("/api/conversations/search", response_model=ItemPage[JsonObject])
+async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Response:
     """List conversations."""
     page = await access.store.list(_filter_of(query), query.page_id, query.limit, _ORDERS[query.sort_order])
-    live = await access.services.runs.live_among([record.id for record in page.items])
+    live = await access.services.runs.live_among(page.items)
     items = [await _make_listed(access, record, full=query.full, running=record.id in live) for record in page.items]
-    return ItemPage(items=items, next_page_id=page.next_cursor)
+    return answer_page(items, page.next_cursor)
 
 
 @routes.get("/api/conversations/count")
@@ -70,16 +76,20 @@ async def get_conversations(
     return [await _info_or_none(access, id) for id in ids]
 
 
-@routes.get("/api/conversations/{id}", responses={304: {"description": "It is as the caller knows it."}})
-async def get_conversation(
-    id: ConversationId, access: Reader, response: Response, if_none_match: IfNoneMatch = None
-) -> ConversationInfo:
+@routes.get(
+    "/api/conversations/{id}",
+    response_model=ConversationInfo,
+    responses={304: {"description": "It is as the caller knows it."}},
+)
+async def get_conversation(id: ConversationId, access: Reader, if_none_match: IfNoneMatch = None) -> Response:
     """Return one conversation."""
-    record = await access.store.get(id)
-    if is_known(if_none_match, record.head):
-        return Response(status_code=HTTP_304_NOT_MODIFIED, headers={"ETag": tag_of(record.head)})  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
-    set_tag(response, record.head)
-    return await info_of_record(access, record)
+    snapshot = await read_snapshot(access, id)
+    head = snapshot.record.head
+    if is_known(if_none_match, head):
+        return Response(status_code=HTTP_304_NOT_MODIFIED, headers={"ETag": tag_of(head)})
+    response = Response(await make_document(access, snapshot), media_type="application/json")
+    set_tag(response, head)
+    return response
 
 
 @routes.patch("/api/conversations/{id}")
@@ -102,7 +112,7 @@ async def delete_conversation(
     record = await access.store.get(id)
     require_match(record, if_match)
     concerned = [record] if mode != "cascade" else await _list_branches(access, record)
-    live = await access.services.runs.live_among([each.id for each in concerned])
+    live = await access.services.runs.live_among(concerned)
     if live or any(each.status == "running" for each in concerned):
         what = "the conversation" if len(concerned) == 1 else "the conversation, or a fork of it,"
         raise Conflict(f"{what} is running", hint="interrupt it first")
@@ -166,8 +176,7 @@ answer_made = _answer_made
 async def _make_listed(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
     if full:
         return (await info_of_record(access, record)).model_dump(mode="json")
-    summary: ConversationSummary = summary_of(record, running=running)
-    return summary.model_dump(mode="json")
+    return summarize(record, running=running)
 
 
 async def _list_branches(access: Access, record: ConversationRecord) -> list[ConversationRecord]:

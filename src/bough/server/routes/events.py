@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Header, Query, Request
+from fastapi import Header, Query, Request, Response
 from sse_starlette import EventSourceResponse
 
 from bough.conversation.run.waiting.decision import CallDecision
@@ -16,7 +16,7 @@ from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import open_conversation, require_short, say
 from bough.server.conversations.deciding import decide, list_approvals
-from bough.server.forms.base import ItemPage, Success
+from bough.server.forms.base import ItemPage, Success, answer_page
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
 from bough.server.requests.routing import ConversationId, router
@@ -29,15 +29,16 @@ _THEIR_LIMIT = 100
 Accept = Annotated[str | None, Header(description="`application/vnd.bough.event+json` gives events in our form.")]
 
 
-@routes.get("/api/conversations/{id}/events/search")
+@routes.get("/api/conversations/{id}/events/search", response_model=ItemPage[JsonObject])
 async def search_events(
     id: ConversationId, query: Annotated[EventPage, Query()], access: Reader, accept: Accept = None
-) -> ItemPage[JsonObject]:
+) -> Response:
     """Return a page of events."""
     ours = wants_ours(accept)
     if not ours and query.limit > _THEIR_LIMIT:
         raise InvalidInput("limit: at most 100 in this form", hint="500 with Accept: application/vnd.bough.event+json")
-    return await (await _reader(access, id, ours=ours)).page(query, limit=query.limit)
+    page = await (await _reader(access, id, ours=ours)).page(query, limit=query.limit)
+    return answer_page(page.items, page.next_page_id)
 
 
 @routes.get("/api/conversations/{id}/events/count")
@@ -103,7 +104,8 @@ async def send_message(
     require_short(access, message)
     wanted = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     message = message.model_copy(update={"id": wanted})
-    if await _is_there(access, id, message):
+    is_repeatable = body.id is not None or idempotency_key is not None  # an id just made is nowhere yet
+    if is_repeatable and await _is_there(access, id, message):
         return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
     async with open_conversation(access, record) as conversation:
         try:

@@ -80,7 +80,7 @@ async def get_tree(id: ConversationId, query: Annotated[TreeQuery, Query()], acc
     page = await access.store.list(ConversationFilter(root=record.root), query.page_id, query.limit, "created")
     shown = page.items if query.root else await _select_descendants(access, page.items, id)
     ids = [each.id for each in shown]
-    used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(ids)
+    used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(shown)
     items = [_tree_item(each, used.get(each.id), live=each.id in live) for each in shown]
     return TreePage(root=record.root, items=items, next_page_id=page.next_cursor)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -112,7 +112,7 @@ class ModelEventStore(BaseEventStore):
     async def read(
         self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False,
         kinds: Collection[str] | None = None,
-    ) -> AsyncIterator[StoredEvent]:  # fmt: skip
+    ) -> AsyncGenerator[StoredEvent]:  # fmt: skip
         """Iterate events. See `EventStore.read`."""
         with self._open():
             events = [stored for stored in self._slice(cid, start, stop) if kinds is None or stored.kind in kinds]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import builtins
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
@@ -148,20 +149,21 @@ class RelationalEventStore(BaseEventStore):
         kinds: Collection[str] | None = None,
         after_ts: datetime | None = None,
         before_ts: datetime | None = None,
-    ) -> AsyncIterator[StoredEvent]:
+    ) -> AsyncGenerator[StoredEvent]:
         """Iterate events, a page at a time. See `EventStore.read`."""
         if kinds is not None or after_ts is not None or before_ts is not None:
             choice = _choice(kinds, after_ts, before_ts)
             pages = self._choose(await self._read(lambda log: log.between(cid, start, stop, reverse)), reverse, choice)
         else:
             pages = self._pages(cid, start, stop, reverse)
-        async for events in pages:
-            for stored in events:
-                yield stored
+        async with aclosing(pages):
+            async for events in pages:
+                for stored in events:
+                    yield stored
 
     async def _pages(
         self, cid: UUID, start: int, stop: int | None, reverse: bool
-    ) -> AsyncIterator[builtins.list[StoredEvent]]:
+    ) -> AsyncGenerator[builtins.list[StoredEvent]]:
         """Iterate pages; backwards they grow, as a reader who has not found it yet looks further and further."""
         rows = FIRST_ROWS if reverse else PAGE_ROWS
         events, left = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse, rows))
@@ -174,7 +176,7 @@ class RelationalEventStore(BaseEventStore):
 
     async def _choose(
         self, left: Parts, reverse: bool, choice: EventChoice
-    ) -> AsyncIterator[builtins.list[StoredEvent]]:
+    ) -> AsyncGenerator[builtins.list[StoredEvent]]:
         while left:
             events, left = await self._read(lambda log, left=left: log.choose(left, reverse, choice))
             yield events

@@ -20,7 +20,7 @@ from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, conn
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.types import Clock
 
-MOST_ROWS = 64
+MOST_ROWS = 128
 """How many events, or generations of a lineage, are read on the spot."""
 
 MOST_BYTES = 256 << 10

@@ -14,9 +14,8 @@ seq
 replace(id::text, '-', '')
 
 -- name: live_among
--- Those of some conversations that have a task which is pending or running.
-select uuid_send(c.id) from task t join conversation c on c.cid = t.cid
-where t.state < 2 and c.id in (select value::uuid from json_array_elements_text(%(ids)s::json));
+-- Those of some conversations, by number, that have a task which is pending or running.
+select cid from task where state < 2 and cid in (select value::bigint from json_array_elements_text(%(cids)s::json));
 
 -- name: event
 -- One own event of a conversation.

@@ -14,9 +14,8 @@ k
 lower(hex(id))
 
 -- name: live_among
--- Those of some conversations that have a task which is pending or running.
-select c.id from task t join conversation c on c.cid = t.cid
-where t.state < 2 and lower(hex(c.id)) in (select value from json_each(:ids));
+-- Those of some conversations, by number, that have a task which is pending or running.
+select cid from task where state < 2 and cid in (select value from json_each(:cids));
 
 -- name: event
 -- One own event of a conversation.
