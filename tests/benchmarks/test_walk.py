@@ -13,9 +13,9 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 # Aims: POST fork 480 calls in 55 files, Conversation.fork() 240 calls in 30 files
 BOUNDS = {
-    "POST fork": (840, 104),
+    "POST fork": (790, 102),
     "Conversation.fork()": (239, 47),
-    "GET conversation": (158, 40),
+    "GET conversation": (96, 32),
     "send_message": (154, 45),
 }
 """The most calls and files of each walk."""

@@ -186,7 +186,7 @@ class MessageLog:
 
     async def _latest(self, cid: UUID) -> tuple[JsonObject | None, int]:
         head = 0
-        async with aclosing(cast("AsyncGenerator[StoredEvent]", self._store.read(cid, reverse=True))) as events:
+        async with aclosing(self._store.read(cid, reverse=True)) as events:
             async for stored in events:
                 head = max(head, stored.seq + 1)
                 event = stored.event if stored.kind == "StateChanged" else None

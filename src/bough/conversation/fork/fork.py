@@ -125,6 +125,15 @@ async def write_fork(
     inherited = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
     events = [forked, *cut.closing, *apart, *inherited, StateChanged(changes=changes), *contents.standing]
     masked = mask_events(source.secrets, events)
+    row = _mask(
+        source,
+        {
+            "title": changes["title"],
+            "tags": changes["tags"],
+            "config": _describe_row(record, request, contents.agent, workspace, own_nonce),
+            "lineage": request.lineage(),
+        },
+    )
     try:
         # A write that is cancelled may land all the same: whether the files have a row is known only at its end.
         written = await finish(
@@ -133,10 +142,7 @@ async def write_fork(
                 at=cut.at,
                 id=id,
                 events=masked,
-                title=_mask(source, changes["title"]),
-                tags=_mask(source, changes["tags"]),
-                config=_mask(source, _describe_row(record, request, contents.agent, workspace, own_nonce)),
-                lineage=_mask(source, request.lineage()),
+                **row,
             )
         )
     except BaseException as error:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.cancellation import finish
@@ -185,7 +185,7 @@ class Staging:
         while (view := self._fold.view) is None:
             view, head, pace = View(), 0, Pace()
             while head < self.durable:
-                read = cast("AsyncGenerator[StoredEvent]", self._store.read(self._cid, head, self.durable))
+                read = self._store.read(self._cid, head, self.durable)
                 async with aclosing(read):
                     async for stored in read:
                         view.apply(stored.seq, await pace.decode(stored))
@@ -234,7 +234,7 @@ class Staging:
     async def _read(self, stop: int | None) -> bool:
         """Fold what is in the log and not here, and say whether that is all; staged events meanwhile come first."""
         pace = Pace()
-        read = cast("AsyncGenerator[StoredEvent]", self._store.read(self._cid, self._fold.state.head, stop))
+        read = self._store.read(self._cid, self._fold.state.head, stop)
         async with aclosing(read):
             async for stored in read:
                 event = await pace.decode(stored)
