@@ -177,20 +177,20 @@ class RouteIndex(BaseRoute):
     def __init__(self, routes: Sequence[Any]) -> None:
         self._routes = list(routes)
         self._literals = {segment for route in routes for segment in route.path.split("/") if "{" not in segment}
-        self._candidates: dict[tuple[str | None, ...], list[Any]] = {}
+        self._candidates: dict[tuple[int | str | None, ...], list[Any]] = {}
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return the first route that fits a request wholly."""
         if scope["type"] != "http" or scope.get("root_path"):
             return Match.NONE, {}
         segments = scope["path"].split("/")
-        # Only literals of routes are in a key: the paths of strangers do not fill the index.
         literals = [segment if segment in self._literals else None for segment in segments[:_INDEXED_SEGMENTS]]
-        key = (scope["method"], str(min(len(segments), _INDEXED_SEGMENTS + 1)), *literals)
+        key = (min(len(segments), _INDEXED_SEGMENTS + 1), *literals)
         candidates = self._candidates.get(key)
         if candidates is None:
-            fitting = (route for route in self._routes if _may_match(route.path, segments, literals))
-            candidates = self._candidates[key] = list(fitting)
+            candidates = [route for route in self._routes if _may_match(route.path, segments, literals)]
+            if len(self._candidates) < _MAX_KEYS:  # anyone may send any combination of known segments
+                self._candidates[key] = candidates
         for route in candidates:
             match, found = route.matches(scope)
             if match is Match.FULL:
@@ -201,12 +201,21 @@ class RouteIndex(BaseRoute):
         """Have the route that was found answer the request."""
         await scope["route"].handle(scope, receive, send)
 
+    @property
+    def size(self) -> int:
+        """How many kinds of paths are remembered."""
+        return len(self._candidates)
+
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
         """Refuse: the routes behind this one have the names."""
         raise NoMatchFound(name, path_params)
 
 
 _INDEXED_SEGMENTS = 6
+"""Later segments of a path are left to the routes."""
+
+_MAX_KEYS = 2_000
+"""The most kinds of paths whose routes are remembered."""
 
 
 def _may_match(path: str, segments: Sequence[str], literals: Sequence[str | None]) -> bool:
