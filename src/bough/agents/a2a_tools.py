@@ -1,6 +1,6 @@
 """Remote agents as tools: name and description of a tool come from the agent's card; its answers are data.
 
-Source: seed 004 (`a2a_clients` of an agent).
+Source: agentic_patterns (`a2a_clients` of an agent).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A plain PydanticAI agent with a configured model, and its run node by node: fixed and dynamic sub-agents.
 
-Source: seed 004 (`get_agent`, `run_agent`).
+Source: agentic_patterns (`get_agent`, `run_agent`).
 """
 
 from __future__ import annotations

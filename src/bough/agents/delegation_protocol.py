@@ -131,7 +131,7 @@ class Delegation(Protocol):
     All methods raise `Unavailable` if the store is unreachable or the broker is closed, and `Conflict` if the parent's
     lease is lost; nothing is written then.
 
-    Source: the tasks of seed 004 (`TaskBroker`), seen from the conversation that delegates.
+    Source: the tasks of agentic_patterns (`TaskBroker`), seen from the conversation that delegates.
     """
 
     @property

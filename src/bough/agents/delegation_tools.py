@@ -1,6 +1,6 @@
 """The tools with which a model delegates work to other agents, and asks a question and waits for the answer.
 
-Source: seed 004 (`delegate`, `submit_task`, `wait`).
+Source: agentic_patterns (`delegate`, `submit_task`, `wait`).
 """
 
 from __future__ import annotations

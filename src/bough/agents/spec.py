@@ -1,6 +1,6 @@
 """The declarative description of an agent, which a conversation records at its start and builds its agent from.
 
-Source: seed 004, `AgentSpec`.
+Source: agentic_patterns `AgentSpec`.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class AgentSpec(BaseModel, Generic[T]):
             PermissionDenied: The file names code, and it is not trusted.
             Unavailable: An environment variable is not set.
 
-        Source: seed 004, `AgentSpec.from_config`.
+        Source: agentic_patterns `AgentSpec.from_config`.
         """
         path = None if config_path is None else Path(config_path)
         config = AgentConfig.load(path, settings=settings)

@@ -1,6 +1,6 @@
 """What responses used, what tools add to a run, and usage that can be read as `result.usage` and `result.usage()`.
 
-Source: seed 004 (`ctx.usage.incr(agent_run.result.usage())`).
+Source: agentic_patterns (`ctx.usage.incr(agent_run.result.usage())`).
 """
 
 from __future__ import annotations

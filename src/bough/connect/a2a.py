@@ -1,6 +1,6 @@
 """A client of remote agents that speak A2A, 1.0 or 0.3. What a peer says is data, and is bounded.
 
-Source: seed 004 (`A2AClientExtended`), the A2A protocol 1.0 and 0.3.
+Source: agentic_patterns (`A2AClientExtended`), the A2A protocol 1.0 and 0.3.
 """
 
 from __future__ import annotations

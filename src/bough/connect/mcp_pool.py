@@ -1,6 +1,6 @@
 """The MCP servers of agents: each started once however many use it, at its first use, closed when idle.
 
-Source: seed 004 (`mcp_servers` of an agent).
+Source: agentic_patterns (`mcp_servers` of an agent).
 """
 
 from __future__ import annotations

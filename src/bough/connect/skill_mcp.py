@@ -1,6 +1,6 @@
 """MCP servers that skills bring: started when the skill becomes active, their tools under its name, stopped at the end.
 
-Source: seed 002 (`mcp_tools`: load, spawn, register, inject).
+Source: OpenHands (`mcp_tools`: load, spawn, register, inject).
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class AsyncConversation(ConversationRuns[T]):
             NotFound: `at` names an event that this log does not have.
             Conflict: `id` is taken by something else.
 
-        Source: seed 001, `Conversation.fork()`.
+        Source: OpenHands `Conversation.fork()`.
         """
         request = ForkRequest(
             id=id,

@@ -1,6 +1,6 @@
 """Which skills a message brings into a conversation, and which of them hold from its start.
 
-Source: seed 002 (keyword and task triggers are looked at when a user message arrives).
+Source: OpenHands (keyword and task triggers are looked at when a user message arrives).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The contract of everything that runs code: what goes in, what comes out, what is promised.
 
-Source: seed 003 (`CodeExecutionInput`, `CodeExecutionResult`, per-call timeouts, `healthy`, `reinitialize`).
+Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, per-call timeouts, `healthy`, `reinitialize`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The default executor: code in the strongest sandbox that really stands on this machine, or not at all.
 
-Source: seed 003 (`LocalSandboxCodeExecutor`).
+Source: ADK (`LocalSandboxCodeExecutor`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checking a request before anything is started: every name, number and folder in it, and what is to be run.
 
-Source: seed 003 (relative paths only, one timeout rule).
+Source: ADK (relative paths only, one timeout rule).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Running code with the caller's own rights, for those who ask for it by name.
 
-Source: seed 003 (`UnsafeLocalCodeExecutor`), where it ran code inside the host's own interpreter; here it never does.
+Source: ADK (`UnsafeLocalCodeExecutor`), where it ran code inside the host's own interpreter; here it never does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An agent with everything its spec names, entered once and run turn after turn.
 
-Source: seed 004 (`OrchestratorAgent`, `NodeHook`).
+Source: agentic_patterns (`OrchestratorAgent`, `NodeHook`).
 """
 
 from __future__ import annotations

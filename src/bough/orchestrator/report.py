@@ -1,6 +1,6 @@
 """Results of background tasks, told before the next prompt, once.
 
-Source: seed 004 (background task injection).
+Source: agentic_patterns (background task injection).
 """
 
 from __future__ import annotations

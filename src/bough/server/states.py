@@ -2,8 +2,6 @@
 
 A hit reads one row, and what came since; a miss reads the nearest kept state and the events behind it. So a document of
 a conversation costs the same whatever its length.
-
-Source: server.md, section 18.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data types of skills, which every other module of this package uses.
 
-Source: seed 002 (`Skill`, `KeywordTrigger`, `TaskTrigger`, `InputMetadata`), seed 004 (`SkillMetadata`, `body`,
-`script_paths`), the Agent Skills specification (fields of the frontmatter, the folder).
+Source: OpenHands (`Skill`, `KeywordTrigger`, `TaskTrigger`, `InputMetadata`), agentic_patterns (`SkillMetadata`,
+`body`, `script_paths`), the Agent Skills specification (fields of the frontmatter, the folder).
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ class Skill:
 
     @property
     def body(self) -> str:
-        """Alias of `content` (seed 004)."""
+        """Alias of `content` (agentic_patterns)."""
         return self.document.text
 
     @property
@@ -352,17 +352,17 @@ class Skill:
 
     @property
     def script_paths(self) -> list[Path]:
-        """Absolute paths of `resources.scripts` (seed 004)."""
+        """Absolute paths of `resources.scripts` (agentic_patterns)."""
         return self._absolute(self.resources.scripts)
 
     @property
     def reference_paths(self) -> list[Path]:
-        """Absolute paths of `resources.references` (seed 004)."""
+        """Absolute paths of `resources.references` (agentic_patterns)."""
         return self._absolute(self.resources.references)
 
     @property
     def asset_paths(self) -> list[Path]:
-        """Absolute paths of `resources.assets` (seed 004)."""
+        """Absolute paths of `resources.assets` (agentic_patterns)."""
         return self._absolute(self.resources.assets)
 
     def _absolute(self, names: tuple[str, ...]) -> list[Path]:

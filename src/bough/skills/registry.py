@@ -1,6 +1,6 @@
 """The skills one conversation can use: discovered once, each read in full on demand.
 
-Source: seed 004 (`SkillRegistry.discover`, `get`, `list_all`).
+Source: agentic_patterns (`SkillRegistry.discover`, `get`, `list_all`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Submits tasks, watches them, and runs what waits while it is entered.
 
-Source: seed 004 (`TaskBroker`: submit, poll, wait, stream, cancel, cancel_all, notify, register_agents).
+Source: agentic_patterns (`TaskBroker`: submit, poll, wait, stream, cancel, cancel_all, notify, register_agents).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TaskBroker:
 
     Args:
         store: Memory, Json, SQLite or Postgres; None takes the settings' log.
-        poll_interval: Taken for callers of seed 004; nothing polls.
+        poll_interval: Taken for callers of agentic_patterns; nothing polls.
         model: For agents without a model of their own; None takes the settings' one.
         activity: Set whenever a task that is watched or run here ends or asks.
         dispatcher: None: Procrastinate where the store is on Postgres, else in this process.

@@ -1,6 +1,6 @@
 """A task and its events, as programs see them.
 
-Source: seed 004 (`Task`, `TaskEvent`, `EventType`); the fields after `updated_at` are bough's own.
+Source: agentic_patterns (`Task`, `TaskEvent`, `EventType`); the fields after `updated_at` are bough's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The states of a task, and the one table of transitions between them.
 
-Source: seed 004 (its six states); `PENDING -> COMPLETED | FAILED` is for a program that has the answer already.
+Source: agentic_patterns (its six states); `PENDING -> COMPLETED | FAILED` is for a program that has the answer already.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where tasks are kept: what every store promises. The contract suite is `bough.testing.task_store`.
 
-Source: seed 004 (`create get update_state list_by_state next_pending add_event`); `claim heartbeat release spent list
-delete` are bough's own.
+Source: agentic_patterns (`create get update_state list_by_state next_pending add_event`); `claim heartbeat release
+spent list delete` are bough's own.
 """
 
 from __future__ import annotations

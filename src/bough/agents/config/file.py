@@ -1,6 +1,6 @@
 """Reading `config.yaml`: finding the file, merging what it extends, and recording the line of every value.
 
-Source: seed 004 (`AgentSpec.from_config`, config.yaml).
+Source: agentic_patterns (`AgentSpec.from_config`, config.yaml).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Always-active skills are part of the instructions, which a conversation records at its start: their text is the same in
 every request and every fork, whatever happens on disk, and condensation cannot remove it.
 
-Source: seed 002 (trigger `None` is active at every step; active skills are part of the agent's instructions).
+Source: OpenHands (trigger `None` is active at every step; active skills are part of the agent's instructions).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Activating skills by touched files: nested AGENTS.md, rules with globs, every skill with a `PathTrigger`.
 
-Source: seed 002 and the rule files of other clients.
+Source: OpenHands and the rule files of other clients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Skills as tools of a model: the catalogue in the prompt; texts, files and scripts on demand.
 
-Source: seed 003 (`SkillToolset`, executor chain, error codes), seed 004 (`activate_skill`).
+Source: ADK (`SkillToolset`, executor chain, error codes), agentic_patterns (`activate_skill`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SkillToolset(AbstractToolset[Any]):
     Attributes:
         standing: The skills that are always active; their text is part of `instructions`.
 
-    Source: seed 003, `SkillToolset`.
+    Source: ADK `SkillToolset`.
     """
 
     def __init__(

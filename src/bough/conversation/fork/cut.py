@@ -1,6 +1,6 @@
 """Where a fork may cut, and what it has to say about the calls that are open there.
 
-Source: seed 001, `Conversation.fork()`; the rules are in docs/concepts/fork.md.
+Source: OpenHands `Conversation.fork()`; the rules are in docs/concepts/fork.md.
 """
 
 from __future__ import annotations

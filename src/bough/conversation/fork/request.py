@@ -1,6 +1,6 @@
 """What a caller says of a fork.
 
-Source: seed 001, `Conversation.fork()`; the fourteen rules are in docs/concepts/fork.md.
+Source: OpenHands `Conversation.fork()`; the fourteen rules are in docs/concepts/fork.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 toolset = SkillToolset(skills, code_executor=BoughCodeExecutor(executor=LocalSandboxCodeExecutor()))
 ```
 Needs `bough[adk]`, in an environment of its own where others need newer Google packages than ADK allows.
-Source: seed 003 (`CodeExecutionInput`, `CodeExecutionResult`, `SkillToolset`).
+Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, `SkillToolset`).
 """
 
 # pyright: basic, reportMissingImports=false

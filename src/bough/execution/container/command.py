@@ -1,6 +1,6 @@
 """One command in a container that stays, by the engine's own means: no program of bough's is needed inside.
 
-Source: seed 003 (every exec of a task is bounded; one that runs for ever once hung a whole evaluation).
+Source: ADK (every exec of a task is bounded; one that runs for ever once hung a whole evaluation).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

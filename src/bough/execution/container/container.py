@@ -8,7 +8,7 @@ files of root there.
 
 In both, the first process of a run is bough's own. It fetches the descriptors of the run by a socket, so the engine
 never sees what a program prints. Both have bounds on memory and processes and the system-call filter of every sandbox.
-Source: seed 003 (`ContainerCodeExecutor`; `TaskContainerExecutor`: one container a task, its own working folder, every
+Source: ADK (`ContainerCodeExecutor`; `TaskContainerExecutor`: one container a task, its own working folder, every
 exec bounded).
 """
 

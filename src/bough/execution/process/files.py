@@ -2,7 +2,7 @@
 
 Whatever ran in the workspace may have turned any name in it into a link, a pipe or a device, so no path longer than one
 name is ever given to the system, and every name is opened with `O_NOFOLLOW`.
-Source: seed 003 (input files with nested paths, output files).
+Source: ADK (input files with nested paths, output files).
 """
 
 from __future__ import annotations

@@ -172,9 +172,9 @@ class Overrides(Form):
 
 
 class Fork(Form):
-    """How to fork: seed 001's fields, then ours. `agent` is a registered name, an `AgentForm`, or OpenHands' form.
+    """How to fork: OpenHands' fields, then ours. `agent` is a registered name, an `AgentForm`, or OpenHands' form.
 
-    Source: seed 001, `POST /api/conversations/{id}/fork`.
+    Source: OpenHands `POST /api/conversations/{id}/fork`.
     """
 
     id: UUID | None = None

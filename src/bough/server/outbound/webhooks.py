@@ -1,6 +1,6 @@
 """Webhooks: rows that follow the log in its own transaction, and deliveries that any server makes when they are due.
 
-Source: Standard Webhooks (headers, signature); server.md, section 17.
+Source: Standard Webhooks (headers, signature).
 """
 
 from __future__ import annotations

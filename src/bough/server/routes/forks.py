@@ -1,6 +1,6 @@
 """`POST /api/conversations/{id}/fork`.
 
-Source: seed 001, the REST endpoint.
+Source: OpenHands, the REST endpoint.
 """
 
 from __future__ import annotations

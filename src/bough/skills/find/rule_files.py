@@ -2,7 +2,7 @@
 
 A rule's name is its path in the project, so that it cannot hide another rule or a skill.
 
-Source: seed 002 (third-party support); the documentation of Cursor, Copilot, Windsurf, Cline, Claude Code, Gemini CLI.
+Source: OpenHands (third-party support); the documentation of Cursor, Copilot, Windsurf, Cline, Claude Code, Gemini CLI.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Path triggers: which skills a touched file activates.
 
-Source: seed 002 and the rule files of other clients (`globs`, `applyTo`, `paths`).
+Source: OpenHands and the rule files of other clients (`globs`, `applyTo`, `paths`).
 """
 
 from __future__ import annotations

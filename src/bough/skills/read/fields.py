@@ -1,6 +1,6 @@
 """Converting frontmatter fields to the attributes of a skill; a value of the wrong type is coerced, with a diagnostic.
 
-Source: Agent Skills specification; seed 002 (`trigger`, `inputs`, `mcp_tools`); fields other clients write
+Source: Agent Skills specification; OpenHands (`trigger`, `inputs`, `mcp_tools`); fields other clients write
 (`globs`, `paths`, `applyTo`, `alwaysApply`, `disable-model-invocation`).
 """
 

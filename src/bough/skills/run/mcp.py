@@ -1,6 +1,6 @@
 """The MCP servers of a skill: `mcp_tools` in its frontmatter and `.mcp.json` in its folder.
 
-Source: seed 002 (`mcp_tools`, FastMCP's format); `${VAR}`, `${VAR:-default}` and `${SKILL_ROOT}` are expanded.
+Source: OpenHands (`mcp_tools`, FastMCP's format); `${VAR}`, `${VAR:-default}` and `${SKILL_ROOT}` are expanded.
 """
 
 from __future__ import annotations

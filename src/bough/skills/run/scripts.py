@@ -3,7 +3,7 @@
 The skill's whole folder is mounted read-only at `/skill`. The script runs in `/work`: the conversation's workspace, or
 a fresh folder whose files are returned. Arguments are not interpreted by a shell.
 
-Source: seed 003 (`RunSkillScriptTool`, its error codes and status).
+Source: ADK (`RunSkillScriptTool`, its error codes and status).
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ def _prepare(
 def _beside(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
     """Return mounts and files that make a skill's own folders and small files visible in a fresh working folder.
 
-    So `open("references/format.md")` works, as in seed 003. In a user's workspace nothing is added; there a script
+    So `open("references/format.md")` works, as in ADK. In a user's workspace nothing is added; there a script
     uses `$SKILL_DIR`.
     """
     mounts: list[Mount] = []

@@ -1,7 +1,7 @@
-"""The functions of seed 004 under their original names, on top of the registry and an executor.
+"""The functions of agentic_patterns under their original names, on top of the registry and an executor.
 
-Source: seed 004 (`list_available_skills`, `get_skill_instructions`, `get_all_tools`, `create_skill_sandbox_manager`,
-`run_skill_script`).
+Source: agentic_patterns (`list_available_skills`, `get_skill_instructions`, `get_all_tools`,
+`create_skill_sandbox_manager`, `run_skill_script`).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class TaskStoreJson(TaskStoreSqlite):
     Args:
         directory: Made at the first call; None takes `tasks` in the home folder.
 
-    Source: seed 004.
+    Source: agentic_patterns.
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:

@@ -8,7 +8,7 @@ from bough.tasks.stores.sqlite import TaskStoreSqlite
 class TaskStoreMemory(TaskStoreSqlite):
     """Tasks in a log of their own, which is removed when the store is closed.
 
-    Source: seed 004.
+    Source: agentic_patterns.
     """
 
     def __init__(self) -> None:
