@@ -218,6 +218,16 @@ class AgentInForce:
             InvalidInput: The log names a model object that this process does not have.
             PermissionDenied: The agent came from elsewhere, and so did the address of its model.
         """
+        self.adopt_recorded()
+        self._require_address()
+        return self.builder.spec
+
+    def adopt_recorded(self) -> None:
+        """Continue with the model that the log says, if another object or process changed it.
+
+        Raises:
+            InvalidInput: The log names a model object that this process does not have.
+        """
         recorded, quarantined = self._state.agent, self._state.quarantined
         if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.builder.spec
@@ -226,8 +236,6 @@ class AgentInForce:
             if recorded != spec.snapshot() or known is not spec.model:
                 self.builder.change_spec(spec.model_copy(update=self._changes(recorded)))
             self._recorded, self._quarantined = recorded, quarantined
-        self._require_address()
-        return self.builder.spec
 
     def _require_address(self) -> None:
         # The address of an agent that was given here is recorded when the conversation is opened, so they differ only

@@ -221,6 +221,8 @@ class AsyncConversation(ConversationRuns[T]):
         )
         await self._settle_abandoned()
         await self._journal.catch_up()  # a stricter rule that somebody set meanwhile holds in the fork
+        if request.agent is None and "model" not in request.overrides:
+            self._agent.adopt_recorded()  # so that the fork asks the model that its log will name
         parts = Parts(
             journal=self._journal,
             record=self._record,

@@ -138,6 +138,10 @@ class _Forms:
         return list(self._forms)
 
     @cached_property
+    def _names(self) -> list[str]:
+        return list(self._forms.values())
+
+    @cached_property
     def _first(self) -> set[str]:
         return {form[0] for form in self._sorted}
 
@@ -216,9 +220,10 @@ class _Forms:
     def _find(self, text: str) -> list[tuple[int, int, str]]:
         if not text or self._anchors is None or not self._anchors.find_matches_as_indexes(text):
             return []
-        names = list(self._forms.values())
         matches = self._automaton.find_matches_as_indexes(text, overlapping=True)
-        return sorted(((start, end, names[form]) for form, start, end in matches), key=lambda span: (span[0], -span[1]))
+        return sorted(
+            ((start, end, self._names[form]) for form, start, end in matches), key=lambda span: (span[0], -span[1])
+        )
 
 
 _ANCHOR: Final = 8

@@ -37,6 +37,9 @@ class Folded(NamedTuple):
     erased: str
 
 
+_NO_DOCUMENT: tuple[object, bytes] = (None, b"")
+
+
 @dataclass
 class _Entry:
     """A state, what was erased when it was folded, its weight, and the bytes of events folded since it was weighed.
@@ -51,7 +54,7 @@ class _Entry:
     weight: int
     since: int = 0
     derived: tuple[int, Any] | None = None
-    document: tuple[object, bytes] = (None, b"")
+    document: tuple[object, bytes] = _NO_DOCUMENT
 
     @property
     def bytes(self) -> int:
@@ -134,7 +137,8 @@ class StateCache:
         """Keep a document as long as the state that it was made of."""
         if (entry := self._entries.get(cid)) is not None:
             self.forget(cid)
-            entry.document = (inputs, document)
+            is_small = entry.weight + entry.since + len(document) <= self._max_bytes
+            entry.document = (inputs, document) if is_small else _NO_DOCUMENT
             self._put(cid, entry)
 
     def forget(self, cid: UUID) -> None:
@@ -163,6 +167,7 @@ class StateCache:
             self._metrics.cache_hits.inc()
             self.forget(record.id)
             if mark.head > entry.state.head:
+                entry.document = _NO_DOCUMENT
                 async for stored in self._store.read(record.id, entry.state.head):
                     entry.state.apply(stored.seq, stored.event)
                     entry.since += len(stored.raw)

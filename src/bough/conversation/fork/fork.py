@@ -115,25 +115,29 @@ async def write_fork(
         raise Conflict(f"there is a folder for {id} already", hint="fork with another id")
     workspace = await fork_workspace(policy, present.workspace, place, making=name_making(home, nonce))
     own_nonce = None if workspace.made is None else nonce
-    apart: list[Event] = []
-    if present.imported is not None and cut.at <= present.imported:  # the cut leaves out that they are foreign
-        signer = record.config.get("signed_by")
-        apart = [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
-    changes = _describe_changes(source, request, cut, journal.state, contents, workspace, is_foreign=bool(apart))
-    forked = request.describe(source.cid, cut, source_head=source.durable, workspace=policy)
-    # The fork works in the same folder, so it finds what tools wrote after the cut.
-    inherited = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
-    events = [forked, *cut.closing, *apart, *inherited, StateChanged(changes=changes), *contents.standing]
-    masked = mask_events(source.secrets, events)
-    row = _mask(
-        source,
-        {
-            "title": changes["title"],
-            "tags": changes["tags"],
-            "config": _describe_row(record, request, contents.agent, workspace, own_nonce),
-            "lineage": request.lineage(),
-        },
-    )
+    try:
+        apart: list[Event] = []
+        if present.imported is not None and cut.at <= present.imported:  # the cut leaves out that they are foreign
+            signer = record.config.get("signed_by")
+            apart = [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
+        changes = _describe_changes(source, request, cut, journal.state, contents, workspace, is_foreign=bool(apart))
+        forked = request.describe(source.cid, cut, source_head=source.durable, workspace=policy)
+        # The fork works in the same folder, so it finds what tools wrote after the cut.
+        inherited = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
+        events = [forked, *cut.closing, *apart, *inherited, StateChanged(changes=changes), *contents.standing]
+        masked = mask_events(source.secrets, events)
+        row = _mask(
+            source,
+            {
+                "title": changes["title"],
+                "tags": changes["tags"],
+                "config": _describe_row(record, request, contents.agent, workspace, own_nonce),
+                "lineage": request.lineage(),
+            },
+        )
+    except BaseException:
+        await workspace.remove()  # no row names these files
+        raise
     try:
         # A write that is cancelled may land all the same: whether the files have a row is known only at its end.
         written = await finish(
@@ -284,8 +288,10 @@ def _describe_row(
     """Return the config of the fork's row."""
     model: str | None = agent.get("model")
     config = {key: value for key, value in record.config.items() if key != MADE}
-    config |= {"agent": agent.get("name"), "workspace": str(workspace.path)}
-    config["model"] = None if model is None else model.removeprefix(_OBJECT)
+    config["workspace"] = str(workspace.path)
+    if agent:  # logs of adapters have none
+        config["agent"] = agent.get("name")
+        config["model"] = None if model is None else model.removeprefix(_OBJECT)
     config |= {} if nonce is None else {MADE: nonce}
     return config | ({"ephemeral": True} if request.ephemeral else {})
 

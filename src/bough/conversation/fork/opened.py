@@ -125,10 +125,14 @@ def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> Agen
     settings, pool = parts.environment.settings, parts.environment.pool
     if not has_own_skills and request.agent is None and parts.agent.is_built:
         shared = parts.agent.blueprint
-        return AgentBuilder(spec, lambda spec: shared.for_conversation(spec, pool=pool))
+        has_new_prompt = "system_prompt" in request.overrides
+        return AgentBuilder(spec, lambda spec: shared.for_conversation(spec, pool=pool, has_new_prompt=has_new_prompt))
+
+    # A shared folder has what tools of the source wrote since an earlier request made this fork.
+    changed_rules = state.changed_rules | parts.journal.state.changed_rules
 
     def build(spec: AgentSpec) -> Blueprint:
-        return blueprint_of(spec, state.workspace, settings, pool=pool, changed_rules=state.changed_rules)
+        return blueprint_of(spec, state.workspace, settings, pool=pool, changed_rules=changed_rules)
 
     return AgentBuilder(spec, build)
 

@@ -37,7 +37,8 @@ from bough.tasks.stores.relational import TASKS
 from bough.types import JsonObject
 
 _SKILLS_SECONDS = 1.0
-"""How old the skills may be that a request finds: they are looked for in many folders. A run looks for itself."""
+"""How old the skills and their trust may be that a message finds: they are looked for in many folders. A run, and a
+fork that renders its prompt, look again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,12 +216,19 @@ def _charge_caller(access: Access) -> Access:
 
 
 async def reopen_parts(
-    services: Services, store: EventStore, record: ConversationRecord, state: State, *, agent: AgentSpec | None = None
+    services: Services,
+    store: EventStore,
+    record: ConversationRecord,
+    state: State,
+    *,
+    agent: AgentSpec | None = None,
+    skills_seconds: float = _SKILLS_SECONDS,
 ) -> Parts:
     """Return what a conversation is made of, with the secrets and the model's key that were sealed for it.
 
     Args:
         agent: Instead of its own, which is not looked up. The log does not say so.
+        skills_seconds: How old the skills, and what is known of their trust, may be.
 
     Raises:
         Unavailable: A secret cannot be opened.
@@ -235,7 +243,7 @@ async def reopen_parts(
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
-        cache=services.runs.broker.worker.blueprints.look_every(_SKILLS_SECONDS),
+        cache=services.runs.broker.worker.blueprints.look_every(skills_seconds),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 

@@ -53,7 +53,8 @@ async def fork(
         # Rules and the executor are the source's own: they are recorded.
         unruled = {"limits": None, "confirmation_policy": None, "allow_list": None, "executor": None}
         stand_in = agent.model_copy(update=unruled)
-    parts = await reopen_parts(services, store, source, folded.state, agent=stand_in)
+    # A prompt that is rendered here is recorded: skills that are no longer trusted must not be in it.
+    parts = await reopen_parts(services, store, source, folded.state, agent=stand_in, skills_seconds=0)
     parts.environment.retain()
     try:
         await require_forkable(access, agent or parts.agent.spec, model=model, is_new=agent is not None)

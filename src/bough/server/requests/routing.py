@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Annotated, Any, TypeAlias, cast
@@ -164,7 +165,9 @@ def _is_plain(route: StrictRoute) -> bool:
         and isinstance(route.response_class, DefaultPlaceholder)
         and route.response_field is not None
         and iscoroutinefunction(dependant.call)
-        and all(isinstance(each.call, NeedsKey) for each in dependant.dependencies)
+        and all(isinstance(each.call, NeedsKey) and each.name is not None for each in dependant.dependencies)
+        and not (route.response_model_include or route.response_model_exclude or route.response_model_exclude_none)
+        and not (route.response_model_exclude_unset or route.response_model_exclude_defaults)
     )
 
 
@@ -177,7 +180,7 @@ class RouteIndex(BaseRoute):
     def __init__(self, routes: Sequence[Any]) -> None:
         self._routes = list(routes)
         self._literals = {segment for route in routes for segment in route.path.split("/") if "{" not in segment}
-        self._candidates: dict[tuple[int | str | None, ...], list[Any]] = {}
+        self._candidates = OrderedDict[tuple[int | str | None, ...], list[Any]]()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return the first route that fits a request wholly."""
@@ -189,8 +192,9 @@ class RouteIndex(BaseRoute):
         candidates = self._candidates.get(key)
         if candidates is None:
             candidates = [route for route in self._routes if _may_match(route.path, segments, literals)]
-            if len(self._candidates) < _MAX_KEYS:  # anyone may send any combination of known segments
-                self._candidates[key] = candidates
+            self._candidates[key] = candidates
+            if len(self._candidates) > _MAX_KEYS:  # anyone may send any combination of known segments
+                self._candidates.popitem(last=False)
         for route in candidates:
             match, found = route.matches(scope)
             if match is Match.FULL:
