@@ -6,7 +6,7 @@ that costs against the first floor, which nothing that starts bubblewrap can go 
 
 Landlock, the wall that is left where bubblewrap is not installed, has four rows: a cold run against a
 bare interpreter and against `sandlock` that only runs one, what that costs itself, and sixteen at once, which is held
-against bubblewrap. Decision 0025 says where its time goes.
+against bubblewrap. Decision 11 says where its time goes.
 
 Figures: a cold run, a run that repeats with an `execution_id`, a call into a stateful interpreter, 50 runs at once,
 100 MB of output (time, and how far the caller's memory grows), how late a timeout comes, and how long a script takes to

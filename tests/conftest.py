@@ -1,7 +1,7 @@
 """What every test has: asyncio for async tests, a home folder of its own, no keys and no settings from outside.
 
 For the run as a whole: tests of a component that this machine does not have are left out (under `CI` they fail), and a
-run that does not end is ended. Source: decision 0013.
+run that does not end is ended. Source: decision 13.
 """
 
 from __future__ import annotations

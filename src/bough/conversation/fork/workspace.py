@@ -133,7 +133,7 @@ async def fork_workspace(
                     hint="free some space, or fork with workspace=shared",
                 ) from error
             return ForkedWorkspace(place / path.relative_to(made), policy, made)
-        case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - asked for all the same; docs/decisions says why
+        case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - asked for all the same; decision 3 says why
             raise InvalidInput(
                 "the files of a fork cannot be an overlay: what its source writes later would show through",
                 hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",

@@ -1,7 +1,7 @@
 """What A2A clients ask, answered by the broker and the log: nothing is kept between requests, on any server.
 
 The library's own handler keeps a task in memory while it runs and writes what it makes of its events; ours implements
-its `RequestHandler`, since here the log is the stream and a worker anywhere writes it. Source: decision 0041.
+its `RequestHandler`, since here the log is the stream and a worker anywhere writes it. Source: decision 33.
 """
 
 from __future__ import annotations

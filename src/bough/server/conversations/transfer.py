@@ -1,6 +1,6 @@
 """Conversations as files: written for other stores and for people, and taken in from others, in quarantine.
 
-Source: server.md, sections 5 and 13; decision 0047.
+Source: decision 16 (bundles and imports).
 """
 
 from __future__ import annotations

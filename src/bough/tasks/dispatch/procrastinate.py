@@ -2,7 +2,7 @@
 
 A job is a pointer: it names a task, and the worker it comes to claims that row. The row's compare-and-set and the
 lease decide who runs a task, so that doubled, late and forged jobs are harmless. Facts of Procrastinate 3.10 that this
-stands on: `docs/decisions/0034-the-engine-is-a-pointer.md`.
+stands on: `docs/decisions/0034-jobs-are-pointers.md`.
 """
 
 from __future__ import annotations
