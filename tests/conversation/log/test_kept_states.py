@@ -220,6 +220,7 @@ async def test_a_fork_of_a_fork_uses_the_states_of_its_ancestors(source: AsyncCo
     fork = source
     for _ in range(40):
         fork = await fork.fork()
+        await fork._journal.aclose()  # its states are written in the background
     before = await kept(source.store)
     reads.clear()
     await fork.fork(at=300)
