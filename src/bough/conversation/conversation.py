@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from uuid import UUID
 
 from bough.agents.delegation_protocol import Delegation
@@ -28,6 +28,9 @@ from bough.execution.base import CodeExecutor
 from bough.settings import Settings
 from bough.types import require_type
 
+if TYPE_CHECKING:
+    from bough.conversation.remote.remote import RemoteConversation
+
 
 class AsyncConversation(ConversationRuns[T]):
     """A conversation in use, whose agent answers with `T`.
@@ -36,6 +39,42 @@ class AsyncConversation(ConversationRuns[T]):
 
     Everything it does is appended to its log first; closing it, or losing the process, loses nothing.
     """
+
+    @overload
+    @classmethod
+    async def create(
+        cls,
+        agent: AgentOf[T] | None = None,
+        *,
+        server: str,
+        api_key: str | None = None,
+        workspace: str | Path = ".",
+        id: UUID | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+        **given: Unpack[GivenRules],
+    ) -> RemoteConversation[T]: ...
+
+    @overload
+    @classmethod
+    async def create(
+        cls,
+        agent: AgentOf[T] | None = None,
+        *,
+        workspace: str | Path = ".",
+        store: EventStore | str | None = None,
+        id: UUID | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        executor: CodeExecutor | None = None,
+        settings: Settings | None = None,
+        exist_ok: bool = False,
+        broker: Delegation | None = None,
+        server: None = None,
+        api_key: str | None = None,
+        **given: Unpack[GivenRules],
+    ) -> AsyncConversation[T]: ...
 
     @classmethod
     async def create(
@@ -54,7 +93,7 @@ class AsyncConversation(ConversationRuns[T]):
         server: str | None = None,
         api_key: str | None = None,
         **given: Unpack[GivenRules],
-    ) -> AsyncConversation[T]:
+    ) -> AsyncConversation[T] | RemoteConversation[T]:
         """Start a conversation; its first event is durable on return.
 
         Args:
@@ -66,8 +105,8 @@ class AsyncConversation(ConversationRuns[T]):
             exist_ok: Where `id` is taken, open that conversation with what is given, as `open` does; an agent that
                 differs from the recorded one replaces it.
             broker: Runs the tasks of the agent's sub-agents; its log is the store.
-            server: The address of an agent server that keeps and runs it: what is returned has the same names then, and
-                is a `RemoteConversation`.
+            server: The address of an agent server that keeps and runs it. The result is then a `RemoteConversation`,
+                whose methods take the same arguments.
             api_key: A key of that server; None takes `BOUGH_API_KEY`.
             given: What it may do and use: see `GivenRules`.
 
@@ -79,10 +118,11 @@ class AsyncConversation(ConversationRuns[T]):
             StoreError: The store cannot be opened or written.
         """
         if server is not None:
-            remote, require_absent = _remote()
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
+
             require_absent(store=store, executor=executor, settings=settings, broker=broker)
             about: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
-            return await remote.create(agent, server=server, api_key=api_key, **about, **given)
+            return await RemoteConversation.create(agent, server=server, api_key=api_key, **about, **given)
         require_type(tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
         settings = settings or Settings.load()
         spec, given = settle_default(agent, executor, settings, given)
@@ -91,6 +131,29 @@ class AsyncConversation(ConversationRuns[T]):
             return cls(await create_or_open(new, store, executor, settings, broker, **given))
         rules = Rules.build(settings, **given)
         return cls(await new.start(store, executor, settings, rules, broker))
+
+    @overload
+    @classmethod
+    async def open(
+        cls, id: UUID | str, *, server: str, api_key: str | None = None, **given: Unpack[GivenRules]
+    ) -> RemoteConversation[T]: ...
+
+    @overload
+    @classmethod
+    async def open(
+        cls,
+        id: UUID | str,
+        *,
+        store: EventStore | str | None = None,
+        agent: AgentOf[T] | None = None,
+        executor: CodeExecutor | None = None,
+        settings: Settings | None = None,
+        broker: Delegation | None = None,
+        server: None = None,
+        api_key: str | None = None,
+        workspace: str | Path | None = None,
+        **given: Unpack[GivenRules],
+    ) -> AsyncConversation[T]: ...
 
     @classmethod
     async def open(
@@ -106,7 +169,7 @@ class AsyncConversation(ConversationRuns[T]):
         api_key: str | None = None,
         workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
-    ) -> AsyncConversation[T]:
+    ) -> AsyncConversation[T] | RemoteConversation[T]:
         """Open a conversation that exists, to continue with it. Reads the end of its log, from a kept state on.
 
         Args:
@@ -125,10 +188,11 @@ class AsyncConversation(ConversationRuns[T]):
                 them.
         """
         if server is not None:
-            remote, require_absent = _remote()
-            here = {"store": store, "agent": agent, "executor": executor, "settings": settings, "workspace": workspace}
-            require_absent(broker=broker, **here)
-            return await remote.open(id, server=server, api_key=api_key, **given)
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
+
+            require_absent(store=store, agent=agent, executor=executor, settings=settings, broker=broker)
+            require_absent(workspace=workspace)
+            return await RemoteConversation.open(id, server=server, api_key=api_key, **given)
         settings = settings or Settings.load()
         rules = Rules.build(settings, **given)
         parts = await reopen(id, store, agent, executor, settings, rules, broker, workspace)
@@ -150,9 +214,11 @@ class AsyncConversation(ConversationRuns[T]):
     ) -> Page:
         """Return a page of the store's or of a server's conversations, most recently updated first."""
         if server is not None:
-            remote, require_absent = _remote()
+            from bough.conversation.remote.remote import RemoteConversation, require_absent
+
             require_absent(store=store, settings=settings)
-            return await remote.list(server=server, api_key=api_key, filter=filter, cursor=cursor, limit=limit)
+            where: Any = {"server": server, "api_key": api_key}
+            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **where)
         return await page_of(store, filter, cursor, limit, settings or Settings.load())
 
     async def fork(
@@ -294,14 +360,3 @@ class AsyncConversation(ConversationRuns[T]):
             await self.store.delete(self.id)
             if self._temporary.made is not None:
                 await remove_made(self.store, self._environment.settings.home, [self._record])
-
-
-def _remote() -> tuple[Any, Callable[..., None]]:
-    """Return what is a conversation of a server, and the check that nothing local is given beside one.
-
-    Untyped on purpose: callers get the same names, whichever of the two it is.
-    """
-    from bough.conversation.remote.bodies import require_absent
-    from bough.conversation.remote.remote import RemoteConversation
-
-    return RemoteConversation, require_absent

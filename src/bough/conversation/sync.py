@@ -5,9 +5,8 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
@@ -27,7 +26,6 @@ from bough.conversation.log.state import State
 from bough.conversation.message import add_inputs
 from bough.conversation.result import RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
-from bough.errors import NotSupported
 from bough.events.content import Source
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
@@ -39,7 +37,11 @@ from bough.settings import Settings
 from bough.skills import SkillRegistry
 from bough.types import JsonObject, require_type
 
+if TYPE_CHECKING:
+    from bough.conversation.remote.remote import RemoteConversation
+
 _U = TypeVar("_U")
+_Core: TypeAlias = "AsyncConversation[T] | RemoteConversation[T]"
 
 
 class Conversation(Generic[T]):
@@ -122,21 +124,21 @@ class Conversation(Generic[T]):
         at: Any = {"settings": settings, "server": server, "api_key": api_key}
         return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **at)
 
-    def _start(self, factory: Callable[..., Awaitable[AsyncConversation]], *args: Any, **kwargs: Any) -> None:
+    def _start(self, factory: Callable[..., Awaitable[_Core[T]]], *args: Any, **kwargs: Any) -> None:
         self._adopt(portal(), factory, *args, **kwargs)
 
-    def _adopt(
-        self, loop: Portal, factory: Callable[..., Awaitable[AsyncConversation]], *args: Any, **kwargs: Any
-    ) -> None:
-        async def make() -> AsyncConversation:
+    def _adopt(self, loop: Portal, factory: Callable[..., Awaitable[_Core[T]]], *args: Any, **kwargs: Any) -> None:
+        async def make() -> _Core[T]:
             core = await factory(*args, **kwargs)
-            # Held before anybody waits for it: Ctrl-C may come between its making and this object's having it.
+            # Held on the loop's thread: Ctrl-C may interrupt this one before `self._core` is assigned.
             loop.hold(core, f"conversation {core.short_id}")
-            with suppress(NotSupported):  # a server's conversation has none here
-                loop.hold_weakly(core.executor)  # a caller's own one is not the conversation's to close
+            if isinstance(core, AsyncConversation):
+                # Closing the conversation does not close an executor that its caller passed in; the program's end does.
+                loop.hold_weakly(core.executor)
             return core
 
-        self._core, self._loop = loop.call(make), loop
+        self._core: _Core[T] = loop.call(make)
+        self._loop = loop
 
     @property
     def id(self) -> UUID:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import Any
+from pathlib import Path
+from typing import Any, assert_type
 from uuid import uuid4
 
 import pytest
@@ -25,6 +26,7 @@ from bough.errors import (
     Unauthenticated,
     Unavailable,
 )
+from bough.events.model import ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
 from bough.guard import AllowList, AlwaysConfirm, Hook, HookKind, HookSet, Limits, NeverConfirm, Secrets
 from bough.testing.openai_server import Received, Reply
@@ -32,13 +34,49 @@ from bough.testing.openai_server import Received, Reply
 pytestmark = pytest.mark.anyio
 
 
-def test_it_has_the_names_of_a_local_one() -> None:
-    def names(cls: type) -> set[str]:
-        return {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
+def test_it_has_the_methods_of_a_local_one_with_the_same_parameters() -> None:
+    local, remote = public_members(AsyncConversation), public_members(RemoteConversation)
+    assert not local.keys() - remote.keys()
+    extra = {"refresh", "server", "export", "import_"}
+    assert remote.keys() - local.keys() == extra, "a local conversation is exported by its store"
+    for name in local.keys() - {"create", "open", "list"}:  # AsyncConversation's take `server=` and call these
+        assert parameters_of(remote[name]) == parameters_of(local[name]), name
 
-    assert names(AsyncConversation) - names(RemoteConversation) == {"prepare_message"}, "which servers use"
-    own = {"refresh", "server", "export", "import_"}
-    assert names(RemoteConversation) - names(AsyncConversation) == own, "a local one is exported by its store"
+
+async def test_the_type_of_what_server_returns_is_known_to_a_type_checker(served: Any) -> None:
+    with served() as at:
+        async with await AsyncConversation.create(AgentSpec(name="default"), server=at.server.url) as conversation:
+            assert_type(conversation, RemoteConversation[str])
+        async with await AsyncConversation.open(conversation.id, server=at.server.url) as opened:
+            assert_type(opened, RemoteConversation[Any])
+            assert opened.agent.name == "default"
+
+
+async def test_images_are_sent_with_a_message_and_what_cannot_be_sent_is_refused(served: Any, tmp_path: Path) -> None:
+    image = tmp_path / "dot.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n" + b"a dot")
+    with served("a dot") as at:
+        async with await at.start() as conversation:
+            await conversation.send_message("what is it?", images=[image])
+            assert (await conversation.run()).output == "a dot"
+            (message,) = [stored.event async for stored in conversation.events if stored.kind == "UserMessage"]
+            assert isinstance(message, UserMessage)
+            assert [type(part) for part in message.content] == [TextPart, ImagePart]
+            unsupported: list[dict[str, Any]] = [{"files": [b"a,b"]}, {"images": ["https://example.org/a.png"]}]
+            for inputs in unsupported:
+                with pytest.raises(NotSupported):
+                    await conversation.send_message("and this?", **inputs)
+            with pytest.raises(NotSupported):
+                await conversation.prepare_message("and this?")
+
+
+def public_members(cls: type) -> dict[str, Any]:
+    return {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_")}
+
+
+def parameters_of(member: Any) -> list[tuple[str, Any, Any]]:
+    parameters = inspect.signature(member).parameters.values() if inspect.isfunction(member) else ()
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
 
 
 async def test_a_lost_connection_stops_nothing_and_no_event_comes_twice(served: Any) -> None:

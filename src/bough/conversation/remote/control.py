@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import read_recorded_spec
@@ -29,6 +30,7 @@ from bough.conversation.run.waiting.decision import (
     decide,
 )
 from bough.errors import InvalidInput, NotSupported
+from bough.events.model import Event
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.guard import Limits, Policy
 from bough.types import JsonObject, new_id
@@ -156,8 +158,8 @@ class RemoteControl(ConversationBase[T]):
         await self.refresh()
         await self._decide(choose_answer(self.state, call, encode_result(value), by=by))
 
-    async def append(self, *events: object) -> NoReturn:
-        """Refuse: a server writes its log itself."""
+    async def append(self, *events: Event) -> NoReturn:
+        """Raise `NotSupported`: only the server appends to its logs."""
         raise NotSupported("events are not appended over HTTP", hint="send_message")
 
     async def set_title(self, title: str) -> None:
@@ -180,7 +182,7 @@ class RemoteControl(ConversationBase[T]):
         await self._post("limits", limits_body(limits))
         await self.refresh()
 
-    async def set_model(self, model: object) -> None:
+    async def set_model(self, model: str | Model) -> None:
         """Continue with another model from the next step.
 
         Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal, Self, Unpack
@@ -21,7 +21,7 @@ from bough.conversation.fork.compare import Comparison, FileDifference, compare
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.request import ForkOverrides
 from bough.conversation.fork.workspace import WorkspacePolicy
-from bough.conversation.message import check_message
+from bough.conversation.message import add_inputs, check_message
 from bough.conversation.remote.bodies import (
     agent_body,
     content_body,
@@ -37,9 +37,10 @@ from bough.conversation.remote.runs import RemoteRuns
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import T
 from bough.conversation.rules import GivenRules
-from bough.errors import Conflict, InvalidInput
+from bough.errors import Conflict, InvalidInput, NotSupported
+from bough.events.content import Source
 from bough.events.draft import parse_id
-from bough.events.model import UserMessage
+from bough.events.model import Event, FilePart, ImagePart, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import Cut
 from bough.types import JsonObject, new_id
@@ -187,23 +188,39 @@ class RemoteConversation(RemoteRuns[T]):
         """Write it to a file as the server does: a signed bundle, JSON lines, or a document to read."""
         await self._transport.download(f"{self._path}/export", {"format": format}, file)
 
-    async def send_message(self, message: str | UserMessage, *, id: UUID | None = None, sender: str = "user") -> UUID:
+    async def send_message(
+        self,
+        message: str | UserMessage = "",
+        *,
+        images: Sequence[Source | ImagePart] = (),
+        files: Sequence[Source | FilePart] = (),
+        id: UUID | None = None,
+        sender: str = "user",
+    ) -> UUID:
         """Append a message, durable on return, and return the id of its event. A run sees it at its next step.
 
         Args:
-            id: Of its event. Sent again with the same id, because an answer was lost, the same message is there once.
+            images: Paths or bytes of images; they are sent with the message.
+            files: Not supported by servers.
+            id: The id of its event. A message sent again with the same id is appended once.
 
         Raises:
-            Conflict: `id` is that of another event.
-            InvalidInput: The message is empty or too long.
+            Conflict: `id` belongs to another event.
+            InvalidInput: The message is empty or too long, or an image cannot be read.
+            LimitExceeded: An image has more than 20 MiB, or all of them more than 64 MiB.
+            NotSupported: `files` is not empty, or an image is a URL.
             PermissionDenied: A hook of the server refuses it.
         """
-        event = check_message(message, sender=sender)
+        event = check_message(add_inputs(message, images, files, sender=sender), sender=sender)
         chosen = event.id if id is None else parse_id(id)
         body = {"content": content_body(event.content), "sender": event.sender, "id": str(chosen)}
         await self._post("events", body, key=chosen)
         await self.refresh()
         return chosen
+
+    async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
+        """Raise `NotSupported`: the server prepares messages itself."""
+        raise NotSupported("messages are prepared by the server", hint="send_message")
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation; the log is left untouched."""
@@ -223,7 +240,7 @@ class RemoteConversation(RemoteRuns[T]):
         overrides: ForkOverrides | None = None,
         inherit_tags: bool = True,
         workspace: WorkspacePolicy = "shared",
-        secrets: str = "reference",
+        secrets: Literal["reference", "none"] = "reference",
         reason: str | None = None,
         actor: str | None = None,
         ephemeral: bool = False,

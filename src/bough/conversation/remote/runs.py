@@ -10,6 +10,7 @@ from bough.conversation.remote.bodies import require_absent
 from bough.conversation.remote.control import RemoteControl
 from bough.conversation.remote.transport import ServerTransport, error_of
 from bough.conversation.result import RunResult, T, list_waiting
+from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.outcome import RunOutcome
 from bough.errors import Conflict
 from bough.events.model import ErrorRaised, ModelResponded
@@ -28,7 +29,11 @@ class RemoteRuns(RemoteControl[T]):
         self._is_running = False
 
     async def run(
-        self, *, on_event: OnEvent | None = None, on_node: object = None, limits: Limits | None = None
+        self,
+        *,
+        on_event: OnEvent | None = None,
+        on_node: NodeListener | None = None,
+        limits: Limits | None = None,
     ) -> RunResult[T]:
         """Have the server run it until the model has answered everything, and return how it ended.
 
