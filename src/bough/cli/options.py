@@ -15,7 +15,7 @@ from bough.errors import BoughError, InvalidInput
 from bough.settings import Settings
 
 if TYPE_CHECKING:
-    from bough.events import EventStore
+    from bough.events import StoreAdmin
 
 Home: TypeAlias = Annotated[
     str | None, typer.Option("--home", metavar="DIR", help="bough's own folder. [env: BOUGH_HOME; default: ~/.bough]")
@@ -168,7 +168,7 @@ def tags_of(pairs: list[str] | None) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_settings_store(settings: Settings, *, create: bool = True) -> AsyncGenerator[EventStore]:
+async def open_settings_store(settings: Settings, *, create: bool = True) -> AsyncGenerator[StoreAdmin]:
     """Open the settings' store for the length of a block.
 
     Args:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from bough.events.record import StoredEvent as StoredEvent
     from bough.events.store import Cut as Cut
     from bough.events.store import EventStore as EventStore
+    from bough.events.store import StoreAdmin as StoreAdmin
     from bough.events.stores.postgres import PostgresEventStore as PostgresEventStore
     from bough.events.stores.sqlite import SqliteEventStore as SqliteEventStore
 else:
@@ -70,7 +71,7 @@ else:
             ),
             "bough.events.open": "open_store",
             "bough.events.record": "ConversationFilter ConversationRecord Lease Page StoredEvent",
-            "bough.events.store": "Cut EventStore",
+            "bough.events.store": "Cut EventStore StoreAdmin",
             "bough.events.stores.postgres": "PostgresEventStore",
             "bough.events.stores.sqlite": "SqliteEventStore",
         },

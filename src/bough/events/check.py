@@ -11,7 +11,7 @@ from bough.events.integrity import Integrity, IntegrityFinding, report_damaged_r
 from bough.events.record import ConversationRecord, StoredEvent
 
 if TYPE_CHECKING:
-    from bough.events.store import EventStore
+    from bough.events.store import EventStore, StoreAdmin
 
 _PAGE = 500
 
@@ -27,7 +27,7 @@ class _Place(NamedTuple):
     head: int
 
 
-async def check(store: EventStore, progress: Callable[[int, int], object] = _tell_nobody) -> Integrity:
+async def check(store: StoreAdmin, progress: Callable[[int, int], object] = _tell_nobody) -> Integrity:
     """Return what a look at every row of the store finds. O(store), in bounded memory but for 0.3 KB a conversation.
 
     It may run beside writers.
@@ -75,7 +75,7 @@ async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
         after = records[-1].number
 
 
-async def readable(store: EventStore, owner: UUID, lo: int, hi: int) -> list[tuple[int, int]]:
+async def readable(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> list[tuple[int, int]]:
     """Return the ranges of `lo <= seq < hi` that can be read and have their digest. O(events + damage * log events)."""
     if lo >= hi:
         return []
@@ -101,7 +101,7 @@ def merge_ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-async def salvage(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
+async def salvage(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
     """Iterate those of an owner's events that can be read."""
     for start, stop in await readable(store, owner, lo, hi):
         for page in range(start, stop, _PAGE):
@@ -109,7 +109,7 @@ async def salvage(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIter
                 yield stored
 
 
-async def _own_problems(store: EventStore, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
+async def _own_problems(store: StoreAdmin, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
     whole = [(record.base, record.head)] if record.base < record.head else []
     found = await readable(store, record.id, record.base, record.head)
     if found != whole:

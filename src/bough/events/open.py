@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bough.events.store import EventStore
+    from bough.events.store import StoreAdmin
     from bough.types import Clock
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-async def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> EventStore:
+async def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> StoreAdmin:
     """Return the store a URL names, created and brought up to date where needed.
 
     A file that cannot be written is read; every write raises `StoreError` then.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Cut", "DeleteMode", "EventStore"]
+__all__ = ["Cut", "DeleteMode", "EventStore", "StoreAdmin"]
 
 
 class EventStore(Protocol):
@@ -128,14 +128,6 @@ class EventStore(Protocol):
         """
         ...
 
-    def every(self, kind: str) -> AsyncIterator[StoredEvent]:
-        """Iterate all events of a kind in the store, each once, tombstones' too. O(all events) on SQLite.
-
-        Raises:
-            CorruptLog: The next one is not what its digest says.
-        """
-        ...
-
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
         """Return the last n events, oldest first. O(n + depth of forks).
 
@@ -202,24 +194,6 @@ class EventStore(Protocol):
         """Return conversations by `number`, those above `after`, tombstones too. O(limit).
 
         Those whose rows are damaged are passed over; an empty list is the end.
-        """
-        ...
-
-    async def prune(
-        self,
-        older_than: timedelta,
-        filter: ConversationFilter | None = None,
-        *,
-        keep_tagged: bool = False,
-        dry_run: bool = False,
-    ) -> Pruned:
-        """Delete (tombstone) what fits the filter and has not changed for so long.
-
-        Never one that has a live lease, or runs, or waits. What a living fork needs stays, as after every deletion.
-
-        Args:
-            keep_tagged: Leave those with tags.
-            dry_run: Delete nothing, and say what would be.
         """
         ...
 
@@ -318,20 +292,6 @@ class EventStore(Protocol):
         """Write the conversation and its lineage to a bundle, signed by `key`. See `bundle.write_bundle`."""
         ...
 
-    async def import_(
-        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
-    ) -> ConversationRecord:
-        """Read a bundle, signed by one of `trusted` if given; twice adds nothing. See `bundle.read_bundle`.
-
-        Args:
-            owner: Whose the conversation is here, where it is new.
-        """
-        ...
-
-    async def check(self) -> Integrity:
-        """Look at every row and return what does not add up. O(store)."""
-        ...
-
     async def count_imported(self, cid: UUID) -> int:
         """Return before which seq a log has events that came by import; 0 where none did. O(depth).
 
@@ -356,6 +316,57 @@ class EventStore(Protocol):
         """
         ...
 
+    async def aclose(self) -> None:
+        """Finish what is being written and close; subscribers end."""
+        ...
+
+
+class StoreAdmin(EventStore, Protocol):
+    """A whole store, with what only its operator does: pruning, checks and imports, whoever owns the rows.
+
+    What `open_store` returns. A server gives its callers views of one owner, which are `EventStore`s only.
+    """
+
+    def every(self, kind: str) -> AsyncIterator[StoredEvent]:
+        """Iterate all events of a kind in the store, each once, tombstones' too. O(all events) on SQLite.
+
+        Raises:
+            CorruptLog: The next one is not what its digest says.
+        """
+        ...
+
+    async def prune(
+        self,
+        older_than: timedelta,
+        filter: ConversationFilter | None = None,
+        *,
+        keep_tagged: bool = False,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Delete (tombstone) what fits the filter and has not changed for so long.
+
+        Never one that has a live lease, or runs, or waits. What a living fork needs stays, as after every deletion.
+
+        Args:
+            keep_tagged: Leave those with tags.
+            dry_run: Delete nothing, and say what would be.
+        """
+        ...
+
+    async def import_(
+        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+    ) -> ConversationRecord:
+        """Read a bundle, signed by one of `trusted` if given; twice adds nothing. See `bundle.read_bundle`.
+
+        Args:
+            owner: Whose the conversation is here, where it is new.
+        """
+        ...
+
+    async def check(self) -> Integrity:
+        """Look at every row and return what does not add up. O(store)."""
+        ...
+
     async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
         """Return an owner's own events with `lo <= seq < hi`, tombstone or not, each checked against its digest.
 
@@ -374,8 +385,4 @@ class EventStore(Protocol):
 
     async def census(self) -> Census:
         """Return how many events are stored, and what the database's own check finds. O(store)."""
-        ...
-
-    async def aclose(self) -> None:
-        """Finish what is being written and close; subscribers end."""
         ...

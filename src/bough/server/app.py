@@ -16,7 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 import bough
 from bough.agents.spec import AgentSpec
 from bough.events import open_store
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.guard.hook_file import load_hooks
 from bough.server.a2a.endpoint import PATHS as A2A_PATHS
 from bough.server.a2a.endpoint import ROOT_PATHS as A2A_ROOT_PATHS
@@ -88,7 +88,7 @@ def create_app(
     *,
     server: ServerSettings | None = None,
     agents: Agents = (),
-    store: EventStore | None = None,
+    store: StoreAdmin | None = None,
     bind: str = "127.0.0.1",
     transcript: Transcript | None = None,
     a2a_agent: str | None = None,
@@ -166,7 +166,7 @@ class _Plan:
     settings: Settings
     server: ServerSettings
     agents: Mapping[str, AgentSpec]
-    given_store: EventStore | None
+    given_store: StoreAdmin | None
     transcript: Transcript | None
     metrics: Metrics
     a2a: A2AEndpoint
@@ -210,7 +210,7 @@ class _Plan:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
 
-    def _services(self, store: EventStore) -> Services:
+    def _services(self, store: StoreAdmin) -> Services:
         settings, server, metrics = self.settings, self.server, self.metrics
         broadcasts, rules = Broadcasts(store, metrics), TenantRules(settings, server)
         executor = SharedExecutor(settings.executor)

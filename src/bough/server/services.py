@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.bounds.conversations import ConversationLimits
@@ -44,7 +44,7 @@ class Services:
 
     settings: Settings
     server: ServerSettings
-    store: EventStore
+    store: StoreAdmin
     metrics: Metrics
     keys: Keys
     sealed: SealedSecrets

@@ -21,7 +21,7 @@ from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.events import EventStore
+    from bough.events import StoreAdmin
 
 _SHOWN_ORPHANS = 5
 _STYLES: Mapping[CheckState, Style] = {"ok": "good", "missing": "dim", "broken": "bad"}
@@ -77,7 +77,7 @@ async def _store(settings: Settings, progress: Progress) -> list[Check]:
     return [Check("store", name, "ok", counts, essential=True), states, *folders]
 
 
-async def _check_states(store: EventStore) -> Check:
+async def _check_states(store: StoreAdmin) -> Check:
     """Hold the kept states against their digests. A damaged one is made again when it is needed: not essential."""
     from bough.conversation.log.kept_states import count_states
 
@@ -91,7 +91,7 @@ async def _check_states(store: EventStore) -> Check:
     return Check("store", "kept states", "broken", said, "nothing: they are made again when they are next needed")
 
 
-async def _check_folders(store: EventStore, settings: Settings) -> list[Check]:
+async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
     """Look for folders that were made for forks and belong to nobody. They take space and harm nothing."""
     from bough.conversation.fork.orphans import find_orphans
 

@@ -17,7 +17,7 @@ from bough.conversation.agent import title_of
 from bough.errors import Conflict, CorruptLog, InvalidInput, NotFound
 from bough.events.model import Event, ForkedFrom, MessageStored, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, StoredEvent
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.types import JsonObject, new_id
 
 FRAMEWORK = "pydantic-ai"
@@ -46,7 +46,7 @@ class MessageLog:
     of the present history), `revision` (different after each save), `scope` and `forked_from` (a name).
     """
 
-    def __init__(self, store: EventStore) -> None:
+    def __init__(self, store: StoreAdmin) -> None:
         self._store = store
 
     async def get(self, name: str) -> JsonObject | None:

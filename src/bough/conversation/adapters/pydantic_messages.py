@@ -46,10 +46,10 @@ from bough.events.model import (
 
 if TYPE_CHECKING:
     from bough.conversation.adapters.pydantic_store import LogConversationStore
-    from bough.events.store import EventStore
+    from bough.events.store import StoreAdmin
 
 
-def conversation_store(store: EventStore) -> LogConversationStore:
+def conversation_store(store: StoreAdmin) -> LogConversationStore:
     """Return an event store as PydanticAI's `ConversationStore`, where the installed version has one.
 
     Raises:

@@ -22,7 +22,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from bough.conversation.adapters.message_log import KeptMessage, MessageLog, entry_id
 from bough.errors import Conflict, NotFound
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.types import JsonObject
 
 _RECORD: TypeAdapter[Any] = TypeAdapter(ConversationRecord)
@@ -38,7 +38,7 @@ class LogConversationStore(ConversationStore):
     Source: PydanticAI's `ConversationStore`.
     """
 
-    def __init__(self, store: EventStore) -> None:
+    def __init__(self, store: StoreAdmin) -> None:
         self._log = MessageLog(store)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:

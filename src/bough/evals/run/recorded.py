@@ -22,7 +22,7 @@ from bough.evals.run.plan import PlannedAttempt
 from bough.evals.run.summary import AttemptResult
 from bough.events import open_store
 from bough.events.model import ModelResponded
-from bough.events.store import EventStore
+from bough.events.store import EventStore, StoreAdmin
 
 
 def recording_name(case: str, side: str = "") -> str:
@@ -104,7 +104,7 @@ class Recordings:
         return Judge(ReplayModel(responses), votes, by_tool=by_tool)
 
 
-async def _responses(store: EventStore, bundle: bytes) -> list[ModelResponse]:
+async def _responses(store: StoreAdmin, bundle: bytes) -> list[ModelResponse]:
     """Return the responses of the conversation in a bundle, in order."""
     record = await store.import_(io.BytesIO(bundle))
     raw = [

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from bough.cancellation import finish
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from bough.events.bundle.check import Contents
-    from bough.events.store import EventStore
+    from bough.events.store import StoreAdmin
 
 _MAX_LINE_BYTES = 1 << 30
 
@@ -61,7 +61,7 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 async def write_bundle(
-    store: EventStore, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvaging: bool = False
+    store: StoreAdmin, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvaging: bool = False
 ) -> None:
     """Write a bundle. O(events), in bounded memory: one image or file at a time.
 
@@ -103,14 +103,14 @@ async def write_bundle(
     lines.sign(count, key)
 
 
-async def _salvage_all(store: EventStore, ranges: Sequence[tuple[UUID, int, int]]) -> AsyncIterator[StoredEvent]:
+async def _salvage_all(store: StoreAdmin, ranges: Sequence[tuple[UUID, int, int]]) -> AsyncIterator[StoredEvent]:
     for owner, lo, hi in ranges:
         async for stored in salvage(store, owner, lo, hi):
             yield stored
 
 
 async def read_bundle(
-    store: EventStore, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+    store: StoreAdmin, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
 ) -> ConversationRecord:
     """Store what a bundle carries and return the conversation. All or nothing; O(events), in bounded memory.
 
@@ -168,7 +168,27 @@ def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, o
     )
 
 
-async def store_bundle(store: EventStore, bundle: Bundle) -> ConversationRecord:
+class ImportTarget(Protocol):
+    """The part of a `StoreAdmin` that an import needs; a server gives one that knows whose rows it may touch."""
+
+    async def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation."""
+        ...
+
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation, even of a deleted one."""
+        ...
+
+    async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
+        """Return a conversation's own events with `lo <= seq < hi`."""
+        ...
+
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
+        """Insert rows in one transaction."""
+        ...
+
+
+async def store_bundle(store: ImportTarget, bundle: Bundle) -> ConversationRecord:
     """Store what the store has not yet of a bundle, in one transaction, and return the conversation.
 
     Raises:
@@ -182,7 +202,7 @@ async def store_bundle(store: EventStore, bundle: Bundle) -> ConversationRecord:
 class _Plan:
     """Where the events of a bundle go, given what the store has already."""
 
-    def __init__(self, store: EventStore, bundle: Bundle) -> None:
+    def __init__(self, store: ImportTarget, bundle: Bundle) -> None:
         self._store = store
         self._record = bundle.record
         self._ancestors = {ancestor.id: ancestor for ancestor in bundle.ancestors}
@@ -282,7 +302,7 @@ class _Lines:
         )
 
 
-async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
+async def _whole(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
     for start in range(lo, hi, PAGE):
         for stored in await store.span(owner, start, min(start + PAGE, hi)):
             yield stored
@@ -375,7 +395,7 @@ async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
     return [*found]
 
 
-async def describe_blob(store: EventStore, digest: str) -> JsonObject | None:
+async def describe_blob(store: StoreAdmin, digest: str) -> JsonObject | None:
     """Return the line of bytes; None where the store has lost them."""
     data = (await read_bytes(store, [digest])).get(digest)
     return None if data is None else {"blob": digest, "data": b64encode(data).decode()}

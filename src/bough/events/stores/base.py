@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from bough.events.integrity import Integrity
-    from bough.events.store import EventStore
+    from bough.events.store import StoreAdmin
 
 
 class BaseEventStore(ABC):
@@ -64,5 +64,5 @@ class BaseEventStore(ABC):
         return await check(self._whole)
 
     @property
-    def _whole(self) -> EventStore:
-        return cast("EventStore", self)
+    def _whole(self) -> StoreAdmin:
+        return cast("StoreAdmin", self)

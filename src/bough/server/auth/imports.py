@@ -8,7 +8,7 @@ from uuid import UUID
 from bough.errors import Conflict
 from bough.events.draft import ImportPiece
 from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.server.auth.owned import OwnedStore
 
 
@@ -18,7 +18,7 @@ class ImportStore(OwnedStore):
     A row of somebody else's is a conflict, and not "not there": what is not there would be inserted.
     """
 
-    def __init__(self, store: EventStore, owner: str | None) -> None:
+    def __init__(self, store: StoreAdmin, owner: str | None) -> None:
         super().__init__(store, owner)
         self._whole = store
 

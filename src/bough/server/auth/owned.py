@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
@@ -21,7 +21,6 @@ from bough.events.record import (
     Lease,
     Order,
     Page,
-    Pruned,
     StoredEvent,
 )
 from bough.events.store import EventStore
@@ -29,8 +28,7 @@ from bough.server.auth.keys import SERVER
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.events.draft import ForkFields, ImportPiece
-    from bough.events.integrity import Census, Integrity
+    from bough.events.draft import ForkFields
     from bough.server.metrics import Metrics
 
 T = TypeVar("T")
@@ -211,24 +209,9 @@ class OwnedStore:
         await self._require(cid)
         return await self._store.read_ids(cid, start, stop)
 
-    def every(self, kind: str) -> AsyncIterator[StoredEvent]:
-        """Refuse: the whole store is nobody's."""
-        raise NotFound("the whole store is not read here")
-
     async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
         """Refuse: the whole store is nobody's."""
         raise NotFound("the whole store is not read here")
-
-    async def prune(
-        self,
-        older_than: timedelta,
-        filter: ConversationFilter | None = None,
-        *,
-        keep_tagged: bool = False,
-        dry_run: bool = False,
-    ) -> Pruned:
-        """Refuse: what goes when is the operator's to say."""
-        raise NotFound("conversations are not pruned here")
 
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
         """Return the last events of a conversation of the owner."""
@@ -325,12 +308,6 @@ class OwnedStore:
         await self._require(cid)
         await self._store.export(cid, file, key=key, salvage=salvage)
 
-    async def import_(
-        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
-    ) -> ConversationRecord:
-        """Refuse: an import goes through the route, which gives it its owner."""
-        raise NotFound("imports are made by their route")
-
     async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
         """Return what a conversation of the owner descends from."""
         await self._require(cid)
@@ -373,22 +350,6 @@ class OwnedStore:
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
         """Iterate moments at which something was committed; says nothing of what."""
         return self._store.commits(appends=appends)
-
-    async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
-        """Refuse: ranges of rows are the store's own business."""
-        raise NotFound("ranges are not read here")
-
-    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Refuse: an import goes through its route."""
-        raise NotFound("imports are made by their route")
-
-    async def check(self) -> Integrity:
-        """Refuse: the whole store is nobody's."""
-        raise NotFound("the whole store is not checked here")
-
-    async def census(self) -> Census:
-        """Refuse: the whole store is nobody's."""
-        raise NotFound("the whole store is not counted here")
 
     async def aclose(self) -> None:
         """Do nothing: the store is the server's to close."""

@@ -16,7 +16,7 @@ from bough.events.beside import Beside, Tables
 from bough.events.model import StateChanged, UserMessage
 from bough.events.queries import migrations
 from bough.events.record import StoredEvent
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import export_bundle, make_messages, texts_of
 from bough.types import new_id
 
@@ -50,7 +50,7 @@ def write_note(cid: UUID, text: str = "a note", id: UUID | None = None) -> Calla
     return change
 
 
-async def notes_of(store: EventStore, cid: UUID) -> list[str]:
+async def notes_of(store: StoreAdmin, cid: UUID) -> list[str]:
     """Return the texts of a conversation's notes."""
 
     def look(tables: Tables) -> list[str]:
@@ -59,7 +59,7 @@ async def notes_of(store: EventStore, cid: UUID) -> list[str]:
     return await store.together(NOTES, look, read_only=True)
 
 
-async def count_notes(store: EventStore) -> int:
+async def count_notes(store: StoreAdmin) -> int:
     """Return how many notes there are."""
     return await store.together(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
 
@@ -74,7 +74,7 @@ class BesideContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_rows_and_events_are_written_together(self, store: EventStore) -> None:
+    async def test_rows_and_events_are_written_together(self, store: StoreAdmin) -> None:
         """A conversation, a fork, events, a lease and rows of one change are all there; live tails hear of it."""
         root = await store.create(events=make_messages("a"))
 
@@ -100,7 +100,7 @@ class BesideContract:
         assert [await notes_of(store, cid) for cid in (root.id, made, fork)] == [["a note"]] * 3
         assert (await store.check()).findings == ()
 
-    async def test_a_change_that_raises_leaves_nothing(self, store: EventStore) -> None:
+    async def test_a_change_that_raises_leaves_nothing(self, store: StoreAdmin) -> None:
         """Whatever it did before: rows, conversations, events, leases."""
         root = await store.create(events=make_messages("a"))
 
@@ -120,7 +120,7 @@ class BesideContract:
         assert (await store.census()).events == 1
         assert (await store.acquire(root.id, "you", 60)).generation == 1
 
-    async def test_a_refused_append_leaves_nothing(self, store: EventStore) -> None:
+    async def test_a_refused_append_leaves_nothing(self, store: StoreAdmin) -> None:
         """A wrong head, a fenced generation, an event stored already, an unknown conversation."""
         root = await store.create(events=make_messages("a"))
         event = make_messages("twice")
@@ -144,7 +144,7 @@ class BesideContract:
         assert await count_notes(store) == 0
         assert (await store.census()).events == 2
 
-    async def test_an_error_of_the_database_cannot_be_swallowed(self, store: EventStore) -> None:
+    async def test_an_error_of_the_database_cannot_be_swallowed(self, store: StoreAdmin) -> None:
         """A change that continues after a failed statement is not committed; a taken lease may be passed over."""
         root = await store.create()
         id = new_id()
@@ -172,7 +172,7 @@ class BesideContract:
         assert await store.together(NOTES, skip) == "skipped"
         assert await notes_of(store, root.id) == ["a note", "kept"]
 
-    async def test_two_hundred_changes_at_once(self, store: EventStore) -> None:
+    async def test_two_hundred_changes_at_once(self, store: StoreAdmin) -> None:
         """Each reads and writes; none is lost, and none runs upon another's half."""
         root = await store.create()
         id = await store.together(NOTES, write_note(root.id))
@@ -186,7 +186,7 @@ class BesideContract:
         assert sorted(reached) == list(range(1, 201))
         assert await texts_of(store, root.id) == [str(n) for n in range(1, 201)]
 
-    async def test_a_read_only_change_writes_nothing(self, store: EventStore) -> None:
+    async def test_a_read_only_change_writes_nothing(self, store: StoreAdmin) -> None:
         """Neither events nor rows; what it reads is one state."""
         root = await store.create()
         writes: list[Callable[[Tables], object]] = [
@@ -202,7 +202,7 @@ class BesideContract:
         assert await count_notes(store) == 0
         assert (await store.get(root.id)).head == 0
 
-    async def test_tables_are_valid_inside_the_change_only(self, store: EventStore) -> None:
+    async def test_tables_are_valid_inside_the_change_only(self, store: StoreAdmin) -> None:
         """Kept beyond it they refuse; a coroutine function and an unknown statement are refused as well."""
         root = await store.create()
         kept: list[Tables] = []
@@ -219,7 +219,7 @@ class BesideContract:
             await store.together(NOTES, lambda tables: tables.run("note.nothing"))
         assert (await store.get(root.id)).head == 0
 
-    async def test_ids_and_times_have_one_form(self, store: EventStore) -> None:
+    async def test_ids_and_times_have_one_form(self, store: StoreAdmin) -> None:
         """Ids come out as 16 bytes; the store's time moves in microseconds."""
         root = await store.create()
         id = await store.together(NOTES, write_note(root.id))
@@ -228,7 +228,7 @@ class BesideContract:
         first, second = await store.together(NOTES, lambda tables: (tables.now(), tables.now()))
         assert 1_700_000_000_000_000 < first <= second
 
-    async def test_tables_are_cleaned_by_their_triggers(self, store: EventStore) -> None:
+    async def test_tables_are_cleaned_by_their_triggers(self, store: StoreAdmin) -> None:
         """When a conversation goes, and when it becomes a tombstone that a fork still needs."""
         gone, buried = [await store.create(events=make_messages("a")) for _ in range(2)]
         fork = await store.fork(buried.id)
@@ -241,7 +241,7 @@ class BesideContract:
         assert await count_notes(store) == 0
         assert (await store.census()).events == 0
 
-    async def test_rows_follow_events(self, store: EventStore) -> None:
+    async def test_rows_follow_events(self, store: StoreAdmin) -> None:
         """Of the kinds asked for, in the append, create, fork or change that has them; imports are not followed."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
@@ -263,7 +263,7 @@ class BesideContract:
         await store.import_(io.BytesIO(bundle))
         assert await count_notes(store) == 0
 
-    async def test_what_a_follower_raises_the_append_raises(self, store: EventStore) -> None:
+    async def test_what_a_follower_raises_the_append_raises(self, store: StoreAdmin) -> None:
         """Nothing of it is written, and others that travel with it are."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
@@ -286,7 +286,7 @@ class BesideContract:
             await store.append(root.id, [StateChanged(changes={"title": "t"})])
         assert (await store.get(root.id)).title is None
 
-    async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: EventStore) -> None:
+    async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: StoreAdmin) -> None:
         """An older program leaves the tables alone; its conversations continue, followers are left out."""
         root = await store.create()
         later = Beside("later", NOTES.package)
@@ -300,7 +300,7 @@ class BesideContract:
         store.follow(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
         assert await store.append(root.id, make_messages("a")) == 1
 
-    async def test_commits_are_told(self, store: EventStore) -> None:
+    async def test_commits_are_told(self, store: StoreAdmin) -> None:
         """Of events as of rows alone; the iteration ends with the store."""
         root = await store.create()
         await store.together(NOTES, write_note(root.id))

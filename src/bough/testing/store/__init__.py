@@ -17,7 +17,7 @@ import pytest
 _PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "said", "scans", "tails")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
 
-from bough.events.store import EventStore  # noqa: E402
+from bough.events.store import StoreAdmin  # noqa: E402
 from bough.testing.store.appending import AppendingContract  # noqa: E402
 from bough.testing.store.bundles import BundlesContract  # noqa: E402
 from bough.testing.store.conversations import ConversationsContract  # noqa: E402
@@ -45,6 +45,6 @@ class EventStoreContract(
     """Every rule of `EventStore`."""
 
     @pytest.fixture
-    async def store(self) -> EventStore:
+    async def store(self) -> StoreAdmin:
         """An empty store; subclasses give theirs."""
         raise NotImplementedError("a contract test needs a `store` fixture")

@@ -14,7 +14,7 @@ from bough.events.model import (
     ToolCalled,
     ToolReturned,
 )
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import log_of, make_messages, text_of, texts_of
 
 
@@ -23,7 +23,7 @@ class AppendingContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_events_read_back_as_they_were(self, store: EventStore) -> None:
+    async def test_events_read_back_as_they_were(self, store: StoreAdmin) -> None:
         """Id, kind, time to the microsecond and payload survive."""
         call = ToolCalled(tool_call_id="1", tool="t", arguments={"a": [1, 2.5, "ü", None, {"b": True}]})
         events: Sequence[Event] = [
@@ -38,7 +38,7 @@ class AppendingContract:
         assert [(s.id, s.kind, s.ts) for s in log] == [(e.id, e.kind, e.ts) for e in events]
         assert [s.seq for s in log] == [0, 1, 2]
 
-    async def test_seqs_are_gap_free_under_concurrency(self, store: EventStore) -> None:
+    async def test_seqs_are_gap_free_under_concurrency(self, store: StoreAdmin) -> None:
         """Many appenders at once get consecutive places and lose nothing."""
         record = await store.create()
         heads = await asyncio.gather(*(store.append(record.id, make_messages(i)) for i in range(50)))
@@ -48,7 +48,7 @@ class AppendingContract:
         assert {text_of(stored) for stored in log} == {str(i) for i in range(50)}
         assert all(text_of(log[head - 1]) == str(i) for i, head in enumerate(heads))
 
-    async def test_an_append_is_all_or_nothing(self, store: EventStore) -> None:
+    async def test_an_append_is_all_or_nothing(self, store: StoreAdmin) -> None:
         """A batch with one event that is stored already writes nothing, and the next append works."""
         old, *new = make_messages("old", "new", "newer")
         record = await store.create(events=[old])
@@ -59,7 +59,7 @@ class AppendingContract:
         assert await texts_of(store, record.id) == ["old"]
         assert await store.append(record.id, new) == 3
 
-    async def test_a_failing_append_harms_no_other(self, store: EventStore) -> None:
+    async def test_a_failing_append_harms_no_other(self, store: StoreAdmin) -> None:
         """Of appends made at the same time only the bad ones fail."""
         old = make_messages("old")
         record = await store.create(events=old)
@@ -70,13 +70,13 @@ class AppendingContract:
         assert [isinstance(result, Conflict) for result in results] == [i % 3 == 0 for i in range(30)]
         assert len(await log_of(store, record.id)) == 21
 
-    async def test_appending_nothing_changes_nothing(self, store: EventStore) -> None:
+    async def test_appending_nothing_changes_nothing(self, store: StoreAdmin) -> None:
         """An empty batch returns the head and leaves the time of change alone."""
         record = await store.create(events=make_messages("a"))
         assert await store.append(record.id, []) == 1
         assert await store.get(record.id) == record
 
-    async def test_expected_head_lets_exactly_one_win(self, store: EventStore) -> None:
+    async def test_expected_head_lets_exactly_one_win(self, store: StoreAdmin) -> None:
         """Of two appends with one `expected_head` one gets a conflict."""
         record = await store.create(events=make_messages("a"))
         calls = [store.append(record.id, make_messages(i), expected_head=1) for i in range(8)]
@@ -84,7 +84,7 @@ class AppendingContract:
         assert sorted(map(type, results), key=str) == sorted([int, *[Conflict] * 7], key=str)
         assert (await store.get(record.id)).head == 2
 
-    async def test_state_changes_reach_the_record(self, store: EventStore) -> None:
+    async def test_state_changes_reach_the_record(self, store: StoreAdmin) -> None:
         """`status`, `title` and `tags` follow the events; other changes stay in the log."""
         record = await store.create()
         await store.append(record.id, [StateChanged(changes={"status": "running", "policy": {"a": 1}})])
@@ -97,7 +97,7 @@ class AppendingContract:
         now = await store.get(record.id)
         assert (now.status, now.title, now.tags) == ("idle", None, {})
 
-    async def test_odd_titles_are_made_fit(self, store: EventStore) -> None:
+    async def test_odd_titles_are_made_fit(self, store: StoreAdmin) -> None:
         """Lone surrogates and NUL characters in a title or tag never make an append fail."""
         record = await store.create(
             events=[StateChanged(changes={"title": "a\ud800b\x00c", "tags": {"k\x00": "\udfff"}})]
@@ -106,14 +106,14 @@ class AppendingContract:
         assert await store.get(record.id) == record
 
     @pytest.mark.parametrize("changes", [{"status": "dancing"}, {"title": 7}, {"tags": ["a"]}, {"tags": {"a": 1}}])
-    async def test_a_bad_state_change_is_refused(self, store: EventStore, changes: dict[str, object]) -> None:
+    async def test_a_bad_state_change_is_refused(self, store: StoreAdmin, changes: dict[str, object]) -> None:
         """A status, title or tags of the wrong shape is invalid input and writes nothing."""
         record = await store.create()
         with pytest.raises(InvalidInput):
             await store.append(record.id, [*make_messages("a"), StateChanged(changes=changes)])
         assert await store.get(record.id) == record
 
-    async def test_reading_between_two_places(self, store: EventStore) -> None:
+    async def test_reading_between_two_places(self, store: StoreAdmin) -> None:
         """`start`, `stop` and `reverse` cut as slices do, and out of range is empty."""
         record = await store.create(events=make_messages(*range(10)))
         fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
@@ -127,7 +127,7 @@ class AppendingContract:
         assert await seqs(start=8) == await seqs(start=5, stop=5) == await seqs(start=99, stop=3) == []
         assert await seqs(stop=100, reverse=True) == list(range(7, -1, -1))
 
-    async def test_tail(self, store: EventStore) -> None:
+    async def test_tail(self, store: StoreAdmin) -> None:
         """The last n, oldest first, across the cut."""
         record = await store.create(events=make_messages(*range(10)))
         fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
@@ -135,14 +135,14 @@ class AppendingContract:
         assert len(await store.tail(fork.id, 100)) == 8
         assert await store.tail(fork.id, 0) == []
 
-    async def test_a_log_of_many_pages(self, store: EventStore) -> None:
+    async def test_a_log_of_many_pages(self, store: StoreAdmin) -> None:
         """A log longer than any page reads whole, both ways."""
         record = await store.create(events=make_messages(*range(3000)))
         fork = await store.fork(record.id, at=2500, events=make_messages(*range(700)))
         assert [stored.seq async for stored in store.read(fork.id)] == list(range(3200))
         assert [stored.seq async for stored in store.read(fork.id, reverse=True)] == list(range(3199, -1, -1))
 
-    async def test_large_and_odd_payloads(self, store: EventStore) -> None:
+    async def test_large_and_odd_payloads(self, store: StoreAdmin) -> None:
         """Ten megabytes, lone surrogates and NUL characters: stored, not refused, and the next append works."""
         record = await store.create()
         big = ToolReturned(tool_call_id="1", tool="t", result="x" * 10_000_000)
@@ -155,7 +155,7 @@ class AppendingContract:
         assert log[1].event.result == "a\ufffdb\x00c"
         assert text_of(log[2]) == "next"
 
-    async def test_locate(self, store: EventStore) -> None:
+    async def test_locate(self, store: StoreAdmin) -> None:
         """An event's owner and place; with `cid` only within that log."""
         events = make_messages(*range(4))
         record = await store.create(events=events)

@@ -15,7 +15,7 @@ from bough.events.model import (
 )
 from bough.events.open import open_store
 from bough.events.record import ConversationRecord
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import export_bundle, log_of, make_messages, nothing_left, portable, texts_of
 from bough.types import new_id
 
@@ -26,13 +26,13 @@ class BundlesContract:
     pytestmark = pytest.mark.anyio
 
     @pytest.fixture
-    async def other(self) -> AsyncIterator[EventStore]:
+    async def other(self) -> AsyncIterator[StoreAdmin]:
         """Another store, for what is carried there."""
         store = await open_store("memory:")
         yield store
         await store.aclose()
 
-    async def test_a_bundle_carries_a_conversation_to_another_store(self, store: EventStore, other: EventStore) -> None:
+    async def test_a_bundle_carries_a_conversation_to_another_store(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """Exported, imported elsewhere, continued, brought back: equal, and twice adds nothing."""
         fork = await self._tree(store)
         bundle = await export_bundle(store, fork.id)
@@ -50,7 +50,7 @@ class BundlesContract:
         assert (await store.check()).findings == (await other.check()).findings == ()
         assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
 
-    async def test_a_bundle_comes_in(self, store: EventStore, other: EventStore) -> None:
+    async def test_a_bundle_comes_in(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """What memory exported this store imports: same log, lineage and record; forks share what is there."""
         fork = await self._tree(other)
         sibling = await other.fork(fork.id, at=5, events=make_messages("sibling"))
@@ -65,7 +65,7 @@ class BundlesContract:
             await store.delete(record.id)
         assert await nothing_left(store)
 
-    async def test_an_imported_source_comes_back_to_life(self, store: EventStore, other: EventStore) -> None:
+    async def test_an_imported_source_comes_back_to_life(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """A source imported after its fork takes the place of the tombstone that stood for it."""
         fork = await self._tree(other)
         root = (await other.ancestry(fork.id))[0]
@@ -76,7 +76,7 @@ class BundlesContract:
         assert (await store.census()).events == 6 + 1 + 2
         assert (await store.check()).findings == ()
 
-    async def test_a_source_that_is_behind_is_not_touched(self, store: EventStore, other: EventStore) -> None:
+    async def test_a_source_that_is_behind_is_not_touched(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """A fork of later events than the living source here has: the fork owns them, the source stays."""
         root = await other.create(events=make_messages(*range(3)))
         await store.import_(io.BytesIO(await export_bundle(other, root.id)))
@@ -93,7 +93,7 @@ class BundlesContract:
         with pytest.raises(Conflict):
             await store.import_(io.BytesIO(await export_bundle(other, root.id)))
 
-    async def test_a_bundle_that_was_changed_is_refused(self, store: EventStore) -> None:
+    async def test_a_bundle_that_was_changed_is_refused(self, store: StoreAdmin) -> None:
         """A changed byte, a missing line, a missing end, other text: invalid input, and nothing is stored."""
         record = await store.create(events=make_messages("hello", "world"))
         bundle = await export_bundle(store, record.id)
@@ -110,7 +110,7 @@ class BundlesContract:
             await store.import_(io.BytesIO(bundle), trusted=[bytes(32)])
         assert (await store.import_(io.BytesIO(bundle))).head == 2
 
-    async def test_a_bundle_says_nothing_of_tenants(self, store: EventStore, other: EventStore) -> None:
+    async def test_a_bundle_says_nothing_of_tenants(self, store: StoreAdmin, other: StoreAdmin) -> None:
         """The owner stays behind, and an import takes none from a bundle."""
         now = datetime.now(UTC)
         cid = new_id()
@@ -119,14 +119,14 @@ class BundlesContract:
         assert b"tenant-seven" not in bundle
         assert (await other.import_(io.BytesIO(bundle))).owner is None
 
-    async def test_a_whole_store_is_clean(self, store: EventStore) -> None:
+    async def test_a_whole_store_is_clean(self, store: StoreAdmin) -> None:
         """The check counts what is there and finds nothing wrong."""
         await self._tree(store)
         report = await store.check()
         assert (report.findings, report.conversations, report.events) == ((), 3, 10)
         assert report.require() is report
 
-    async def _tree(self, store: EventStore) -> ConversationRecord:
+    async def _tree(self, store: StoreAdmin) -> ConversationRecord:
         root = await store.create(events=make_messages(*range(6)))
         middle = await store.fork(root.id, at=4, events=make_messages("m4", "m5"), title="middle")
         events: list[BaseEvent] = [*make_messages("l5"), StateChanged(changes={"title": "leaf", "tags": {"a": "ü"}})]

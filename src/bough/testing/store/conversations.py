@@ -12,7 +12,7 @@ from bough.events.model import (
     StateChanged,
 )
 from bough.events.record import ConversationRecord
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import log_of, make_messages, take, texts_of
 from bough.types import new_id
 
@@ -22,7 +22,7 @@ class ConversationsContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_created_conversation_is_found(self, store: EventStore) -> None:
+    async def test_a_created_conversation_is_found(self, store: StoreAdmin) -> None:
         """A record is returned as it was given."""
         now = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
         cid = new_id()
@@ -33,7 +33,7 @@ class ConversationsContract:
         assert await store.create(given) == given
         assert await store.get(cid) == given
 
-    async def test_create_without_a_record_makes_a_root(self, store: EventStore) -> None:
+    async def test_create_without_a_record_makes_a_root(self, store: StoreAdmin) -> None:
         """A root is its own root, has no parent and is idle."""
         record = await store.create()
         assert (record.root, record.parent, record.base, record.head) == (record.id, None, 0, 0)
@@ -43,14 +43,14 @@ class ConversationsContract:
         assert await log_of(store, record.id) == []
         assert await store.lineage(record.id) == []
 
-    async def test_create_writes_its_events(self, store: EventStore) -> None:
+    async def test_create_writes_its_events(self, store: StoreAdmin) -> None:
         """The first events come with the record, and their projection too."""
         events = [ConversationStarted(title="t"), StateChanged(changes={"title": "later", "tags": {"k": "v"}})]
         record = await store.create(events=events)
         assert (record.head, record.title, record.tags) == (2, "later", {"k": "v"})
         assert [stored.event for stored in await log_of(store, record.id)] == events
 
-    async def test_an_id_is_used_once(self, store: EventStore) -> None:
+    async def test_an_id_is_used_once(self, store: StoreAdmin) -> None:
         """Creating with a taken id is a conflict and changes nothing."""
         record = await store.create(events=make_messages("a"))
         with pytest.raises(Conflict):
@@ -58,7 +58,7 @@ class ConversationsContract:
         assert await texts_of(store, record.id) == ["a"]
         assert len((await store.list()).items) == 1
 
-    async def test_what_does_not_exist_is_not_found(self, store: EventStore) -> None:
+    async def test_what_does_not_exist_is_not_found(self, store: StoreAdmin) -> None:
         """Every method says NotFound for an unknown conversation."""
         nobody = new_id()
         for call in (

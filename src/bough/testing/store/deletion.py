@@ -12,7 +12,7 @@ from bough.events.model import (
     ToolReturned,
 )
 from bough.events.record import ConversationFilter
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import log_of, make_messages, nothing_left, text_of
 
 
@@ -21,7 +21,7 @@ class DeletionContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_deleted_conversation_is_gone(self, store: EventStore) -> None:
+    async def test_a_deleted_conversation_is_gone(self, store: StoreAdmin) -> None:
         """It is nowhere, and its id can be used again when nothing depends on it."""
         record = await store.create(events=make_messages("a"))
         await store.delete(record.id)
@@ -32,7 +32,7 @@ class DeletionContract:
         assert (await store.create(record)).id == record.id
         assert await log_of(store, record.id) == []
 
-    async def test_forks_keep_what_they_reach(self, store: EventStore) -> None:
+    async def test_forks_keep_what_they_reach(self, store: StoreAdmin) -> None:
         """Deleting the source leaves every fork whole, and drops exactly what none reaches."""
         root = await store.create(events=make_messages(*range(10)))
         forks = [await store.fork(root.id, at=cut, events=make_messages("own")) for cut in (3, 6)]
@@ -48,7 +48,7 @@ class DeletionContract:
         await store.delete(forks[0].id)
         assert await nothing_left(store)
 
-    async def test_deleting_everything_leaves_nothing(self, store: EventStore) -> None:
+    async def test_deleting_everything_leaves_nothing(self, store: StoreAdmin) -> None:
         """Whatever the order, no row stays."""
         for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)):
             root = await store.create(events=make_messages(*range(4)))
@@ -61,7 +61,7 @@ class DeletionContract:
                 assert (await store.check()).findings == ()
             assert await nothing_left(store)
 
-    async def test_cascade_takes_the_forks_along(self, store: EventStore) -> None:
+    async def test_cascade_takes_the_forks_along(self, store: StoreAdmin) -> None:
         """Forks of forks too; conversations outside the tree stay."""
         root, other = await store.create(events=make_messages(*range(4))), await store.create(events=make_messages("x"))
         fork = await store.fork(root.id, at=2, events=make_messages("f"))
@@ -76,7 +76,7 @@ class DeletionContract:
             other.id
         ]
 
-    async def test_erase_scrubs_shared_payloads(self, store: EventStore) -> None:
+    async def test_erase_scrubs_shared_payloads(self, store: StoreAdmin) -> None:
         """Forks keep typed stubs: ids, kinds, places and tool calls stay, what was said is gone."""
         secret = "correct horse battery staple"
         response = {"kind": "response", "parts": [
@@ -101,7 +101,7 @@ class DeletionContract:
         assert text_of(after[4]) == "kept"
         assert (await store.check()).findings == ()
 
-    async def test_an_unknown_way_to_delete_is_refused(self, store: EventStore) -> None:
+    async def test_an_unknown_way_to_delete_is_refused(self, store: StoreAdmin) -> None:
         """Nothing is deleted by a misspelt mode."""
         record = await store.create()
         with pytest.raises(InvalidInput):

@@ -12,7 +12,7 @@ from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import (
     StateChanged,
 )
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import log_of, make_messages
 from bough.types import new_id
 
@@ -22,7 +22,7 @@ class ForksContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_fork_is_an_exact_prefix(self, store: EventStore) -> None:
+    async def test_a_fork_is_an_exact_prefix(self, store: StoreAdmin) -> None:
         """At every cut the fork has the same rows, and its own events continue from there."""
         record = await store.create(events=make_messages(*range(5)))
         log = await log_of(store, record.id)
@@ -37,7 +37,7 @@ class ForksContract:
         assert await log_of(store, record.id) == log
         assert (await store.get(record.id)).updated == record.updated
 
-    async def test_a_fork_attaches_to_the_owner_of_its_last_event(self, store: EventStore) -> None:
+    async def test_a_fork_attaches_to_the_owner_of_its_last_event(self, store: StoreAdmin) -> None:
         """Forks of unmodified forks do not lengthen the lineage."""
         root = await store.create(events=make_messages(*range(4)))
         child = await store.fork(root.id)
@@ -48,7 +48,7 @@ class ForksContract:
         assert (await store.fork(child.id, at=4)).parent == root.id
         assert (await store.fork(child.id, at=0)).parent is None
 
-    async def test_fork_by_event_id(self, store: EventStore) -> None:
+    async def test_fork_by_event_id(self, store: StoreAdmin) -> None:
         """An id means: share up to and with this event. A sibling's event is not found."""
         events = make_messages(*range(4))
         root = await store.create(events=events)
@@ -60,7 +60,7 @@ class ForksContract:
             with pytest.raises(NotFound):
                 await store.fork(fork.id, at=at)
 
-    async def test_bad_cuts_write_nothing(self, store: EventStore) -> None:
+    async def test_bad_cuts_write_nothing(self, store: StoreAdmin) -> None:
         """Negative or beyond the head is invalid input; nothing is there afterwards."""
         root = await store.create(events=make_messages(*range(3)))
         for at in (-1, 4, 10**9):
@@ -70,7 +70,7 @@ class ForksContract:
             await store.get(UUID(int=7))
         assert len((await store.list()).items) == 1
 
-    async def test_what_is_no_cut_and_no_id_writes_nothing(self, store: EventStore) -> None:
+    async def test_what_is_no_cut_and_no_id_writes_nothing(self, store: StoreAdmin) -> None:
         """Whatever its type is; an id may be given as text."""
         events = make_messages(*range(3))
         root = await store.create(events=events)
@@ -88,7 +88,7 @@ class ForksContract:
         with pytest.raises(Conflict):
             await store.fork(root.id, id=root.id)
 
-    async def test_a_fork_inherits_nothing_by_itself(self, store: EventStore) -> None:
+    async def test_a_fork_inherits_nothing_by_itself(self, store: StoreAdmin) -> None:
         """Title, tags, config and owner are what is given; events given come first."""
         root = await store.create(
             events=[*make_messages("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})]
@@ -103,7 +103,7 @@ class ForksContract:
         assert (fork.lineage, fork.status, fork.head) == ({"r": 1}, "paused", 3)
         assert [stored.event for stored in (await log_of(store, fork.id))[1:]] == own
 
-    async def test_the_same_fork_twice_is_one_fork(self, store: EventStore) -> None:
+    async def test_the_same_fork_twice_is_one_fork(self, store: StoreAdmin) -> None:
         """One id with the same arguments is the same fork, however often and at once; with others a conflict."""
         root = await store.create(events=make_messages(*range(3)))
         other = await store.create(events=make_messages("x"))
@@ -123,7 +123,7 @@ class ForksContract:
             with pytest.raises(Conflict):
                 await call
 
-    async def test_a_fork_with_a_stored_event_writes_nothing(self, store: EventStore) -> None:
+    async def test_a_fork_with_a_stored_event_writes_nothing(self, store: StoreAdmin) -> None:
         """A fork whose first event exists already is refused whole."""
         events = make_messages("a")
         root = await store.create(events=events)
@@ -131,7 +131,7 @@ class ForksContract:
             await store.fork(root.id, events=[*make_messages("new"), *events])
         assert await store.children(root.id) == []
 
-    async def test_lineage_and_common_ancestor(self, store: EventStore) -> None:
+    async def test_lineage_and_common_ancestor(self, store: StoreAdmin) -> None:
         """Disjoint ranges, oldest first; what two logs share ends where they part."""
         root = await store.create(events=make_messages(*range(6)))
         a = await store.fork(root.id, at=4, events=make_messages("a4", "a5"))
@@ -146,7 +146,7 @@ class ForksContract:
         assert await store.common_ancestor(root.id, (await store.create(events=make_messages("x"))).id) is None
         assert await store.common_ancestor(root.id, (await store.fork(root.id, at=0)).id) is None
 
-    async def test_children_and_ancestry(self, store: EventStore) -> None:
+    async def test_children_and_ancestry(self, store: StoreAdmin) -> None:
         """Children are forks of this conversation, oldest first; ancestry is everything above."""
         root = await store.create(events=make_messages("a"))
         first, second = await store.fork(root.id), await store.fork(root.id)

@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from bough.errors import Conflict
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import SECONDS, make_messages
 
 
@@ -18,7 +18,7 @@ class LeasesContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_lease_keeps_others_out(self, store: EventStore) -> None:
+    async def test_a_lease_keeps_others_out(self, store: StoreAdmin) -> None:
         """A second owner gets a conflict that names the first; messages without a generation still go in."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 60)
@@ -30,7 +30,7 @@ class LeasesContract:
         await store.release(lease)
         assert (await store.acquire(record.id, "two", 60)).generation > lease.generation
 
-    async def test_a_fenced_generation_never_appends(self, store: EventStore) -> None:
+    async def test_a_fenced_generation_never_appends(self, store: StoreAdmin) -> None:
         """After a takeover the old runner's appends, renewal and release do nothing."""
         record = await store.create()
         old = await store.acquire(record.id, "one", 0)
@@ -45,7 +45,7 @@ class LeasesContract:
             await store.acquire(record.id, "one", 60)
         assert await store.append(record.id, make_messages("a"), generation=new.generation) == 1
 
-    async def test_renewing_keeps_the_generation(self, store: EventStore) -> None:
+    async def test_renewing_keeps_the_generation(self, store: StoreAdmin) -> None:
         """Renewing extends; acquiring again raises the generation, also for the same owner."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 1)
@@ -60,14 +60,14 @@ class LeasesContract:
         with pytest.raises(Conflict):
             await store.renew(again, 60)
 
-    async def test_of_many_runners_one_wins(self, store: EventStore) -> None:
+    async def test_of_many_runners_one_wins(self, store: StoreAdmin) -> None:
         """Acquiring at the same time gives one lease."""
         record = await store.create()
         calls = [store.acquire(record.id, f"runner {i}", 60) for i in range(8)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(result, Conflict) for result in results) == 7
 
-    async def test_a_kept_lease_is_held_while_the_event_loop_stands_still(self, store: EventStore) -> None:
+    async def test_a_kept_lease_is_held_while_the_event_loop_stands_still(self, store: StoreAdmin) -> None:
         """A tool that blocks the loop for longer than the lease lasts does not lose it."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 1)
@@ -83,7 +83,7 @@ class LeasesContract:
         assert not lost
         await store.release(lease)
 
-    async def test_who_keeps_a_lease_hears_once_that_it_is_lost(self, store: EventStore) -> None:
+    async def test_who_keeps_a_lease_hears_once_that_it_is_lost(self, store: StoreAdmin) -> None:
         """Taken over in the holder's name, as for a dead owner: the keeper is told in its loop, and renews no more."""
         record = await store.create()
         lease, other = await store.acquire(record.id, "one", 0.3), await store.create()
@@ -104,7 +104,7 @@ class LeasesContract:
         kept.stop()
         assert calls == [threading.current_thread().name]
 
-    async def test_a_stopped_keeping_renews_no_more(self, store: EventStore) -> None:
+    async def test_a_stopped_keeping_renews_no_more(self, store: StoreAdmin) -> None:
         """The lease ends by itself, and nobody is told that it was lost."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 0.2)

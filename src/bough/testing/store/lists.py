@@ -11,7 +11,7 @@ from bough.events.model import (
     StateChanged,
 )
 from bough.events.record import ConversationFilter, ConversationRecord
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import NOON, make_messages
 from bough.types import new_id
 
@@ -21,7 +21,7 @@ class ListsContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_list_is_latest_first_and_pages(self, store: EventStore) -> None:
+    async def test_list_is_latest_first_and_pages(self, store: StoreAdmin) -> None:
         """Pages follow one another without loss or repetition."""
         records = [await store.create() for _ in range(7)]
         await store.append(records[0].id, make_messages("now the latest"))
@@ -36,7 +36,7 @@ class ListsContract:
         with pytest.raises(InvalidInput):
             await store.list(cursor="%%%")
 
-    async def test_list_filters(self, store: EventStore) -> None:
+    async def test_list_filters(self, store: StoreAdmin) -> None:
         """Every field that is set must match."""
         root = await store.create(events=[StateChanged(changes={"title": "Größe ZÄHLT", "status": "running"})])
         fork = await store.fork(root.id, tags={"a": "1", "b": "2"}, config={"agent": "coder"}, owner="me")
@@ -56,7 +56,7 @@ class ListsContract:
         assert await ids(root=root.id) == {root.id, fork.id}
         assert await ids(root=other.id, status="running") == await ids(root=new_id()) == set()
 
-    async def test_names(self, store: EventStore) -> None:
+    async def test_names(self, store: StoreAdmin) -> None:
         """An id, its unique start or end, or `-` for the latest; several matches are told apart."""
         a, b, c = [UUID(f"{n:08x}-0000-7000-8000-{n:012x}") for n in (0xABC10001, 0xABC10002, 0xDEF10003)]
         for cid in (a, b, c):
@@ -73,7 +73,7 @@ class ListsContract:
             with pytest.raises(InvalidInput):
                 await store.resolve(bad)
 
-    async def test_no_conversation_is_the_latest_of_none(self, store: EventStore) -> None:
+    async def test_no_conversation_is_the_latest_of_none(self, store: StoreAdmin) -> None:
         """`-` in an empty store is not found."""
         with pytest.raises(NotFound):
             await store.resolve("-")

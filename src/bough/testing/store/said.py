@@ -10,7 +10,7 @@ from uuid import UUID
 
 from bough.events.model import Event, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 
 SECONDS = 20
 
@@ -20,12 +20,12 @@ def make_messages(*texts: object) -> list[Event]:
     return [UserMessage.text(str(text)) for text in texts]
 
 
-async def log_of(store: EventStore, cid: UUID) -> list[StoredEvent]:
+async def log_of(store: StoreAdmin, cid: UUID) -> list[StoredEvent]:
     """Return the whole log."""
     return [stored async for stored in store.read(cid)]
 
 
-async def texts_of(store: EventStore, cid: UUID) -> list[str]:
+async def texts_of(store: StoreAdmin, cid: UUID) -> list[str]:
     """Return what the messages of a log say."""
     return [text_of(stored) for stored in await log_of(store, cid)]
 
@@ -36,7 +36,7 @@ def text_of(stored: StoredEvent) -> str:
     return stored.event.plain
 
 
-async def take(store: EventStore, cid: UUID, n: int, after: int = -1) -> list[StoredEvent]:
+async def take(store: StoreAdmin, cid: UUID, n: int, after: int = -1) -> list[StoredEvent]:
     """Return the first n events of a subscription."""
     found: list[StoredEvent] = []
     async with asyncio.timeout(SECONDS):
@@ -58,7 +58,7 @@ def portable(record: ConversationRecord) -> tuple[object, ...]:
     return (*places, *words, record.created)
 
 
-async def export_bundle(store: EventStore, cid: UUID) -> bytes:
+async def export_bundle(store: StoreAdmin, cid: UUID) -> bytes:
     """Return a bundle of the conversation."""
     file = io.BytesIO()
     await store.export(cid, file)
@@ -70,7 +70,7 @@ async def rest(tail: AsyncIterator[StoredEvent]) -> list[StoredEvent]:
     return [stored async for stored in tail]
 
 
-async def nothing_left(store: EventStore) -> bool:
+async def nothing_left(store: StoreAdmin) -> bool:
     """Whether no row is left, tombstones included."""
     everything = await store.list(ConversationFilter(include_deleted=True))
     return everything.items == [] and (await store.census()).events == 0

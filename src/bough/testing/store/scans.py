@@ -11,7 +11,7 @@ import pytest
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import StateChanged, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Order, StoredEvent
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import NOON, export_bundle, log_of, make_messages
 from bough.types import new_id
 
@@ -21,7 +21,7 @@ class ScansContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_log_is_read_by_kind_and_time(self, store: EventStore) -> None:
+    async def test_a_log_is_read_by_kind_and_time(self, store: StoreAdmin) -> None:
         """In both directions, over every range of a lineage, from any place on."""
         tip = (await store.create(events=self._minutes(0, 6))).id
         for minute in (6, 9):
@@ -48,7 +48,7 @@ class ScansContract:
         with pytest.raises(NotFound):
             await anext(aiter(store.read(new_id(), kinds=["UserMessage"])))
 
-    async def test_a_log_is_read_backwards_over_its_lineage(self, store: EventStore) -> None:
+    async def test_a_log_is_read_backwards_over_its_lineage(self, store: StoreAdmin) -> None:
         """The same events in the other order, however many generations it has and wherever it begins."""
         tip = (await store.create(events=make_messages(*range(100)))).id
         for n in range(40):
@@ -58,7 +58,7 @@ class ScansContract:
             found = [stored async for stored in store.read(tip, start, stop, reverse=True)]
             assert found == log[start:stop][::-1]
 
-    async def test_ids_are_read_without_payloads(self, store: EventStore) -> None:
+    async def test_ids_are_read_without_payloads(self, store: StoreAdmin) -> None:
         """Places, ids and kinds of a range, over a lineage."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
@@ -66,7 +66,7 @@ class ScansContract:
         assert await store.read_ids(fork.id, 1, 5) == [(s.seq, s.id, s.kind) for s in log[1:5]]
         assert await store.read_ids(fork.id, 6, 6) == []
 
-    async def test_every_event_of_a_kind_is_found_once(self, store: EventStore) -> None:
+    async def test_every_event_of_a_kind_is_found_once(self, store: StoreAdmin) -> None:
         """Shared ones once, those of a tombstone too, those that nobody reaches not."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
@@ -78,7 +78,7 @@ class ScansContract:
         with pytest.raises(InvalidInput):
             await anext(aiter(store.every("x' or '1' = '1")))
 
-    async def test_lists_have_four_orders(self, store: EventStore) -> None:
+    async def test_lists_have_four_orders(self, store: StoreAdmin) -> None:
         """Each pages without loss or repetition, and counts what it lists."""
         records = [await store.create(self._record(minute=n)) for n in range(5)]
         for n in (2, 0):
@@ -99,7 +99,7 @@ class ScansContract:
         with pytest.raises(InvalidInput):
             await store.list(order="title")  # pyright: ignore[reportArgumentType]
 
-    async def test_filters_of_time_ids_statuses_project_and_owner(self, store: EventStore) -> None:
+    async def test_filters_of_time_ids_statuses_project_and_owner(self, store: StoreAdmin) -> None:
         """Every field that is set must match; forks are in their root's project."""
         first, second, third = [await store.create(self._record(minute=n, project=f"p{n % 2}")) for n in range(3)]
         fork = await store.fork(second.id, owner="me")
@@ -124,7 +124,7 @@ class ScansContract:
         assert await find_ids(updated_before=NOON + timedelta(minutes=2)) == {first.id, second.id}
         assert await find_ids(updated_after=now - timedelta(hours=1)) == {third.id, fork.id}
 
-    async def test_a_scan_goes_by_number(self, store: EventStore) -> None:
+    async def test_a_scan_goes_by_number(self, store: StoreAdmin) -> None:
         """Tombstones too, each once, also beside writers."""
         records = [await store.create(events=make_messages("a")) for _ in range(5)]
         fork = await store.fork(records[1].id)
@@ -140,7 +140,7 @@ class ScansContract:
         assert [record.deleted for record in found[:6]] == [False, True, False, False, False, False]
         assert len({record.number for record in found}) == len(found)
 
-    async def test_pruning_leaves_what_is_in_use(self, store: EventStore) -> None:
+    async def test_pruning_leaves_what_is_in_use(self, store: StoreAdmin) -> None:
         """Running, waiting, leased, tagged and changed ones stay, and what a living fork needs."""
         old = [await store.create(self._record(minute=n)) for n in range(6)]
         running = StateChanged(changes={"status": "running"})
@@ -163,7 +163,7 @@ class ScansContract:
         assert (await store.prune(day)).deleted == 1
         assert (await store.check()).findings == ()
 
-    async def test_owner_and_origin_of_an_import(self, store: EventStore) -> None:
+    async def test_owner_and_origin_of_an_import(self, store: StoreAdmin) -> None:
         """The importer says whose it is; the record says which events came from elsewhere."""
         record = await store.create(events=make_messages("a", "b"), owner="one")
         bundle = await export_bundle(store, record.id)

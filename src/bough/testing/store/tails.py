@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bough.errors import StoreError
-from bough.events.store import EventStore
+from bough.events.store import StoreAdmin
 from bough.testing.store.said import SECONDS, make_messages, rest, take
 
 
@@ -16,7 +16,7 @@ class TailsContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_subscriber_gets_every_event_once(self, store: EventStore) -> None:
+    async def test_a_subscriber_gets_every_event_once(self, store: StoreAdmin) -> None:
         """History, then live events, in order; whatever was appended meanwhile."""
         root = await store.create(events=make_messages(*range(3)))
         fork = await store.fork(root.id, at=2)
@@ -27,7 +27,7 @@ class TailsContract:
             assert [stored.seq for stored in await tail] == list(range(42))
         assert [stored.seq for stored in await take(store, fork.id, 2, after=39)] == [40, 41]
 
-    async def test_a_slow_subscriber_misses_nothing(self, store: EventStore) -> None:
+    async def test_a_slow_subscriber_misses_nothing(self, store: StoreAdmin) -> None:
         """A subscriber that falls behind by more than any buffer still gets all."""
         record = await store.create()
         tail = store.subscribe(record.id)
@@ -38,7 +38,7 @@ class TailsContract:
         async with asyncio.timeout(SECONDS):
             assert [(await anext(tail)).seq for _ in range(200)] == list(range(1, 201))
 
-    async def test_subscribers_end_with_the_conversation_and_with_the_store(self, store: EventStore) -> None:
+    async def test_subscribers_end_with_the_conversation_and_with_the_store(self, store: StoreAdmin) -> None:
         """Deleting or closing ends a tail without an error."""
         doomed, closed = await store.create(events=make_messages("a")), await store.create(events=make_messages("a"))
         tails = [store.subscribe(record.id) for record in (doomed, closed)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from bough.cli.transcript import Transcript
-    from bough.events import EventStore
+    from bough.events import StoreAdmin
 
 FORMATS = ("bundle", "jsonl", "md", "html")
 _PAGE = 500
@@ -136,7 +136,7 @@ class _Exporting:
                 file.write(document.tail.encode("utf-8", "surrogatepass"))
             return record
 
-    async def _bundle(self, store: EventStore, cid: UUID, file: IO[bytes]) -> None:
+    async def _bundle(self, store: StoreAdmin, cid: UUID, file: IO[bytes]) -> None:
         from bough.events.bundle.keys import own_signing_key
 
         await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
@@ -149,7 +149,7 @@ class _Exporting:
             )
         return record.head if at is None else at
 
-    async def _events(self, store: EventStore, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
+    async def _events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
         from bough.events.check import salvage
 
         for owner, lo, hi in await store.lineage(cid):
