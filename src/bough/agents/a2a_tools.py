@@ -114,11 +114,11 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
 
 async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
     """Send a prompt and wait until its task ends or asks a question; a repeated call resumes its task."""
-    client, known = agent.client, deps.task_of_call(call)
-    task: JsonObject = {"id": known or ""}
+    client, task_id = agent.client, deps.task_of_call(call)
+    task: JsonObject = {"id": task_id or ""}
     try:
-        if known is not None:
-            task = await client.poll(known)
+        if task_id is not None:
+            task = await client.poll(task_id)
         else:
             message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
             task = await client.submit(prompt, task_id, message_id=message)
@@ -140,10 +140,10 @@ async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, t
 def _read_text(task: JsonObject) -> Any:
     """Return the result of a task: its artifacts, else its last message; a single data part as data."""
     artifacts = [part for artifact in task.get("artifacts", []) for part in artifact.get("parts", [])]
-    said = task.get("status", {}).get("message", {}).get("parts", [])
+    status_parts = task.get("status", {}).get("message", {}).get("parts", [])
     # Servers of fasta2a put the last message into the history alone.
     replies = [message for message in task.get("history", []) if message.get("role") == "ROLE_AGENT"]
-    parts: list[JsonObject] = artifacts or said or (replies[-1].get("parts", []) if replies else [])
+    parts: list[JsonObject] = artifacts or status_parts or (replies[-1].get("parts", []) if replies else [])
     if len(parts) == 1 and "data" in parts[0]:
         return parts[0]["data"]
     return "\n".join(str(part.get("text") or part.get("data") or part.get("url") or "") for part in parts)
@@ -161,10 +161,10 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:48] or "remote_agent"
 
 
-def _find_free(name: str, taken: dict[str, Any]) -> str:
+def _find_free(name: str, tools: dict[str, Any]) -> str:
     """Return the name, with a number appended if it is taken."""
     number, free = 1, name
-    while free in taken:
+    while free in tools:
         number += 1
         free = f"{name}_{number}"
     return free

@@ -114,14 +114,14 @@ def _model_fields(name: str | None, config_name: str, config_path: Path | str | 
 
 
 def _make_model(fields: Mapping[str, Any], http_client: httpx2.AsyncClient | None) -> Model:
-    named = fields.get("model")
-    if isinstance(named, Model):
-        return cast("Model[Any]", named)
-    if http_client is None or named is None or named == "offline":
+    model = fields.get("model")
+    if isinstance(model, Model):
+        return cast("Model[Any]", model)
+    if http_client is None or model is None or model == "offline":
         key, address = fields.get("api_key"), fields.get("base_url")
-        return resolve_model(named, base_url=address, env=os.environ, api_key=key).model
+        return resolve_model(model, base_url=address, env=os.environ, api_key=key).model
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
 
-    given = {key: fields[key] for key in ("api_key", "base_url") if fields.get(key)}
-    return infer_model(named, lambda kind: cast(Any, infer_provider_class(kind))(http_client=http_client, **given))
+    options = {key: fields[key] for key in ("api_key", "base_url") if fields.get(key)}
+    return infer_model(model, lambda kind: cast(Any, infer_provider_class(kind))(http_client=http_client, **options))

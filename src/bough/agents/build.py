@@ -155,9 +155,9 @@ class Blueprint:
             toolsets += self.spec.agent.toolsets
         if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
             return  # the tools of a server are known only during a run
-        there = own.union(*(cast("FunctionToolset[Any]", toolset).tools for toolset in toolsets))
+        available = own.union(*(cast("FunctionToolset[Any]", toolset).tools for toolset in toolsets))
         for name in names:
-            if name not in there:
+            if name not in available:
                 raise InvalidInput(
                     f"agent {self.spec.name!r} has no tool {name!r}, which an open call needs",
                     hint="add the tool, or close the open calls (pending=close)",
@@ -179,10 +179,10 @@ class Blueprint:
         Decided once, because a tool that is added later would invalidate the provider's cached prefix.
         """
         toolsets = [*own, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
-        named = {name for each in toolsets if isinstance(each, FunctionToolset) for name in each.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        named |= {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
-        other = bool(self.spec.mcp_servers) or any(not isinstance(each, FunctionToolset) for each in toolsets)
-        return READ_RESULT not in named and (bool(named) or other)
+        tool_names = {name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        tool_names |= {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
+        other = bool(self.spec.mcp_servers) or any(not isinstance(toolset, FunctionToolset) for toolset in toolsets)
+        return READ_RESULT not in tool_names and (bool(tool_names) or other)
 
     async def aclose(self) -> None:
         """Stop the MCP servers of its skills, and the pool if this blueprint owns it."""
@@ -236,7 +236,7 @@ class Blueprint:
 def _follows_rules(spec: AgentSpec) -> bool:
     """Whether an agent, or one of its sub-agents, follows rule files of the workspace."""
     own = spec.skills is None and spec.discover_skills
-    return own or any(_follows_rules(each) for each in spec.sub_agents)
+    return own or any(_follows_rules(sub_agent) for sub_agent in spec.sub_agents)
 
 
 class AgentBuilder:
@@ -328,17 +328,17 @@ class BlueprintCache:
             InvalidInput: Two skills have one name, or the prompt cannot be read.
         """
         key, now = _key_of(spec, workspace, home, roots), self._monotonic()
-        kept = self._kept.get(key)
-        if kept is None or changed_rules or now - kept.looked >= self._look_seconds:
+        entry = self._kept.get(key)
+        if entry is None or changed_rules or now - entry.looked >= self._look_seconds:
             registry = registry_of(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
             contents = registry.contents()
-            if kept is None or kept.contents != contents:
-                kept = _KeptBlueprint(contents, Blueprint.of(spec, registry, pool=self._pool), now)
-            kept = self._kept[key] = kept._replace(looked=now)
+            if entry is None or entry.contents != contents:
+                entry = _KeptBlueprint(contents, Blueprint.of(spec, registry, pool=self._pool), now)
+            entry = self._kept[key] = entry._replace(looked=now)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
-        return kept.blueprint.for_conversation(spec, pool=self._pool)
+        return entry.blueprint.for_conversation(spec, pool=self._pool)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -429,9 +429,9 @@ def render_prompt(prompt: str, *, sub_agents: str, skills: str) -> str:
     catalogs = {"sub_agents": sub_agents, "skills": skills}
     placed: set[str] = set()
 
-    def fill(found: re.Match[str]) -> str:
-        placed.add(found[1])
-        return catalogs[found[1]]
+    def fill(match: re.Match[str]) -> str:
+        placed.add(match[1])
+        return catalogs[match[1]]
 
     text = _PLACEHOLDER.sub(fill, prompt)  # in one pass, so that braces in a catalogue are not replaced
     behind = [f"{SUB_AGENTS_HEADING}\n{sub_agents}"] if sub_agents and "sub_agents" not in placed else []

@@ -99,8 +99,8 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
         running = [child for child in children if not child.is_ended and not child.is_asking]
         if running and len(running) < len(children) and not any(child.is_ended for child in children):
             # A task that asks ends no wait for the others: it stays open until somebody answers it.
-            rest = asking._replace(untold=tuple(child.task_id for child in running))
-            others = await delegation.wait(rest, None, max(0.0, timeout - (time.monotonic() - begun)))
+            remaining = asking._replace(untold=tuple(child.task_id for child in running))
+            others = await delegation.wait(remaining, None, max(0.0, timeout - (time.monotonic() - begun)))
             children = (*(child for child in children if child.is_asking), *others)
     ended = [child for child in children if child.is_ended]
     waiting = [child for child in children if child.is_asking]
@@ -182,20 +182,20 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
     Args:
         max_bytes: Longer texts are cut in the middle, where their size is noted.
     """
-    told: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
+    description: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
     if child.state == "completed":
-        told["result"] = _cut(child.result if child.data is None else child.data, max_bytes)
+        description["result"] = _cut(child.result if child.data is None else child.data, max_bytes)
     elif child.is_ended:
-        told |= {"code": child.code, "error": _cut(child.error, max_bytes // 4)}
+        description |= {"code": child.code, "error": _cut(child.error, max_bytes // 4)}
         if child.result:
-            told["partial"] = _cut(child.result, max_bytes // 2)
+            description["partial"] = _cut(child.result, max_bytes // 2)
     elif child.is_asking:
-        told["request"] = child.request
+        description["request"] = child.request
     else:
-        told |= {"seconds": round(child.seconds, 1), "last": child.last}
-    told |= _name_folder(child)
-    told["usage"] = child.usage.model_dump(mode="json", exclude_none=True)
-    return told
+        description |= {"seconds": round(child.seconds, 1), "last": child.last}
+    description |= _name_folder(child)
+    description["usage"] = child.usage.model_dump(mode="json", exclude_none=True)
+    return description
 
 
 def _wait_for_answer(child: Child) -> CallWaits:
@@ -261,6 +261,6 @@ def _answer_errors() -> Generator[None]:
 
 
 def _text(error: BoughError) -> str:
-    known = error.details.get("known")
-    named = f"; known: {', '.join(map(str, known))}" if known else ""
-    return f"{error.message}{f'; {error.hint}' if error.hint else ''}{named}"
+    known_names = error.details.get("known")
+    suffix = f"; known: {', '.join(map(str, known_names))}" if known_names else ""
+    return f"{error.message}{f'; {error.hint}' if error.hint else ''}{suffix}"

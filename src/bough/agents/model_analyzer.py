@@ -63,10 +63,10 @@ class ModelAnalyzer:
             return Assessment.of(Risk.UNKNOWN, f"the model could not assess the call: {error}")
         answer = _ANSWER.fullmatch(result.output)
         if answer is None:
-            found = Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
+            assessment = Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
         else:
-            found = Assessment.of(Risk[answer[1]], " ".join(answer[2].split())[:200])
-        return replace(found, spent=tuple(self._count_usage(result.new_messages())))
+            assessment = Assessment.of(Risk[answer[1]], " ".join(answer[2].split())[:200])
+        return replace(assessment, spent=tuple(self._count_usage(result.new_messages())))
 
     def _count_usage(self, messages: Sequence[ModelMessage]) -> Iterator[UsageAdded]:
         for message in messages:

@@ -21,7 +21,7 @@ def list_types(output_type: Any) -> list[Any]:
         case TextOutput():
             return []
         case list() | tuple():
-            return [each for part in cast("list[Any]", output_type) for each in list_types(part)]
+            return [member for part in cast("list[Any]", output_type) for member in list_types(part)]
         case _ if callable(output_type) and not isinstance(output_type, type) and hasattr(output_type, "__code__"):
             return []
         case _:
@@ -31,7 +31,7 @@ def list_types(output_type: Any) -> list[Any]:
 def describe_output_type(output_type: Any) -> JsonObject:
     """Return the qualified name of an output type and, if it has one, its JSON schema."""
     types = list_types(output_type)
-    name = " | ".join(_name(each) for each in types) or _name(output_type)
+    name = " | ".join(_name(member) for member in types) or _name(output_type)
     described: JsonObject = {"name": name}
     if (adapter := _adapter(types)) is not None:
         with suppress(PydanticUserError, ValueError):  # a type without a JSON schema is recorded by name only
@@ -53,8 +53,8 @@ def _adapter(types: list[Any]) -> TypeAdapter[Any] | None:
     if not types:
         return None
     union: Any = types[0]
-    for each in types[1:]:
-        union = union | each
+    for member in types[1:]:
+        union = union | member
     try:
         return TypeAdapter(union)
     except (PydanticSchemaGenerationError, PydanticUserError):

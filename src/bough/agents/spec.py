@@ -281,30 +281,33 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @classmethod
     def _from_fields(cls, fields: AgentFields) -> AgentSpec[Any]:
-        below = [cls._from_fields(each) if isinstance(each, AgentFields) else each for each in fields.sub_agents]
+        below = [
+            cls._from_fields(sub_agent) if isinstance(sub_agent, AgentFields) else sub_agent
+            for sub_agent in fields.sub_agents
+        ]
         return cls.model_validate({**fields.values, "sub_agents": below})
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain_mistakes(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _explain_mistakes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Raise the first mistake as `InvalidInput`."""
         try:
-            return handler(given)
+            return handler(data)
         except ValidationError as error:
             raise _explain(error, tuple(cls.model_fields)) from error
 
     @model_validator(mode="before")
     @classmethod
-    def _with_model_of_agent(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given  # which is refused below
-        given = cast("dict[str, Any]", given)
-        agent: object = given.get("agent")
+    def _with_model_of_agent(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data  # which is refused below
+        data = cast("dict[str, Any]", data)
+        agent: object = data.get("agent")
         if isinstance(agent, AbstractAgent):
             own = cast("AbstractAgent[Any, Any]", agent)
-            given = {**given, "output_type": own.output_type}
-            return given if given.get("model") is not None else {**given, "model": own.model}
-        return given
+            data = {**data, "output_type": own.output_type}
+            return data if data.get("model") is not None else {**data, "model": own.model}
+        return data
 
     @field_validator(
         "tools",
@@ -318,10 +321,10 @@ class AgentSpec(BaseModel, Generic[T]):
         mode="before",
     )
     @classmethod
-    def _as_tuple(cls, given: Any) -> Any:
-        if given is not None and not isinstance(given, list | tuple):
+    def _as_tuple(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, list | tuple):
             raise ValueError("a list is needed")
-        return None if given is None else tuple(cast("list[Any]", given))
+        return None if value is None else tuple(cast("list[Any]", value))
 
     @model_validator(mode="after")
     def _fits(self) -> AgentSpec:

@@ -52,7 +52,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
         make_activation_event(
             each,
             trigger=match.kind,
-            known=state.active_skills.get(each.name),
+            previous_hash=state.active_skills.get(each.name),
             keyword=match.keyword,
             inputs=match.inputs,
             allowed_tools=each.allowed_tools,
@@ -119,5 +119,5 @@ def _updates(state: State, registry: SkillRegistry) -> list[Event]:
         if known is None and each.rendered in state.instructions:
             events.append(SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always"))
         elif known != each.content_hash:
-            events.append(make_activation_event(each, trigger="always", known=known))
+            events.append(make_activation_event(each, trigger="always", previous_hash=known))
     return events

@@ -89,7 +89,7 @@ class AgentConfig:
             PermissionDenied: Nobody has trusted the file.
         """
         tools, key = self.entry(name).tools, ("agents", name, "tools")
-        return tuple(tool for place, each in enumerate(tools) for tool in self._tools(each, (*key, place)))
+        return tuple(tool for place, factory in enumerate(tools) for tool in self._tools(factory, (*key, place)))
 
     def load_hooks(self) -> Iterator[tuple[str, Any]]:
         """Yield the names in `hooks`, each with the object that it names.
@@ -128,11 +128,11 @@ class AgentConfig:
             NotFound: No agent has that name; `details` has `known` and `nearest`.
         """
         if name not in self.config.agents:
-            found = near(name, self.names)
+            nearest = near(name, self.names)
             raise NotFound(
-                f"no agent named {name!r}" + (f"; did you mean {found!r}?" if found else ""),
+                f"no agent named {name!r}" + (f"; did you mean {nearest!r}?" if nearest else ""),
                 hint=f"there are: {', '.join(self.names) or 'none'} ({self.file.path or 'no config.yaml'})",
-                details={"known": self.names, "nearest": found},
+                details={"known": self.names, "nearest": nearest},
             )
         return self.config.agents[name]
 
@@ -150,16 +150,16 @@ class AgentConfig:
             Unavailable: An environment variable is not set.
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
-        given = _normalize(overrides or {})
-        return self._fields(name, entry.model_copy(update=given), given)
+        overridden = _normalize(overrides or {})
+        return self._fields(name, entry.model_copy(update=overridden), overridden)
 
-    def _fields(self, name: str, entry: AgentEntry, given: Mapping[str, Any]) -> AgentFields:
+    def _fields(self, name: str, entry: AgentEntry, overridden: Mapping[str, Any]) -> AgentFields:
         key: Key = ("agents", name)
-        self._check_untrusted(entry, key, given)
+        self._check_untrusted(entry, key, overridden)
         values: dict[str, Any] = {"name": name, "description": entry.description}
         values |= self.model_fields(entry.model)
-        values |= self._prompt(entry, key, given)
-        values |= self._skills(entry, key, given)
+        values |= self._prompt(entry, key, overridden)
+        values |= self._skills(entry, key, overridden)
         values |= {
             "tools": tuple(
                 tool for place, each in enumerate(entry.tools) for tool in self._tools(each, (*key, "tools", place))
@@ -177,7 +177,7 @@ class AgentConfig:
         }
         if entry.settings:
             values["settings"] = {**values.get("settings", {}), **entry.settings}
-        values |= {field: given[field] for field in ("executor",) if field in given}
+        values |= {field: overridden[field] for field in ("executor",) if field in overridden}
         below = [self._sub_agent(each, (*key, "sub_agents", place)) for place, each in enumerate(entry.sub_agents)]
         return AgentFields(values, tuple(below))
 
@@ -197,7 +197,7 @@ class AgentConfig:
             )
         return read_model(name, self.config, self.file, gate=self._gate, env=self.env)
 
-    def _check_untrusted(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> None:
+    def _check_untrusted(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> None:
         """Check that the agent's file may say what it says of rules, access, and what others configured.
 
         Raises:
@@ -212,9 +212,9 @@ class AgentConfig:
             "workspace_access": entry.workspace_access in ("write", "run"),
             "skill_roots": bool(entry.skill_roots),
         }
-        for field in (name for name, is_wide in wide.items() if is_wide and name not in given):
+        for field in (name for name, is_wide in wide.items() if is_wide and name not in overridden):
             self._gate.require_named(self.file.place((*key, field)), f"{field} {self._show(key, field)}".rstrip())
-        if "settings" not in given:
+        if "settings" not in overridden:
             check_settings(entry.settings, self.file.place((*key, "settings")), self._gate)
         for field, section, names in (
             ("mcp_servers", ("mcp_servers",), entry.mcp_servers),
@@ -222,7 +222,7 @@ class AgentConfig:
             ("sub_agents", ("agents",), entry.sub_agents),
         ):
             place = self.file.place((*key, field))
-            for name in () if field in given else names:
+            for name in () if field in overridden else names:
                 if self.file.place((*section, name)).trust > place.trust:
                     self._gate.require_named(place, f"{name!r} of another file")
 
@@ -230,10 +230,10 @@ class AgentConfig:
         value = getattr(self.config.agents[str(key[-1])], field)
         return repr(value) if isinstance(value, str) else ""
 
-    def _prompt(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _prompt(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
         if entry.system_prompt_path is not None:
             place = self.file.place((*key, "system_prompt_path"))
-            if given.get("system_prompt_path"):
+            if overridden.get("system_prompt_path"):
                 return {"system_prompt_path": Path(entry.system_prompt_path)}
             if place.trust is not Trust.UNTRUSTED:
                 return {"system_prompt_path": place.file.parent / entry.system_prompt_path}
@@ -251,8 +251,8 @@ class AgentConfig:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{place}: cannot read the prompt {name!r}: {error}", hint="check the path") from error
 
-    def _skills(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
-        base = Path() if "skill_roots" in given else self.file.place((*key, "skill_roots")).file.parent
+    def _skills(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> dict[str, Any]:
+        base = Path() if "skill_roots" in overridden else self.file.place((*key, "skill_roots")).file.parent
         roots = tuple(base / root for root in entry.skill_roots)
         if entry.skills is None:
             return {"skill_roots": roots}
@@ -262,17 +262,17 @@ class AgentConfig:
 
     def _skill(self, registry: SkillRegistry, name: str, key: Key) -> Skill:
         if name not in registry:
-            known = [skill.name for skill in registry.list_all()]
+            names = [skill.name for skill in registry.list_all()]
             raise InvalidInput(
                 f"{self.file.place((*key, 'skills'))}: no skill named {name!r} in the agent's skill_roots",
-                hint=f"there are: {', '.join(known[:20]) or 'none'}",
-                details={"known": known, "nearest": near(name, known)},
+                hint=f"there are: {', '.join(names[:20]) or 'none'}",
+                details={"known": names, "nearest": near(name, names)},
             )
         return registry.get(name)
 
     def _tools(self, name: str, key: Key) -> Sequence[Any]:
-        made = self._gate.call(name, self.file.place(key))
-        return cast("Sequence[Any]", made) if isinstance(made, list | tuple) else (made,)
+        tools = self._gate.call(name, self.file.place(key))
+        return cast("Sequence[Any]", tools) if isinstance(tools, list | tuple) else (tools,)
 
     def _server(self, name: str) -> Any:
         entry = _find_entry(self.config.mcp_servers, name, "MCP server")
@@ -296,14 +296,14 @@ def _load_file(path: Path | None, settings: Settings, cwd: Path) -> ConfigFile:
     return load_layers(files, home=settings.home, is_named=is_named, policy=settings.policy)
 
 
-def _find_entry(entries: Mapping[str, T], name: str, what: str) -> T:
+def _find_entry(entries: Mapping[str, T], name: str, noun: str) -> T:
     """Return the entry of a name. Raises `NotFound` with the known names and the nearest one."""
     if name not in entries:
-        known = list(entries)
+        names = list(entries)
         raise NotFound(
-            f"no {what} named {name!r}",
-            hint=f"there are: {', '.join(known) or 'none'}",
-            details={"known": known, "nearest": near(name, known)},
+            f"no {noun} named {name!r}",
+            hint=f"there are: {', '.join(names) or 'none'}",
+            details={"known": names, "nearest": near(name, names)},
         )
     return entries[name]
 
@@ -313,19 +313,19 @@ _LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_a
 
 def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the overrides with None replaced by an empty list or text; a prompt overrides the other kind of prompt."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in overrides.items():
         if value is None and key in _LISTS:
-            given[key] = []
+            values[key] = []
         elif value is None and key == "description":
-            given[key] = ""
+            values[key] = ""
         else:
-            given[key] = value
-    if "system_prompt" in given:
-        given.setdefault("system_prompt_path", None)
-    elif "system_prompt_path" in given:
-        given["system_prompt"] = None
-    return given
+            values[key] = value
+    if "system_prompt" in values:
+        values.setdefault("system_prompt_path", None)
+    elif "system_prompt_path" in values:
+        values["system_prompt"] = None
+    return values
 
 
 def _policy(entry: str | PolicyEntry | None) -> Policy | None:

@@ -21,8 +21,8 @@ def validate(file: ConfigFile) -> Config:
     """
     config, mistakes = find_mistakes(file)
     if mistakes or config is None:
-        first, *rest = mistakes
-        first.details["more"] = [mistake.message for mistake in rest]
+        first, *others = mistakes
+        first.details["more"] = [mistake.message for mistake in others]
         raise first
     return config
 
@@ -32,8 +32,8 @@ def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
     try:
         config = Config.model_validate(file.data)
     except ValidationError as error:
-        found = {key: mistake for key, mistake in (_explain(file, each) for each in error.errors())}
-        mistakes, config = list(found.values()), None
+        by_key = {key: mistake for key, mistake in (_explain(file, detail) for detail in error.errors())}
+        mistakes, config = list(by_key.values()), None
     else:
         mistakes = list(_references(file, config))
     mistakes.sort(key=lambda mistake: (mistake.details["file"], mistake.details["line"]))
@@ -44,18 +44,18 @@ def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None
     """Return an error for one mistake, with its line."""
     place = file.place(key)
     path = _path(key)
-    said = f"{place}: {path}: {text}" if path else f"{place}: {text}"
+    message = f"{place}: {path}: {text}" if path else f"{place}: {text}"
     return InvalidInput(
-        f"{said}; did you mean {nearest!r}?" if nearest else said,
+        f"{message}; did you mean {nearest!r}?" if nearest else message,
         hint=hint or "fix this line",
         details={"file": str(place.file), "line": place.line, "key": path, "nearest": nearest},
     )
 
 
-def near(name: str, known: Collection[str]) -> str | None:
+def near(name: str, names: Collection[str]) -> str | None:
     """Return the known name that `name` may have meant."""
-    found = get_close_matches(name, known, 1)
-    return found[0] if found else None
+    matches = get_close_matches(name, names, 1)
+    return matches[0] if matches else None
 
 
 def _path(key: Key) -> str:
@@ -65,9 +65,13 @@ def _path(key: Key) -> str:
 def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
     key, data = _real_key(file, tuple(error["loc"]))
     if error["type"] == "extra_forbidden":
-        known = _list_keys(key[:-1])
+        valid_keys = _list_keys(key[:-1])
         return key, mistake(
-            file, key, "unknown key", nearest=near(str(key[-1]), known), hint=f"known keys: {', '.join(known)}"
+            file,
+            key,
+            "unknown key",
+            nearest=near(str(key[-1]), valid_keys),
+            hint=f"known keys: {', '.join(valid_keys)}",
         )
     if "[key]" in error["loc"]:
         return key, mistake(file, key, "invalid name: expected 1 to 64 letters, digits, `_`, `-` and `.`")
@@ -94,12 +98,14 @@ def _list_keys(key: Key) -> list[str]:
             model = model.model_fields[str(part)].annotation
         else:
             model = _value_type(model)
-    model = next((each for each in _members(model) if isinstance(each, type) and issubclass(each, BaseModel)), None)
+    model = next(
+        (member for member in _members(model) if isinstance(member, type) and issubclass(member, BaseModel)), None
+    )
     return [] if model is None else list(model.model_fields)
 
 
 def _value_type(annotation: Any) -> Any:
-    return next((getattr(each, "__args__", (None, None))[-1] for each in _members(annotation)), None)
+    return next((getattr(member, "__args__", (None, None))[-1] for member in _members(annotation)), None)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
@@ -138,35 +144,37 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
     if agent.system_prompt is not None and agent.system_prompt_path is not None:
         yield mistake(file, (*key, "system_prompt_path"), "set system_prompt or system_prompt_path, not both")
     if agent.model is not None and agent.model not in config.models and not is_model_string(agent.model):
-        known = list(config.models)
-        yield mistake(file, (*key, "model"), f"no model named {agent.model!r}", nearest=near(agent.model, known))
-    named = (
+        valid_names = list(config.models)
+        yield mistake(file, (*key, "model"), f"no model named {agent.model!r}", nearest=near(agent.model, valid_names))
+    references = (
         ("mcp_servers", "server", agent.mcp_servers, list(config.mcp_servers)),
         ("a2a_clients", "A2A client", agent.a2a_clients, list(config.a2a.clients)),
         ("sub_agents", "agent", agent.sub_agents, list(config.agents)),
     )
-    for field, what, names, known in named:
-        for place, each in enumerate(names):
-            if each not in known and not (field == "sub_agents" and ":" in each):
-                yield mistake(file, (*key, field, place), f"no {what} named {each!r}", nearest=near(each, known))
-    for place, each in enumerate(agent.tools):
-        if not _is_factory(each):
-            yield mistake(file, (*key, "tools", place), f"invalid tool {each!r}: expected module:factory")
+    for field, noun, names, valid_names in references:
+        for place, reference in enumerate(names):
+            if reference not in valid_names and not (field == "sub_agents" and ":" in reference):
+                yield mistake(
+                    file, (*key, field, place), f"no {noun} named {reference!r}", nearest=near(reference, valid_names)
+                )
+    for place, reference in enumerate(agent.tools):
+        if not _is_factory(reference):
+            yield mistake(file, (*key, "tools", place), f"invalid tool {reference!r}: expected module:factory")
     yield from _check_circle(file, config, name)
 
 
 def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
     """Report a cycle from an agent back to itself; breadth first, so that the shortest is reported."""
     ways: list[list[str]] = [[name]]
-    seen: set[str] = set()
+    visited: set[str] = set()
     for way in ways:
         for below in config.agents[way[-1]].sub_agents:
             if below == name:
                 text = f"the agent is its own sub-agent: {' > '.join([*way, name])}"
                 yield mistake(file, ("agents", name, "sub_agents"), text)
                 return
-            if below in config.agents and below not in seen:
-                seen.add(below)
+            if below in config.agents and below not in visited:
+                visited.add(below)
                 ways.append([*way, below])
 
 

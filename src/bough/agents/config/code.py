@@ -37,23 +37,23 @@ class CodeGate:
         self._config = config
         self._loaded: set[Path | None] = set()
 
-    def require_named(self, place: Place, what: str) -> None:
+    def require_named(self, place: Place, subject: str) -> None:
         """Check that the file of `place` may start programs, read the environment, use addresses and set rules.
 
         Raises:
             PermissionDenied: It was neither passed explicitly nor trusted in its current state.
         """
         if place.trust < Trust.NAMED:
-            raise _refuse(place, what)
+            raise _refuse(place, subject)
 
-    def require(self, place: Place, what: str) -> None:
+    def require(self, place: Place, subject: str) -> None:
         """Check that the file of `place` may name code.
 
         Raises:
             PermissionDenied: It is not trusted in its current state.
         """
         if place.trust < Trust.TRUSTED:
-            raise _refuse(place, what)
+            raise _refuse(place, subject)
 
     def load(self, name: str, place: Place) -> Any:
         """Import `module:factory` from a copy of the project's code, else from what is installed; return the object.
@@ -64,13 +64,13 @@ class CodeGate:
         """
         self.require(place, f"the code {name!r}")
         module, _, attribute = name.partition(":")
-        layer = next((each for each in self._config.layers if place.file in each.digests), self._config)
+        layer = next((candidate for candidate in self._config.layers if place.file in candidate.digests), self._config)
         if layer.path not in self._loaded:
             self._copy(layer, place, name)
             self._loaded.add(layer.path)
         try:
-            found: Any = import_module(module)
-            return getattr(found, attribute)
+            imported: Any = import_module(module)
+            return getattr(imported, attribute)
         except (ImportError, AttributeError, SyntaxError) as error:
             raise InvalidInput(f"{place}: cannot import {name}: {error}", hint="check module and name") from error
 
@@ -81,12 +81,12 @@ class CodeGate:
             InvalidInput: It cannot be imported, or it fails.
             PermissionDenied: see `load`.
         """
-        found = self.load(name, place)
-        if not callable(found):
-            return found
+        factory = self.load(name, place)
+        if not callable(factory):
+            return factory
         try:
-            made: Any = found()
-            return asyncio.run(made) if asyncio.iscoroutine(made) else made
+            result: Any = factory()
+            return asyncio.run(result) if asyncio.iscoroutine(result) else result
         except Exception as error:
             raise InvalidInput(
                 f"{place}: {name} failed: {type(error).__name__}: {error}", hint="fix the factory"
@@ -129,9 +129,9 @@ def is_trusted(config: ConfigFile, home: Path, code: ProjectCode | None = None) 
     return TrustStore(home).remembers(project, name, config_digest(config, code))
 
 
-def _refuse(place: Place, what: str) -> PermissionDenied:
+def _refuse(place: Place, subject: str) -> PermissionDenied:
     return PermissionDenied(
-        f"{place} uses {what}, but the file is not trusted in its current state",
+        f"{place} uses {subject}, but the file is not trusted in its current state",
         hint=f"review it, then run: cd {place.file.parent} && bough skills trust",
         details={"file": str(place.file), "line": place.line},
     )

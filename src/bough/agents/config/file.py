@@ -128,9 +128,9 @@ def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, s
     The given file, else `BOUGH_CONFIG`, else the one in bough's own folder and the nearest `config.yaml` upwards from
     `cwd`.
     """
-    named = path or (Path(env["BOUGH_CONFIG"]) if env.get("BOUGH_CONFIG") else None)
-    if named is not None:
-        return [named.expanduser().absolute()]
+    explicit = path or (Path(env["BOUGH_CONFIG"]) if env.get("BOUGH_CONFIG") else None)
+    if explicit is not None:
+        return [explicit.expanduser().absolute()]
     base = home / NAME
     folders = (cwd.absolute(), *cwd.absolute().parents)
     project = next((folder / NAME for folder in folders if (folder / NAME).is_file()), None)
@@ -151,7 +151,7 @@ def read_config(file: Path) -> ConfigFile:
 def _read(file: Path, above: tuple[Path, ...], files: list[Path]) -> ConfigFile:
     file = Path(os.path.realpath(file))
     if file in above:
-        names = " > ".join(str(each) for each in (*above, file))
+        names = " > ".join(str(path) for path in (*above, file))
         raise InvalidInput(f"{file} extends itself: {names}", hint="remove one of them from `extends`")
     files.append(file)
     if len(files) > MAX_FILES:
@@ -216,7 +216,7 @@ class _Reader:
             case yaml.MappingNode():
                 return self._mapping(node, key, depth)
             case yaml.SequenceNode():
-                return [self.value(each, (*key, i), depth + 1) for i, each in enumerate(node.value)]
+                return [self.value(child, (*key, i), depth + 1) for i, child in enumerate(node.value)]
             case _:
                 return cast(Json, self._scalars.construct_object(node))  # pyright: ignore[reportUnknownMemberType]
 
@@ -270,12 +270,12 @@ def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
     """
     match value:
         case str():
-            return _VARIABLE.sub(lambda found: _variable(found, env, where), value)
+            return _VARIABLE.sub(lambda match: _variable(match, env, where), value)
         case dict():
             data = cast(JsonObject, value)
-            return {key: expand(each, env=env, where=f"{where}.{key}") for key, each in data.items()}
+            return {key: expand(item, env=env, where=f"{where}.{key}") for key, item in data.items()}
         case list():
-            return [expand(each, env=env, where=where) for each in cast(list[Json], value)]
+            return [expand(item, env=env, where=where) for item in cast(list[Json], value)]
         case _:
             return value
 
@@ -284,17 +284,17 @@ def has_variables(value: Json) -> bool:
     """Whether any text in the value uses an environment variable."""
     match value:
         case str():
-            return any(found[1] for found in _VARIABLE.finditer(value))
+            return any(match[1] for match in _VARIABLE.finditer(value))
         case dict():
-            return any(has_variables(each) for each in cast(JsonObject, value).values())
+            return any(has_variables(item) for item in cast(JsonObject, value).values())
         case list():
-            return any(has_variables(each) for each in cast(list[Json], value))
+            return any(has_variables(item) for item in cast(list[Json], value))
         case _:
             return False
 
 
-def _variable(found: re.Match[str], env: Mapping[str, str], where: str) -> str:
-    name, default = found[1], found[2]
+def _variable(match: re.Match[str], env: Mapping[str, str], where: str) -> str:
+    name, default = match[1], match[2]
     if name is None:
         return "$"
     value = env.get(name) or default

@@ -63,14 +63,14 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
 
 def list_files(files: Sequence[Path]) -> list[Path]:
     """Return the files and what they extend, the missing ones too; those of a file that cannot be read are left out."""
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for file in files:
-        found[file] = None
+        paths[file] = None
         try:
-            found |= dict.fromkeys(read_config(file).digests)
+            paths |= dict.fromkeys(read_config(file).digests)
         except InvalidInput:
             continue
-    return list(found)
+    return list(paths)
 
 
 def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:

@@ -41,9 +41,9 @@ class NamedParts:
 
     def find_tools(self, names: Iterable[str]) -> list[Any] | None:
         """Return the tools of these names (`module:function`), in their order; None where an agent has not all."""
-        wanted = list(names)
-        known = {name_tool(tool): tool for name in self._config.names for tool in self._config.make_tools(name)}
-        return [known[name] for name in wanted] if known.keys() >= set(wanted) else None
+        requested = list(names)
+        tools = {name_tool(tool): tool for name in self._config.names for tool in self._config.make_tools(name)}
+        return [tools[name] for name in requested] if tools.keys() >= set(requested) else None
 
     def find_hooks(self, recorded: Sequence[Mapping[str, Any]]) -> HookSet:
         """Return those recorded hooks whose functions the configuration names, and the hooks that it holds whole.
@@ -52,20 +52,22 @@ class NamedParts:
         """
         functions: dict[str, Callable[..., Any]] = {}
         whole: list[Hook] = []
-        for name, found in self._config.load_hooks():
-            if isinstance(found, Hook | HookSet | list | tuple):
-                whole += _list_hooks(cast("Hook | HookSet | Sequence[Any]", found))
-            elif callable(found):
-                functions[str(getattr(found, "__qualname__", name))] = found
-        made = [_make_hook(each, functions[label]) for each in recorded if (label := each.get("function")) in functions]
-        known = [hook for hook in whole if hook.to_json() in recorded]
-        return HookSet((*known, *made))
+        for name, value in self._config.load_hooks():
+            if isinstance(value, Hook | HookSet | list | tuple):
+                whole += _list_hooks(cast("Hook | HookSet | Sequence[Any]", value))
+            elif callable(value):
+                functions[str(getattr(value, "__qualname__", name))] = value
+        from_functions = [
+            _make_hook(data, functions[label]) for data in recorded if (label := data.get("function")) in functions
+        ]
+        configured = [hook for hook in whole if hook.to_json() in recorded]
+        return HookSet((*configured, *from_functions))
 
     def find_analyzer(self, recorded: Mapping[str, Any]) -> SecurityAnalyzer | None:
         """Return the analyzer that a log describes so; None where the configuration has none."""
-        for made in self._config.make_analyzers():
-            if made.to_json() == recorded:
-                return made
+        for analyzer in self._config.make_analyzers():
+            if analyzer.to_json() == recorded:
+                return analyzer
         return None
 
     def find_secrets(self, names: Iterable[str]) -> Secrets:
@@ -86,10 +88,10 @@ class NamedParts:
         return FileSecret(file.parent / Path(values["file"]).expanduser())
 
 
-def _list_hooks(found: Hook | HookSet | Sequence[Any]) -> list[Hook]:
-    if isinstance(found, Hook):
-        return [found]
-    hooks = found.hooks if isinstance(found, HookSet) else found
+def _list_hooks(value: Hook | HookSet | Sequence[Any]) -> list[Hook]:
+    if isinstance(value, Hook):
+        return [value]
+    hooks = value.hooks if isinstance(value, HookSet) else value
     return [hook for hook in cast("Sequence[Any]", hooks) if isinstance(hook, Hook)]
 
 

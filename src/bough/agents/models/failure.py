@@ -48,11 +48,14 @@ def model_error(error: AgentRunError | UserError) -> ModelError:
     """
     if not isinstance(error, ModelAPIError):
         return ModelError(_short(str(error)), hint="run it again, or use another model")
-    what, hint = next(((what, hint) for kind, what, hint in _MEANINGS if isinstance(error, kind)), ("failed", _LATER))
+    summary, hint = next(
+        ((summary, hint) for kind, summary, hint in _MEANINGS if isinstance(error, kind)), ("failed", _LATER)
+    )
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
-    said = _unwrap_message(error)
-    message = f"the model {error.model_name} {what}{f' (HTTP {status})' if status else ''}{f': {said}' if said else ''}"
+    detail = _unwrap_message(error)
+    message = f"the model {error.model_name} {summary}{f' (HTTP {status})' if status else ''}"
+    message += f": {detail}" if detail else ""
     details = {"model": error.model_name, "http_status": status, "retry_after_seconds": error.retry_after}
     return ModelError(
         message,

@@ -16,14 +16,14 @@ def is_priced(model: Model[Any]) -> bool:
     """Whether the price list has the model; True for the offline and replay models, which cost nothing."""
     if isinstance(model, OfflineModel | ReplayModel):
         return True
-    asked = ModelResponse(
+    response = ModelResponse(
         parts=[],
         usage=RequestUsage(input_tokens=1, output_tokens=1),
         model_name=model.model_name,
         provider_name=model.system,
     )
     try:
-        asked.cost()
+        response.cost()
     except (LookupError, AssertionError):
         return False
     return True

@@ -163,21 +163,21 @@ def _without_own_retries(model: Model[Any]) -> Model[Any]:
 
 
 def _local(
-    kind: str, model: str, base_url: str, env: Mapping[str, str], given: str | None, *, shared: bool
+    kind: str, model: str, base_url: str, env: Mapping[str, str], api_key: str | None, *, shared: bool
 ) -> Model[Any]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
     env_key = _KEYED["openai"].key(env)
-    key = given or (env_key[1] if env_key else _PLACEHOLDER_KEY)
+    key = api_key or (env_key[1] if env_key else _PLACEHOLDER_KEY)
     make = partial(OpenAIProvider, base_url=base_url, api_key=key)
     provider = find_providers().find("openai", base_url, key, make) if shared else make()
-    made = (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
-    return _without_own_retries(made)
+    model_object = (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
+    return _without_own_retries(model_object)
 
 
 def _plan_hosted(
-    name: str, kind: str, env: Mapping[str, str], given: str | None, *, shared: bool
+    name: str, kind: str, env: Mapping[str, str], api_key: str | None, *, shared: bool
 ) -> Callable[[], Model[Any]]:
     """Return what creates a provider's model.
 
@@ -192,8 +192,8 @@ def _plan_hosted(
     except ImportError as error:
         raise _missing_package(kind, error) from error
     keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
-    key = given
-    if given is None and keyed is not None:
+    key = api_key
+    if api_key is None and keyed is not None:
         if (env_key := keyed.key(env)) is None:
             raise _missing_key(kind, keyed.keys[0])
         key = env_key[1]
@@ -241,13 +241,13 @@ def _missing_key(kind: str, variable: str) -> Unavailable:
 
 
 def _missing_package(kind: str, error: ImportError) -> Unavailable:
-    found = _EXTRA.search(str(error))
-    extra = found[1] if found else kind
-    wanted = f"bough[{extra}]" if extra in _BOUGH_EXTRAS else f"pydantic-ai-slim[{extra}]"
+    match = _EXTRA.search(str(error))
+    extra = match[1] if match else kind
+    package = f"bough[{extra}]" if extra in _BOUGH_EXTRAS else f"pydantic-ai-slim[{extra}]"
     return Unavailable(
         f"the package that {kind} needs is not installed",
-        hint=f'pip install "{wanted}"',
-        details={"provider": kind, "package": wanted},
+        hint=f'pip install "{package}"',
+        details={"provider": kind, "package": package},
     )
 
 
@@ -263,23 +263,27 @@ def _explain_refusal(name: str, kind: str, text: str) -> BoughError:
 def _unknown_model(name: str) -> InvalidInput:
     from pydantic_ai.models import known_model_names
 
-    known = [known for known in known_model_names() if ":" in known and not known.startswith("gateway/")]
+    known_names = [
+        full_name for full_name in known_model_names() if ":" in full_name and not full_name.startswith("gateway/")
+    ]
     provider, separator, model = name.partition(":")
-    providers = sorted({known.partition(":")[0] for known in known} | {"azure", "ollama", "openrouter", *_OPENAI})
+    providers = sorted(
+        {full_name.partition(":")[0] for full_name in known_names} | {"azure", "ollama", "openrouter", *_OPENAI}
+    )
     if provider in providers and not model:
         return InvalidInput(f"not a model name: {name!r}", hint=f"expected {provider}:NAME")
     if separator and model.strip():
         near = get_close_matches(provider, [*providers, OFFLINE], 1)
         hint = f"did you mean {near[0]}:{model}?" if near else f"known ones: {', '.join(providers)}"
         return InvalidInput(f"unknown provider {provider!r}", hint=hint)
-    near = _near(name, known)
+    near = _near(name, known_names)
     hint = f"did you mean {near}?" if near else f"use {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
     return InvalidInput(f"unknown model {name!r}", hint=hint)
 
 
-def _near(name: str, known: list[str]) -> str | None:
+def _near(name: str, known_names: list[str]) -> str | None:
     """Return the known model string whose model part, or whole, is nearest to `name`."""
-    by_rank = sorted(known, key=lambda whole: whole.partition(":")[0] in _KEYED)
+    by_rank = sorted(known_names, key=lambda whole: whole.partition(":")[0] in _KEYED)
     candidates = {part: whole for whole in by_rank for part in (whole, whole.partition(":")[2])} | {OFFLINE: OFFLINE}
     near = get_close_matches(name, candidates, 1, cutoff=0.7)
     return candidates[near[0]] if near else None

@@ -74,8 +74,8 @@ class PiecewiseResponse(StreamedResponse):
                     vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id
                 )
                 pieces = cut(part.args_as_json_str(), _ARGS_PIECES)
-                rest = (manager.handle_tool_call_delta(vendor_part_id=index, args=piece) for piece in pieces)
-                yield from (event for event in (start, *rest) if event is not None)
+                deltas = (manager.handle_tool_call_delta(vendor_part_id=index, args=piece) for piece in pieces)
+                yield from (event for event in (start, *deltas) if event is not None)
             case _:
                 yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
 

@@ -52,7 +52,7 @@ class Standing:
     @property
     def text(self) -> str:
         """Their text in the instructions; empty if there are none."""
-        return "\n\n".join(each.rendered for each in self.activations)
+        return "\n\n".join(activation.rendered for activation in self.activations)
 
 
 def standing(
@@ -71,7 +71,7 @@ def standing(
     """
     done: list[Activation] = []
     left_out: list[tuple[str, BoughError]] = []
-    left = max_bytes
+    bytes_left = max_bytes
     names = [skill.name for skill in registry.list_all() if _holds_always(skill)]
     for name in sorted(names, key=lambda name: name.count("/")):  # rules of outer folders before those of inner folders
         try:
@@ -84,10 +84,10 @@ def standing(
         size = len(activation.rendered.encode("utf-8", "replace"))
         if len(done) >= max_skills:
             left_out.append((name, too_many(f"at most {max_skills} skills can be always active")))
-        elif size > left:
+        elif size > bytes_left:
             left_out.append((name, too_long(f"the always-active skills exceed {max_bytes} bytes")))
         else:
-            left -= size
+            bytes_left -= size
             done.append(activation)
     left_out += [(_name_of(note), InvalidInput(note.message, hint=note.fix)) for note in _list_silent_faults(registry)]
     return Standing(tuple(done), tuple(left_out))
@@ -113,29 +113,29 @@ def _always(activation: Activation) -> Activation:
     return Activation(activation.name, activation.content_hash, marked, activation.missing)
 
 
-def is_current(registry: SkillRegistry, name: str, known: str | None) -> bool:
+def is_current(registry: SkillRegistry, name: str, digest: str | None) -> bool:
     """Whether the hash `known` is that of the skill's current text; True if the skill cannot be read any more."""
-    if known is None:
+    if digest is None:
         return False
     try:
-        return registry.get(name).content_hash == known
+        return registry.get(name).content_hash == digest
     except BoughError:
         return True
 
 
-def update_of(activation: Activation, known: str | None) -> str:
+def update_of(activation: Activation, previous_hash: str | None) -> str:
     """Return the activation's text, marked as a new version if `known` is the hash of another text."""
-    if known is None or known == activation.content_hash:
+    if previous_hash is None or previous_hash == activation.content_hash:
         return activation.rendered
-    head, line, rest = activation.rendered.partition("\n")
-    return f"{head}{line}{CHANGED}\n{rest}"
+    head, line, body = activation.rendered.partition("\n")
+    return f"{head}{line}{CHANGED}\n{body}"
 
 
 def make_activation_event(
     activation: Activation,
     *,
     trigger: ActivatedBy,
-    known: str | None,
+    previous_hash: str | None,
     keyword: str | None = None,
     inputs: Mapping[str, str] | None = None,
     allowed_tools: tuple[str, ...] | None = None,
@@ -147,13 +147,13 @@ def make_activation_event(
     Args:
         known: Hash of the skill's text in the conversation; None if there is none.
     """
-    again = not inputs and trigger not in ("task", "slash") and known == activation.content_hash
+    again = not inputs and trigger not in ("task", "slash") and previous_hash == activation.content_hash
     return SkillActivated(
         name=activation.name,
         content_hash=activation.content_hash,
         trigger=trigger,
         keyword=keyword,
-        rendered="" if again else update_of(activation, known),
+        rendered="" if again else update_of(activation, previous_hash),
         inputs=dict(inputs or {}),
         allowed_tools=allowed_tools,
         tree=activation.tree,

@@ -89,15 +89,15 @@ class PathSkills(AbstractCapability[ToolContext]):
 
     def _events(self, tool: str, args: dict[str, Any], result: Any, workspace: Path, deps: ToolContext) -> list[Event]:
         active = deps.active_skills()
-        found: dict[str, TriggerMatch] = {}
+        matches: dict[str, TriggerMatch] = {}
         for file in find_touched_files(tool, args, result, workspace):
-            shown = Path(os.path.relpath(file, workspace)).as_posix()
+            relative_path = Path(os.path.relpath(file, workspace)).as_posix()
             for name in self._index.match(file, workspace):
-                found.setdefault(name, TriggerMatch(name, "keyword", shown))
+                matches.setdefault(name, TriggerMatch(name, "keyword", relative_path))
         registry = self._index.registry
         matches = [
             match
-            for name, match in found.items()
+            for name, match in matches.items()
             if name not in self._told and not is_current(registry, name, active.get(name))
         ]
         return self._activate_within_bounds(matches, active, deps.changed_rules())
@@ -114,8 +114,10 @@ class PathSkills(AbstractCapability[ToolContext]):
         left_out += [(match.skill, full) for match in matches if match not in fitting]
         self._told.update(name for name, _ in left_out)
         texts = [
-            make_activation_event(each, trigger="path", known=active.get(each.name), keyword=match.keyword)
-            for match, each in done.activations
+            make_activation_event(
+                activation, trigger="path", previous_hash=active.get(activation.name), keyword=match.keyword
+            )
+            for match, activation in done.activations
         ]
         return [*texts, *make_skip_events(left_out)]
 
@@ -137,8 +139,8 @@ def _candidates(tool: str, args: Mapping[str, Any], result: Any) -> Iterator[str
             yield word
             yield word.partition("=")[2]
     if tool in _WORDS and isinstance(result, dict):
-        made = cast("dict[str, list[dict[str, Any]]]", result).get("output_files", [])
-        yield from (str(file["path"]) for file in made)
+        output_files = cast("dict[str, list[dict[str, Any]]]", result).get("output_files", [])
+        yield from (str(file["path"]) for file in output_files)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -146,8 +148,8 @@ def _texts(value: Any) -> Iterator[str]:
         case str():
             yield value
         case list() | tuple():
-            for each in value:  # pyright: ignore[reportUnknownVariableType]
-                yield from _texts(each)
+            for item in value:  # pyright: ignore[reportUnknownVariableType]
+                yield from _texts(item)
         case dict():
             yield from _texts(list(value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         case _:

@@ -78,16 +78,16 @@ class RuleWatch(AbstractCapability[ToolContext]):
 
     def _look(self, workspace: Path) -> dict[str, str]:
         """Return the digest of each rule file by the name of its rule; files that are as they were are not read."""
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         for name, file in find_rule_files(workspace).items():
             try:
                 state = os.stat(file)
             except OSError:
                 continue
             stamp = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-            known = self._digests.get(file)
-            if known is None or known[0] != stamp:
+            entry = self._digests.get(file)
+            if entry is None or entry[0] != stamp:
                 data, _ = read_bounded(file)
-                known = self._digests[file] = (stamp, hashlib.sha256(data or b"").hexdigest())
-            found[name] = known[1]
-        return found
+                entry = self._digests[file] = (stamp, hashlib.sha256(data or b"").hexdigest())
+            digests[name] = entry[1]
+        return digests

@@ -211,23 +211,28 @@ class SkillToolset(AbstractToolset[Any]):
 
     async def search_skills(self, _: ToolContextRun, query: Json = None, limit: Json = 10) -> Json:
         """Return the skills that match `query` best, best first."""
-        wanted = _whole(limit, 10, _MAX_FOUND)
-        found = [skill for skill in self.registry.search(str(query or ""), limit=4 * wanted) if skill.catalogued]
-        return [{"name": each.name, "description": cut(each.description, _MAX_FOUND_TEXT)} for each in found[:wanted]]
+        max_results = _whole(limit, 10, _MAX_FOUND)
+        skills = [skill for skill in self.registry.search(str(query or ""), limit=4 * max_results) if skill.catalogued]
+        return [
+            {"name": skill.name, "description": cut(skill.description, _MAX_FOUND_TEXT)}
+            for skill in skills[:max_results]
+        ]
 
     async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
         """Return a skill's text with `inputs` substituted, and record its activation."""
         deps = context_of(ctx.deps)
-        found = await asyncio.to_thread(self._activate, skill_name, inputs, deps)
-        if isinstance(found, dict):
-            return found
-        skill, values, activation = found
-        known = deps.active_skills().get(skill.name)
+        loaded = await asyncio.to_thread(self._activate, skill_name, inputs, deps)
+        if isinstance(loaded, dict):
+            return loaded
+        skill, values, activation = loaded
+        previous_hash = deps.active_skills().get(skill.name)
         allowed = skill.allowed_tools
         await deps.emit(
-            make_activation_event(activation, trigger="tool", known=known, inputs=values, allowed_tools=allowed)
+            make_activation_event(
+                activation, trigger="tool", previous_hash=previous_hash, inputs=values, allowed_tools=allowed
+            )
         )
-        return update_of(activation, known)
+        return update_of(activation, previous_hash)
 
     async def load_skill_resource(
         self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None, start_line: Json = 1
@@ -241,10 +246,10 @@ class SkillToolset(AbstractToolset[Any]):
     ) -> Json:
         """Run a script and return its result; the log records the full figures."""
         deps = context_of(ctx.deps)
-        found = await asyncio.to_thread(self._find_active, skill_name, deps)
-        if isinstance(found, dict):
-            return found
-        skill, snapshot = found
+        active = await asyncio.to_thread(self._find_active, skill_name, deps)
+        if isinstance(active, dict):
+            return active
+        skill, snapshot = active
         result = await self._run(skill, snapshot, script_path, args, deps)
         script = result.script or str(script_path or "")
         await deps.emit(script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
@@ -301,18 +306,18 @@ class SkillToolset(AbstractToolset[Any]):
             )
         values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
         try:
-            taken = self.registry.snapshot(skill)
-            return skill, values, activate(skill, values, tree="" if taken is None else taken.digest)
+            snapshot = self.registry.snapshot(skill)
+            return skill, values, activate(skill, values, tree="" if snapshot is None else snapshot.digest)
         except InvalidInput as error:
             return _error("INVALID_INPUT_ARGS", error)
         except BoughError as error:
             return _error(refusal_code(error), error)
 
     def _resource(self, name: Json, path: Json, deps: ToolContext, start_line: int = 1) -> Json:
-        found = self._find_active(name, deps)
-        if isinstance(found, dict):
-            return found
-        skill, snapshot = found
+        active = self._find_active(name, deps)
+        if isinstance(active, dict):
+            return active
+        skill, snapshot = active
         folder = skill.folder if snapshot is None else snapshot.folder
         if folder is None:
             return _error("RESOURCE_NOT_FOUND", NotFound(f"skill {skill.name!r} has no files"))
@@ -329,11 +334,11 @@ class SkillToolset(AbstractToolset[Any]):
 
     def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
         """Return the skill with its snapshot: as activated by the conversation, else as it is now."""
-        wanted = name.strip() if isinstance(name, str) else ""
-        tree = deps.skill_trees().get(wanted, "")
+        skill_name = name.strip() if isinstance(name, str) else ""
+        tree = deps.skill_trees().get(skill_name, "")
         try:
             if tree:
-                return self.registry.get_active(wanted, tree)
+                return self.registry.get_active(skill_name, tree)
             skill = self._find(name, deps)
             return (skill, self.registry.snapshot(skill)) if isinstance(skill, Skill) else skill
         except BoughError as error:
@@ -350,7 +355,7 @@ class SkillToolset(AbstractToolset[Any]):
             return _error(refusal_code(error), error)
         if skill.invocable or skill.name in deps.active_skills():
             return skill
-        offered = tuple(each.name for each in self._offered)
+        offered = tuple(skill.name for skill in self._offered)
         return _refusal("SKILL_NOT_FOUND", f"only the user may call {skill.name!r}; {nearest(name, offered)}")
 
 
@@ -381,11 +386,11 @@ def _tool(
 ) -> Tool[Any]:
     name = function.__name__
 
-    async def call(ctx: RunContext[Any], **given: Json) -> Json:
-        if unknown := [each for each in given if each not in properties]:
+    async def call(ctx: RunContext[Any], **arguments: Json) -> Json:
+        if unknown := [name for name in arguments if name not in properties]:
             takes = ", ".join(properties) or "none"
             return _refusal("INVALID_INPUT_ARGS", f"{name} has no argument {unknown[0][:60]!r}; available: {takes}")
-        return await function(ctx, **given)
+        return await function(ctx, **arguments)
 
     return Tool.from_schema(
         call,

@@ -65,8 +65,8 @@ class WorkspaceFiles:
             total = f" of {len(file.readlines())}" if size <= MAX_WRITE_BYTES else ""
             file.seek(offset + start_byte)
             block = file.read(MAX_READ_BYTES)
-            left = size - offset - start_byte
-            return _describe_part(block, left, start_line, max(max_lines, 1), start_byte, total)
+            bytes_left = size - offset - start_byte
+            return _describe_part(block, bytes_left, start_line, max(max_lines, 1), start_byte, total)
 
     def write(self, path: str, content: str) -> str:
         """Write a text file, making its folders, and say what was written.
@@ -107,9 +107,9 @@ class WorkspaceFiles:
         line says so.
         """
         walk = _BoundedWalk(self, path, LIST_SECONDS)
-        found = sorted(name for name in walk if _matches(name, pattern))
-        more = [f"[{len(found) - MAX_LISTED} more]"] if len(found) > MAX_LISTED else []
-        return [*found[:MAX_LISTED], *more, *walk.notes]
+        names = sorted(name for name in walk if _matches(name, pattern))
+        more = [f"[{len(names) - MAX_LISTED} more]"] if len(names) > MAX_LISTED else []
+        return [*names[:MAX_LISTED], *more, *walk.notes]
 
     def search(self, expression: str, path: str = ".", *, pattern: str = "*") -> list[str]:
         """Return lines that match a regular expression (RE2), as `file:line: text`, at most 200 of 300 characters.
@@ -123,23 +123,25 @@ class WorkspaceFiles:
         options = re2.Options()
         options.log_errors = False
         try:
-            wanted = re2.compile(expression, options)
+            pattern_re = re2.compile(expression, options)
         except re2.error as error:
             raise InvalidInput(f"{expression!r} is not a regular expression: {error}", hint="RE2 syntax") from error
-        found: list[str] = []
+        matches: list[str] = []
         walk = _BoundedWalk(self, path, SEARCH_SECONDS)
         read = 0
-        for name in sorted(each for each in walk if _matches(each, pattern) and each not in walk.links):
+        for name in sorted(
+            path_name for path_name in walk if _matches(path_name, pattern) and path_name not in walk.links
+        ):
             if walk.is_late() or read > MAX_SEARCHED_BYTES:
                 bound = f"{SEARCH_SECONDS:g} seconds" if walk.is_late() else f"{MAX_SEARCHED_BYTES >> 20} MiB"
-                return [*found, *walk.notes, f"[stopped at {name} after {bound}]"]
+                return [*matches, *walk.notes, f"[stopped at {name} after {bound}]"]
             data = self._read_text(name)
             read += len(data)
             lines = data.decode("utf-8", "replace").splitlines()
-            found += [f"{name}:{n}: {line[:300]}" for n, line in enumerate(lines, 1) if wanted.search(line)]
-            if len(found) >= MAX_FOUND:
-                return [*found[:MAX_FOUND], "[there are more]"]
-        return [*found, *walk.notes]
+            matches += [f"{name}:{n}: {line[:300]}" for n, line in enumerate(lines, 1) if pattern_re.search(line)]
+            if len(matches) >= MAX_FOUND:
+                return [*matches[:MAX_FOUND], "[there are more]"]
+        return [*matches, *walk.notes]
 
     def walk(self, path: str) -> Iterator[tuple[str, Found]]:
         """Yield what `WorkspaceTree.walk` yields, below a folder or for a file alone."""
@@ -192,15 +194,15 @@ class _BoundedWalk:
         self._end = time.monotonic() + self.seconds
 
     def __iter__(self) -> Iterator[str]:
-        for number, (name, found) in enumerate(self.files.walk(self.path)):
+        for number, (name, kind) in enumerate(self.files.walk(self.path)):
             if number >= MAX_ENTRIES or self.is_late():
                 bound = f"{MAX_ENTRIES} names" if number >= MAX_ENTRIES else f"{self.seconds:g} seconds"
                 self.notes.append(f"[stopped after {bound}: name a folder further down]")
                 return
-            if found == "unreadable":
+            if kind == "unreadable":
                 self.notes.append(f"[unreadable: {name}]")
                 continue
-            if found == "link":
+            if kind == "link":
                 self.links.add(name)
             yield name
 
@@ -228,14 +230,14 @@ def _find_line(file: BinaryIO, line: int) -> int | None:
     return offset
 
 
-def _describe_part(block: bytes, left: int, start_line: int, max_lines: int, start_byte: int, total: str) -> str:
+def _describe_part(block: bytes, bytes_left: int, start_line: int, max_lines: int, start_byte: int, total: str) -> str:
     """Return the whole lines at the start of `block`, or a piece of the first one, and how to read on.
 
     Args:
         left: How many bytes there are from the start of the block to the end of the file.
     """
     lines = io.BytesIO(block).readlines()
-    if lines and not lines[-1].endswith(b"\n") and len(block) < left:
+    if lines and not lines[-1].endswith(b"\n") and len(block) < bytes_left:
         *lines, cut = lines
         if not lines:
             piece = _cut_whole_characters(cut)
@@ -243,7 +245,7 @@ def _describe_part(block: bytes, left: int, start_line: int, max_lines: int, sta
             return f"{piece.decode('utf-8', 'replace')}\n[read on with start_line={start_line}, start_byte={at}]"
     part = lines[:max_lines]
     text = b"".join(part).decode("utf-8", "replace")
-    if sum(map(len, part)) >= left:
+    if sum(map(len, part)) >= bytes_left:
         return text
     last = start_line + len(part) - 1
     return f"{text}\n[lines {start_line}-{last}{total}; read on with start_line={last + 1}]"

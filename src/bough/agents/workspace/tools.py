@@ -66,14 +66,14 @@ async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> J
     Variables and imports live on until the next call; `state_lost` in an answer says that those of earlier calls are
     gone. Where the sandbox here keeps no interpreter, each call begins anew: set up all that it needs.
     """
-    shown = await asyncio.to_thread(show_last_value, code)
+    code_showing_value = await asyncio.to_thread(show_last_value, code)
     try:
-        return await _execute(ctx, timeout_seconds, code=shown, language="python", stateful=True)
+        return await _execute(ctx, timeout_seconds, code=code_showing_value, language="python", stateful=True)
     except NotSupported:  # nothing was run: the executor keeps no interpreter
-        return await _execute(ctx, timeout_seconds, code=shown, language="python")
+        return await _execute(ctx, timeout_seconds, code=code_showing_value, language="python")
 
 
-async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> JsonObject:
+async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> JsonObject:
     """Run code in the workspace and return what the model is told of it."""
     deps = ctx.deps
     if deps.executor is None or deps.workspace is None:
@@ -84,7 +84,7 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> Json
             guards=deps.guards,
             timeout_seconds=deps.timeout_seconds if timeout_seconds is None else timeout_seconds,
             execution_id=None if deps.conversation is None else str(deps.conversation),
-            **what,
+            **request,
         )
     )
     result: JsonObject = {

@@ -148,8 +148,8 @@ class WorkspaceTree:
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted, at most 20,000."""
-        with self._open_folder(self.resolve(path)) as folder, os.scandir(folder) as found:
-            names = [entry.name for entry, _ in zip(found, range(_MAX_LISTED), strict=False)]
+        with self._open_folder(self.resolve(path)) as folder, os.scandir(folder) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(_MAX_LISTED), strict=False)]
         return sorted(names)
 
     def make_folder(self, path: str) -> None:
