@@ -231,9 +231,9 @@ class AgentInForce:
         recorded, quarantined = self._state.agent, self._state.quarantined
         if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.builder.spec
-            known = self._models.get(str(recorded.get("model")), spec.model)
+            model = self._models.get(str(recorded.get("model")), spec.model)
             # Two model objects may have one name, which is all that the record has of them.
-            if recorded != spec.snapshot() or known is not spec.model:
+            if recorded != spec.snapshot() or model is not spec.model:
                 self.builder.change_spec(spec.model_copy(update=self._changes(recorded)))
             self._recorded, self._quarantined = recorded, quarantined
 

@@ -154,8 +154,8 @@ class ConversationControl(ConversationBase[T]):
             Conflict: The call does not wait.
             InvalidInput: The value is none of the question's choices, or cannot be encoded.
         """
-        shown = result_chars(self.agent.result_tokens, self._resolve_model(self.agent))
-        await Decisions(self._journal).answer(call, encode_result(value), by=by, shown=shown)
+        max_chars = result_chars(self.agent.result_tokens, self._resolve_model(self.agent))
+        await Decisions(self._journal).answer(call, encode_result(value), by=by, max_chars=max_chars)
 
     async def append(self, *events: Event) -> None:
         """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
@@ -216,8 +216,8 @@ class ConversationControl(ConversationBase[T]):
             InvalidInput: The model is unknown, or its prices are needed and unknown.
         """
         spec = with_other_model(self.agent, model, self.agent.base_url)
-        settled, name = resolve_spec_model(spec, self.settings)
-        require_prices(settled, self._rules.limits)
+        resolved, name = resolve_spec_model(spec, self.settings)
+        require_prices(resolved, self._rules.limits)
         if isinstance(model, str):
             spec = spec.model_copy(update={"model": name})
         self._agent.know(spec)

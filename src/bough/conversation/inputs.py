@@ -30,8 +30,8 @@ async def fetch_inputs(message: str | UserMessage, networks: Sequence[str] = ())
     parts = list(message.content)
     for place, part in enumerate(parts):
         if isinstance(part, ImagePart | FilePart) and part.is_at_url and part.url is not None:
-            found = await fetch(part.url, max_bytes=MAX_INPUT_BYTES, networks=networks)
-            parts[place] = part.with_bytes(found.data, name=found.name)
+            fetched = await fetch(part.url, max_bytes=MAX_INPUT_BYTES, networks=networks)
+            parts[place] = part.with_bytes(fetched.data, name=fetched.name)
             check_size(parts)  # before the next one is in memory
     return message.model_copy(update={"content": tuple(parts)})
 

@@ -75,22 +75,22 @@ def add_inputs(
     """
     if not images and not files:
         return message
-    for name, given in (("images", images), ("files", files)):
-        if not isinstance(given, list | tuple):
-            raise InvalidInput(f"{name}: a list is needed, not {type(given).__name__}", hint=f"{name}=[…]")
+    for name, values in (("images", images), ("files", files)):
+        if not isinstance(values, list | tuple):
+            raise InvalidInput(f"{name}: a list is needed, not {type(values).__name__}", hint=f"{name}=[…]")
     if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _not_a_message(message)
-    parts: list[ContentPart] = [each if isinstance(each, ImagePart) else ImagePart.of(each) for each in images]
-    parts += [each if isinstance(each, FilePart) else FilePart.of(each) for each in files]
+    parts: list[ContentPart] = [item if isinstance(item, ImagePart) else ImagePart.of(item) for item in images]
+    parts += [item if isinstance(item, FilePart) else FilePart.of(item) for item in files]
     if isinstance(message, str):
         text = [TextPart(text=clean(message))] if message.strip() else []
         return UserMessage(content=(*text, *parts), sender=sender)
     return message.model_copy(update={"content": (*message.content, *parts)})
 
 
-def _not_a_message(given: object) -> InvalidInput:
+def _not_a_message(value: object) -> InvalidInput:
     return InvalidInput(
-        f"a {type(given).__name__} is not a message",
+        f"a {type(value).__name__} is not a message",
         hint='give a text, or UserMessage(content=(TextPart(text="…"), ImagePart.of(path)))',
     )
 
@@ -113,8 +113,8 @@ async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, n
     # As the log has it: bytes named by digest, invalid text replaced.
     sent = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
     async for stored in store.read(conversation, seq, seq + 1):
-        there = stored.event
-        if isinstance(there, UserMessage) and (there.content, there.sender) == (sent.content, sent.sender):
+        existing = stored.event
+        if isinstance(existing, UserMessage) and (existing.content, existing.sender) == (sent.content, sent.sender):
             return True
     raise Conflict(
         f"the id {message.id} is that of another event",
@@ -130,11 +130,11 @@ def _check_image(part: ImagePart) -> None:
         data = base64.b64decode(part.data, validate=True)
     except ValueError as error:
         raise InvalidInput("an image of the message is not base64", hint="encode its bytes with base64") from error
-    found = image_type(data)
-    if found != part.media_type:
-        what = f"is {found}" if found else "is none that models can see"
+    actual_type = image_type(data)
+    if actual_type != part.media_type:
+        problem = f"is {actual_type}" if actual_type else "is none that models can see"
         raise InvalidInput(
-            f"an image of the message says it is {part.media_type!r:.80} and {what}",
+            f"an image of the message says it is {part.media_type!r:.80} and {problem}",
             hint=f"send one of {', '.join(IMAGES)}, under its own media type",
         )
 
@@ -183,7 +183,7 @@ def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[Per
         return None
     for match in match_withheld(registry, message.plain):
         if match.kind == "slash":
-            skill = next(each for each in registry.withheld if each.name == match.skill)
+            skill = next(withheld for withheld in registry.withheld if withheld.name == match.skill)
             refusal = registry.refusal_of(skill)
             return refusal, [*make_skip_events([(skill.name, refusal)])]
     return None

@@ -148,8 +148,8 @@ def _mask_record(secrets: Secrets, record: ConversationRecord) -> ConversationRe
     """Return a record without values of secrets in what its caller says of it."""
     if not secrets.names:
         return record
-    said = secrets.masker().json({"title": record.title, "tags": record.tags, "config": record.config})
-    return replace(record, **cast("JsonObject", said))
+    masked = secrets.masker().json({"title": record.title, "tags": record.tags, "config": record.config})
+    return replace(record, **cast("JsonObject", masked))
 
 
 async def create_or_open(
@@ -262,10 +262,10 @@ async def page_of(
     settings: Settings,
 ) -> Page:
     """Return a page of a store's conversations; one that is only named is opened for it."""
-    given = None if store is None or isinstance(store, str) else store
-    opened = given or await open_store(store if isinstance(store, str) else settings.store)
+    own_store = None if store is None or isinstance(store, str) else store
+    opened = own_store or await open_store(store if isinstance(store, str) else settings.store)
     try:
         return await opened.list(filter, cursor, limit)
     finally:
-        if given is None:
+        if own_store is None:
             await opened.aclose()

@@ -53,8 +53,10 @@ class Environment:
             InvalidInput: The store is another one than the log of `delegation`.
         """
         if executor is not None and not hasattr(executor, "execute"):
-            what = type(executor).__name__
-            raise InvalidInput(f"executor: a {what} executes nothing", hint="for example LocalSandboxCodeExecutor()")
+            type_name = type(executor).__name__
+            raise InvalidInput(
+                f"executor: a {type_name} executes nothing", hint="for example LocalSandboxCodeExecutor()"
+            )
         if delegation is not None:
             store = _require_log(delegation, store)
         used = executor or executor_named(executor_name)
@@ -77,22 +79,22 @@ class Environment:
                 self._require_no_weaker(recorded, given)
             self.executor = given
         elif recorded and recorded != self.executor.name:
-            kept = make_recorded_executor(recorded)
+            recorded_executor = make_recorded_executor(recorded)
             # Of a program's own executor a log has only the name: the sandbox is the least that stands for it.
-            least = kept or executor_named("sandbox")
+            least = recorded_executor or executor_named("sandbox")
             if least.isolation > self.executor.isolation:
                 self.executor = least
                 self._owned.append(least)
 
-    def _require_no_weaker(self, recorded: str, given: CodeExecutor) -> None:
-        if not recorded or recorded == given.name:
+    def _require_no_weaker(self, recorded: str, executor: CodeExecutor) -> None:
+        if not recorded or recorded == executor.name:
             return
         least = make_recorded_executor(recorded) or executor_named("sandbox")
         allowed = min(least.isolation, executor_named(self.settings.executor).isolation)
-        if given.isolation < allowed:
+        if executor.isolation < allowed:
             raise PermissionDenied(
-                f"the conversation runs code in {recorded}, and {given.name} is weaker",
-                hint=f"set executor: {given.name} in your settings if that is what you want, or leave executor= out",
+                f"the conversation runs code in {recorded}, and {executor.name} is weaker",
+                hint=f"set executor: {executor.name} in your settings if that is what you want, or leave executor= out",
             )
 
     def require_sandbox(self) -> None:

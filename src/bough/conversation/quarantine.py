@@ -35,9 +35,9 @@ async def quarantine(
         Conflict: A workspace is given, and the log has one of its own already.
     """
     count = await journal.store.count_imported(journal.cid)
-    known = journal.state.imported
+    imported = journal.state.imported
     # What the sender's own log says of an import counts for nothing: the event of this store comes after all of it.
-    if count == 0 or (known is not None and known >= count):
+    if count == 0 or (imported is not None and imported >= count):
         if workspace is not None:
             raise Conflict(
                 f"the workspace of {journal.cid} is {journal.state.workspace}",
@@ -48,10 +48,10 @@ async def quarantine(
     await journal.append(*describe_import(count, record.config.get("signed_by"), folder, journal.state))
 
 
-def choose_workspace(cid: UUID, settings: Settings, given: str | Path | None) -> Path:
+def choose_workspace(cid: UUID, settings: Settings, workspace: str | Path | None) -> Path:
     """Return the folder of what came from elsewhere: never the one that the sender named."""
-    if given is not None:
-        return workspace_folder(given)
+    if workspace is not None:
+        return workspace_folder(workspace)
     folder = settings.home / "workspaces" / str(cid)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

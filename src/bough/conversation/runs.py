@@ -198,8 +198,8 @@ class ConversationRuns(ConversationControl[T]):
             Conflict: It is being run.
         """
         models = RunModels(self.settings, self._in_force)
-        given = self._rules.condenser
-        condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
+        configured = self._rules.condenser
+        condenser = SummarizingCondenser() if isinstance(configured, NoCondenser) else configured
         await self._journal.catch_up()
         agent = self._agent.follow_log()
         condenser = models.give_model(condenser, agent, models.model_of(agent))

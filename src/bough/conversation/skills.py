@@ -22,12 +22,13 @@ from bough.skills.match.inputs import inputs_of, missing_inputs, parse_pairs
 from bough.skills.match.withheld import match_withheld
 
 
-def standing_events(found: Standing) -> list[Event]:
+def standing_events(standing: Standing) -> list[Event]:
     """Return what the log says of always-active skills; their texts are in the instructions."""
-    known = [
-        SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always") for each in found.activations
+    events = [
+        SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")
+        for activation in standing.activations
     ]
-    return [*known, *make_skip_events(found.left_out)]
+    return [*events, *make_skip_events(standing.left_out)]
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
@@ -38,56 +39,56 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     bound, or cannot be read, is told. Reads the files of the skills concerned.
     """
     matches = _with_answer(triggers.match(text), text, state, registry)
-    known = [match for match in matches if _is_known(match, state, registry)]
+    repeated = [match for match in matches if _is_known(match, state, registry)]
     room = max(0, MAX_ACTIVE - len(state.active_skills))
-    fresh = [match for match in matches if match not in known]
+    fresh = [match for match in matches if match not in repeated]
     fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
     done = activate_matches(registry, fitting, changed_rules=state.changed_rules)
     left_out = [(match.skill, reason) for match, reason in done.left_out]
     full = too_many(f"more than {MAX_ACTIVE} skills are active")
     left_out += [(match.skill, full) for match in fresh if match not in fitting]
-    asked = {match.skill for match in match_withheld(registry, text)}
-    left_out += [(skill.name, registry.refusal_of(skill)) for skill in registry.withheld if skill.name in asked]
+    withheld = {match.skill for match in match_withheld(registry, text)}
+    left_out += [(skill.name, registry.refusal_of(skill)) for skill in registry.withheld if skill.name in withheld]
     texts = [
         make_activation_event(
-            each,
+            activation,
             trigger=match.kind,
-            previous_hash=state.active_skills.get(each.name),
+            previous_hash=state.active_skills.get(activation.name),
             keyword=match.keyword,
             inputs=match.inputs,
-            allowed_tools=each.allowed_tools,
+            allowed_tools=activation.allowed_tools,
         )
-        for match, each in done.activations
+        for match, activation in done.activations
     ]
-    return [*texts, *_again(known, state, registry), *make_skip_events(left_out), *_updates(state, registry)]
+    return [*texts, *_again(repeated, state, registry), *make_skip_events(left_out), *_updates(state, registry)]
 
 
 def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry) -> list[TriggerMatch]:
     """Return the matches, with the task that asked for inputs and is given some of them now (`name=value`)."""
     if state.task is None or state.task[0] not in registry or any(match.kind != "keyword" for match in matches):
         return matches
-    name, given = state.task
+    name, earlier_inputs = state.task
     try:
         inputs = inputs_of(registry.get(name))
     except BoughError:  # it cannot be used any more: then nothing of it is asked
         return matches
-    missing = missing_inputs(inputs, given)
-    found = parse_pairs(text, [each for each in inputs if each.name in missing])
-    return [*matches, TriggerMatch(name, "task", ", ".join(found), given | found)] if found else matches
+    missing = missing_inputs(inputs, earlier_inputs)
+    pairs = parse_pairs(text, [skill_input for skill_input in inputs if skill_input.name in missing])
+    return [*matches, TriggerMatch(name, "task", ", ".join(pairs), earlier_inputs | pairs)] if pairs else matches
 
 
 def _is_known(match: TriggerMatch, state: State, registry: SkillRegistry) -> bool:
     return match.kind == "keyword" and is_current(registry, match.skill, state.active_skills.get(match.skill))
 
 
-def _again(known: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
+def _again(repeated: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
     """Return records, without text, of known skills whose list of allowed tools begins to hold again.
 
     A skill that can no longer be used is recorded as skipped: its text stays in the conversation, and the message is
     sent without it.
     """
     again: list[Event] = []
-    for match in known:
+    for match in repeated:
         try:
             allowed = registry.get(match.skill).allowed_tools if match.skill in registry else None
         except BoughError as error:
@@ -114,10 +115,10 @@ def _updates(state: State, registry: SkillRegistry) -> list[Event]:
     the records of what they hold: then the records come without text.
     """
     events: list[Event] = []
-    for each in standing(registry, changed_rules=state.changed_rules).activations:
-        known = state.active_skills.get(each.name)
-        if known is None and each.rendered in state.instructions:
-            events.append(SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always"))
-        elif known != each.content_hash:
-            events.append(make_activation_event(each, trigger="always", previous_hash=known))
+    for activation in standing(registry, changed_rules=state.changed_rules).activations:
+        previous_hash = state.active_skills.get(activation.name)
+        if previous_hash is None and activation.rendered in state.instructions:
+            events.append(SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always"))
+        elif previous_hash != activation.content_hash:
+            events.append(make_activation_event(activation, trigger="always", previous_hash=previous_hash))
     return events

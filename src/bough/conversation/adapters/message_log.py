@@ -55,17 +55,17 @@ class MessageLog:
 
     async def list(self, *, scope: str | None = None, limit: int | None = None) -> list[JsonObject]:
         """Return the records, those saved last first. O(conversations in the store)."""
-        found: list[JsonObject] = []
+        records: list[JsonObject] = []
         if limit == 0:
-            return found
-        wanted = ConversationFilter(agent=FRAMEWORK, tags={} if scope is None else {"scope": scope})
-        async for row in self._rows(wanted):
+            return records
+        filter = ConversationFilter(agent=FRAMEWORK, tags={} if scope is None else {"scope": scope})
+        async for row in self._rows(filter):
             record = await self._record_in(row)
             if record is not None and scope in (None, record["scope"]):
-                found.append(record)
-            if len(found) == limit:
+                records.append(record)
+            if len(records) == limit:
                 break
-        return found
+        return records
 
     async def save(self, record: JsonObject, entries: Sequence[KeptMessage] = (), *, expected: str | None) -> None:
         """Store a record and its new entries in one transaction. O(entries), for a fork too.
@@ -83,8 +83,8 @@ class MessageLog:
         if (stored and stored["revision"]) != expected:
             raise _make_conflict(name)
         events = [*map(_event, entries), StateChanged(changes={_KEY: record}, reason="saved")]
-        known = {entry.id for entry in entries} | {_head(stored)}
-        needed = {_head(record), *(entry.parent for entry in entries)} - known - {None}
+        own_ids = {entry.id for entry in entries} | {_head(stored)}
+        needed = {_head(record), *(entry.parent for entry in entries)} - own_ids - {None}
         try:
             await self._write(record, events, cast("set[UUID]", needed), head=head, is_deleted=stored is None)
         except NotFound as error:
@@ -119,22 +119,22 @@ class MessageLog:
         Raises:
             NotFound: There is no such entry (any more).
         """
-        found: list[KeptMessage] = []
+        messages: list[KeptMessage] = []
         if head is None or limit == 0:
-            return found
-        wanted: UUID | None = head
+            return messages
+        next_id: UUID | None = head
         try:
             async with aclosing(self._back(head)) as events:
                 async for stored in events:
-                    if stored.kind == "MessageStored" and stored.id == wanted:
-                        found.append(entry := _entry(stored))
-                        wanted = entry.parent
-                    if wanted is None or len(found) == limit:
-                        return found[::-1]
+                    if stored.kind == "MessageStored" and stored.id == next_id:
+                        messages.append(entry := _entry(stored))
+                        next_id = entry.parent
+                    if next_id is None or len(messages) == limit:
+                        return messages[::-1]
         except CorruptLog:
             await self._store.locate(head)  # it may have been deleted meanwhile
             raise
-        raise NotFound(f"there is no stored message {wanted}", hint="its conversation may have been deleted")
+        raise NotFound(f"there is no stored message {next_id}", hint="its conversation may have been deleted")
 
     async def _write(
         self, record: JsonObject, events: list[Event], needed: set[UUID], *, head: int | None, is_deleted: bool
@@ -152,8 +152,8 @@ class MessageLog:
             await self._store.append(cid, events, expected_head=head)
             return
         async with self._hold_lease(cid) as lease:  # or it would be removed meanwhile
-            shown = StateChanged(changes={"title": _title(events), "tags": _tags(record)}, reason="begun anew")
-            await self._store.append(cid, [shown, *events], expected_head=head, generation=lease.generation)
+            changed = StateChanged(changes={"title": _title(events), "tags": _tags(record)}, reason="begun anew")
+            await self._store.append(cid, [changed, *events], expected_head=head, generation=lease.generation)
 
     async def _fork(self, cid: UUID, record: JsonObject, events: list[Event], needed: set[UUID]) -> None:
         if record["forked_from"] is None:
@@ -194,10 +194,10 @@ class MessageLog:
                     return event.changes[_KEY], head
         return None, head
 
-    async def _rows(self, wanted: ConversationFilter) -> AsyncIterator[ConversationRecord]:
+    async def _rows(self, filter: ConversationFilter) -> AsyncIterator[ConversationRecord]:
         cursor: str | None = None
         while True:
-            page = await self._store.list(wanted, cursor)
+            page = await self._store.list(filter, cursor)
             for row in page.items:
                 yield row
             cursor = page.next_cursor

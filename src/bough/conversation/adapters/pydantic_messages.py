@@ -111,7 +111,9 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
     events = list(_events(messages))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
     await conversation.append(*events, closed)
-    left_out = [f"message {n}: {what}" for n, message in enumerate(messages) for what in _list_left_out(message)]
+    left_out = [
+        f"message {n}: {omission}" for n, message in enumerate(messages) for omission in _list_left_out(message)
+    ]
     return ImportReport(len(events) + 1, tuple(left_out))
 
 

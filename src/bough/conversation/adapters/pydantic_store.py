@@ -83,13 +83,13 @@ class LogConversationStore(ConversationStore):
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         """Return the entries up to `head_id`, oldest first. Raises `KeyError` where there is no such entry."""
         try:
-            found = await self._log.history(None if head_id is None else entry_id(head_id), limit=limit)
+            entries = await self._log.history(None if head_id is None else entry_id(head_id), limit=limit)
         except NotFound as error:
             raise KeyError(head_id) from error
-        messages = ModelMessagesTypeAdapter.validate_json(pydantic_core.to_json([entry.message for entry in found]))
+        messages = ModelMessagesTypeAdapter.validate_json(pydantic_core.to_json([entry.message for entry in entries]))
         return [
             ConversationEntry(id=str(entry.id), parent_id=entry.parent and str(entry.parent), message=message)
-            for entry, message in zip(found, messages, strict=True)
+            for entry, message in zip(entries, messages, strict=True)
         ]
 
 

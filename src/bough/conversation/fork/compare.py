@@ -106,8 +106,8 @@ async def compare(store: ComparedLogs, a: UUID, b: UUID, *, workspaces: tuple[Pa
     """Return what two conversations share and where they differ. O(events after the common ones), and O(files)."""
     ancestor = await store.common_ancestor(a, b)
     common = 0 if ancestor is None else ancestor[1]
-    asked = await _read_earlier_arguments(store, a, common)
-    sides = [await _side(store, id, common, asked) for id in (a, b)]
+    earlier_arguments = await _read_earlier_arguments(store, a, common)
+    sides = [await _side(store, id, common, earlier_arguments) for id in (a, b)]
     costs = [side.usage.cost_usd for side in sides]
     return Comparison(
         common=common,
@@ -131,37 +131,37 @@ def _read_arguments(event: ModelResponded) -> dict[str, JsonObject]:
     return {call.id: call.given for call in calls_of(event)}
 
 
-async def _side(store: ComparedLogs, id: UUID, common: int, asked: Mapping[str, JsonObject]) -> Side:
+async def _side(store: ComparedLogs, id: UUID, common: int, earlier_arguments: Mapping[str, JsonObject]) -> Side:
     events = tuple([stored async for stored in store.read(id, common)])
     typed = [stored.event for stored in events]
     usage = NOTHING_USED
     for event in typed:
         if isinstance(event, (ModelResponded, Condensed)) and event.usage is not None:
             usage = add_usage(usage, event.usage)
-    return Side(id=id, events=events, calls=tuple(_calls(typed, asked)), usage=usage)
+    return Side(id=id, events=events, calls=tuple(_calls(typed, earlier_arguments)), usage=usage)
 
 
-def _calls(events: Iterable[Event], asked: Mapping[str, JsonObject]) -> Iterable[ComparedCall]:
+def _calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObject]) -> Iterable[ComparedCall]:
     """Return the calls in the order in which they started, those that never did where they ended.
 
     Args:
         asked: Arguments of calls that were made before the first event, by id.
     """
-    found: dict[str, ComparedCall] = {}
+    calls: dict[str, ComparedCall] = {}
     done: list[ComparedCall] = []
     for event in events:
         if isinstance(event, ModelResponded):
-            done, found, asked = [*done, *found.values()], {}, _read_arguments(event)
+            done, calls, earlier_arguments = [*done, *calls.values()], {}, _read_arguments(event)
         elif isinstance(event, ToolCalled):
-            found[event.tool_call_id] = ComparedCall(tool=event.tool, arguments=event.arguments)
+            calls[event.tool_call_id] = ComparedCall(tool=event.tool, arguments=event.arguments)
         elif isinstance(event, ToolOutcome):
-            arguments = asked.get(event.tool_call_id, {})
-            call = found.get(event.tool_call_id) or ComparedCall(tool=event.tool, arguments=arguments)
+            arguments = earlier_arguments.get(event.tool_call_id, {})
+            call = calls.get(event.tool_call_id) or ComparedCall(tool=event.tool, arguments=arguments)
             result: Json = getattr(event, "result", getattr(event, "error", getattr(event, "reason", None)))
-            found[event.tool_call_id] = ComparedCall(
+            calls[event.tool_call_id] = ComparedCall(
                 tool=call.tool, arguments=call.arguments, ended=event.kind, result=result
             )
-    return [*done, *found.values()]
+    return [*done, *calls.values()]
 
 
 def _call_differences(a: Sequence[ComparedCall], b: Sequence[ComparedCall]) -> Iterable[CallDifference]:
@@ -172,11 +172,11 @@ def _call_differences(a: Sequence[ComparedCall], b: Sequence[ComparedCall]) -> I
 
 
 def _file_differences(a: Path, b: Path) -> Iterable[FileDifference]:
-    left, right = _files(a), _files(b)
-    for path in sorted(left | right):
-        if path not in right:
+    files_a, files_b = _files(a), _files(b)
+    for path in sorted(files_a | files_b):
+        if path not in files_b:
             yield FileDifference(path=path, change="only in a")
-        elif path not in left:
+        elif path not in files_a:
             yield FileDifference(path=path, change="only in b")
         elif not filecmp.cmp(a / path, b / path, shallow=False):
             yield FileDifference(path=path, change="differs")
@@ -184,16 +184,16 @@ def _file_differences(a: Path, b: Path) -> Iterable[FileDifference]:
 
 def _files(root: Path) -> set[str]:
     """Return the plain files below a folder, git's own left out; at most 20,000."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != ".git")
         for name in files:
             path = os.path.join(folder, name)
             if name != ".git" and os.path.isfile(path) and not os.path.islink(path):
-                found.add(os.path.relpath(path, root))
-        if len(found) > MAX_FILES:
+                paths.add(os.path.relpath(path, root))
+        if len(paths) > MAX_FILES:
             break
-    return found
+    return paths
 
 
 def transcript(events: Iterable[StoredEvent]) -> str:
@@ -232,5 +232,5 @@ async def make_graft(
     if not text.strip():
         raise InvalidInput("there is nothing to tell", hint="name other events, or give a summary")
     origin = {"source": str(source), "start": start, "stop": events[-1].seq + 1 if events else start}
-    told = f"This happened in another branch of the work:\n{text}"
-    return [StateChanged(changes={"grafted": origin}), UserMessage.text(clean(told), sender="graft")]
+    message = f"This happened in another branch of the work:\n{text}"
+    return [StateChanged(changes={"grafted": origin}), UserMessage.text(clean(message), sender="graft")]

@@ -68,21 +68,21 @@ async def find_cut(
     if pending not in ("close", "drop", "carry") or snap not in ("exact", "turn"):
         raise InvalidInput(f"pending={pending!r}, snap={snap!r}", hint="close, drop or carry; exact or turn")
     count = await _count(journal, at)
-    there = await journal.cut(count)
-    if snap == "turn" and (end := await _end_of_turn(journal, there.state)) != count:
-        there = await journal.cut(end)
-    while pending == "drop" and there.state.open_calls:
-        there = await journal.cut(there.state.responded or 0)
-    state = there.state
+    cut_log = await journal.cut(count)
+    if snap == "turn" and (end := await _end_of_turn(journal, cut_log.state)) != count:
+        cut_log = await journal.cut(end)
+    while pending == "drop" and cut_log.state.open_calls:
+        cut_log = await journal.cut(cut_log.state.responded or 0)
+    state = cut_log.state
     match pending:
         case "carry":
             carried = tuple(_never_started(call) for call in state.open_calls)
-            return CutPoint(at=state.head, last=state.last, carried=carried), there
+            return CutPoint(at=state.head, last=state.last, carried=carried), cut_log
         case _:
             closing = [
                 ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=NOT_EXECUTED) for call in state.open_calls
             ]
-            return CutPoint(at=state.head, last=state.last, closing=tuple(closing)), there
+            return CutPoint(at=state.head, last=state.last, closing=tuple(closing)), cut_log
 
 
 async def _count(journal: Journal, at: Cut | Turn | None) -> int:

@@ -116,15 +116,17 @@ async def write_fork(
     workspace = await fork_workspace(policy, present.workspace, place, making=name_making(home, nonce))
     own_nonce = None if workspace.made is None else nonce
     try:
-        apart: list[Event] = []
+        import_events: list[Event] = []
         if present.imported is not None and cut.at <= present.imported:  # the cut leaves out that they are foreign
             signer = record.config.get("signed_by")
-            apart = [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
-        changes = _describe_changes(source, request, cut, journal.state, contents, workspace, is_foreign=bool(apart))
+            import_events = [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
+        changes = _describe_changes(
+            source, request, cut, journal.state, contents, workspace, is_foreign=bool(import_events)
+        )
         forked = request.describe(source.cid, cut, source_head=source.durable, workspace=policy)
         # The fork works in the same folder, so it finds what tools wrote after the cut.
         inherited = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
-        events = [forked, *cut.closing, *apart, *inherited, StateChanged(changes=changes), *contents.standing]
+        events = [forked, *cut.closing, *import_events, *inherited, StateChanged(changes=changes), *contents.standing]
         masked = mask_events(source.secrets, events)
         row = _mask(
             source,
@@ -223,8 +225,8 @@ async def _open_existing(source: Journal, record: ConversationRecord, request: F
     if (nonce := record.config.get(MADE)) is not None:
         await settle_workspace(home, record.id, nonce)
     is_own = journal.state.workspace_policy in ("copy", "worktree")
-    made = home / "workspaces" / str(record.id) if is_own else None
-    workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made)
+    own_folder = home / "workspaces" / str(record.id) if is_own else None
+    workspace = ForkedWorkspace(journal.state.workspace, request.workspace, own_folder)
     return WrittenFork(record=record, journal=journal, workspace=workspace)
 
 
@@ -268,7 +270,7 @@ def _describe_changes(
     if state.policies.get("sealed") or present.policies.get("sealed"):
         # Before the import the log names whatever secrets its sender chose.
         states = (present,) if is_foreign else (state, present)
-        sealed = keep_sealed(contents.agent, *((each.agent, each.policies) for each in states))
+        sealed = keep_sealed(contents.agent, *((state.agent, state.policies) for state in states))
         policies = policies | {"sealed": sealed}
     return {
         "title": request.title if request.title is not None else present.title,

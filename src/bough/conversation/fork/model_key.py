@@ -26,13 +26,13 @@ def keep_sealed(fork: JsonObject, *states: tuple[JsonObject, Mapping[str, Any]])
             the fork's: to anybody else it would be given away.
     """
     at_cut: dict[str, str] = states[0][1].get("sealed") or {}
-    kept = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}
+    others = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}
     for agent, policies in states:
         sealed: dict[str, str] = policies.get("sealed") or {}
         holder = sealed.get(MODEL_KEY)
         if holder is not None and is_same_recipient(agent, fork):
-            return kept | {MODEL_KEY: holder}
-    return kept
+            return others | {MODEL_KEY: holder}
+    return others
 
 
 def _recipient_of(agent: JsonObject) -> tuple[str, Any]:

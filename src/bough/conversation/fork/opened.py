@@ -39,8 +39,8 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Forked
         rules = _narrow_rules(parts, request, fork.journal.state)
     agent = _make_builder(parts, request, fork)
     in_force = RulesInForce(fork.journal.state, rules)
-    made = replace(parts, journal=fork.journal, record=fork.record, agent=agent, rules=in_force)
-    return made, fork.workspace
+    fork_parts = replace(parts, journal=fork.journal, record=fork.record, agent=agent, rules=in_force)
+    return fork_parts, fork.workspace
 
 
 def _decide(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> ForkContents:
@@ -78,20 +78,20 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
         rules = Rules.of_state(state, rules)
     if request.secrets == "none":
         rules = replace(rules, secrets=Secrets())
-    asked = request.overrides
-    if asked.keys() <= {"model", "system_prompt"}:
+    overrides = request.overrides
+    if overrides.keys() <= {"model", "system_prompt"}:
         return rules
-    if "confirmation_policy" in asked and not allows_policy(rules.policy, asked["confirmation_policy"]):
+    if "confirmation_policy" in overrides and not allows_policy(rules.policy, overrides["confirmation_policy"]):
         raise _wider("confirmation policy")
-    limits = limits_by_count(asked.get("limits"))
+    limits = limits_by_count(overrides.get("limits"))
     run, total = limits.get("run", rules.limits), limits.get("conversation", rules.total)
     if not (allows_limits(rules.limits, run) and allows_limits(rules.total, total)):
         raise _wider("limits")
     stricter = Rules(
-        policy=asked.get("confirmation_policy", rules.policy),
-        analyzer=asked.get("security_analyzer", rules.analyzer),
-        hooks=asked.get("hooks", rules.hooks),
-        allow_list=asked.get("allow_list", rules.allow_list),
+        policy=overrides.get("confirmation_policy", rules.policy),
+        analyzer=overrides.get("security_analyzer", rules.analyzer),
+        hooks=overrides.get("hooks", rules.hooks),
+        allow_list=overrides.get("allow_list", rules.allow_list),
         limits=run,
         total=total,
     )
@@ -152,5 +152,5 @@ def _describe_agent(parts: Parts, request: ForkRequest, spec: AgentSpec) -> Json
     return snapshot | {name: value for name, value in places.items() if value}
 
 
-def _wider(what: str) -> InvalidInput:
-    return InvalidInput(f"the {what} of a fork can only be stricter than its source's", hint="start a new conversation")
+def _wider(rule: str) -> InvalidInput:
+    return InvalidInput(f"the {rule} of a fork can only be stricter than its source's", hint="start a new conversation")

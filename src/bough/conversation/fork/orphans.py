@@ -47,8 +47,12 @@ async def find_orphans(store: EventStore, home: Path) -> list[Path]:
         if not record.deleted:
             for name in _name_folders(record, home):
                 candidates.pop(name, None)
-    found = [each for each in candidates.values() if not each.is_making or await asyncio.to_thread(_is_left, each.path)]
-    return sorted(each.path for each in found)
+    orphans = [
+        candidate
+        for candidate in candidates.values()
+        if not candidate.is_making or await asyncio.to_thread(_is_left, candidate.path)
+    ]
+    return sorted(candidate.path for candidate in orphans)
 
 
 async def remove_made(store: EventStore, home: Path, records: Sequence[ConversationRecord]) -> list[Path]:
@@ -71,16 +75,16 @@ async def remove_made(store: EventStore, home: Path, records: Sequence[Conversat
 
 
 def _list_candidates(place: Path) -> dict[str, _Candidate]:
-    found: dict[str, _Candidate] = {}
+    candidates: dict[str, _Candidate] = {}
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 continue
             if making := _MAKING.fullmatch(entry.name):
-                found[making[1]] = _Candidate(Path(entry.path), is_making=True)
+                candidates[making[1]] = _Candidate(Path(entry.path), is_making=True)
             elif (name := _parse_id(entry.name)) is not None:
-                found[name] = _Candidate(Path(entry.path), is_making=False)
-    return found
+                candidates[name] = _Candidate(Path(entry.path), is_making=False)
+    return candidates
 
 
 def _parse_id(name: str) -> str | None:

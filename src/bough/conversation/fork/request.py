@@ -73,8 +73,10 @@ class ForkRequest:
             raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="reference or none")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
         if unknown:
-            known = ", ".join(ForkOverrides.__annotations__)
-            raise InvalidInput(f"a fork cannot override {', '.join(sorted(unknown))}", hint=f"it can override {known}")
+            valid_names = ", ".join(ForkOverrides.__annotations__)
+            raise InvalidInput(
+                f"a fork cannot override {', '.join(sorted(unknown))}", hint=f"it can override {valid_names}"
+            )
         if self.overrides:
             self._check_overrides()
 
@@ -91,17 +93,17 @@ class ForkRequest:
 
     def lineage(self) -> JsonObject:
         """Return what the fork's row says of its origin; equal for equal requests, and only for those."""
-        asked = {
+        identity = {
             "agent": None if self.agent is None else self.agent.snapshot(),
             "at": str(self.at),
             "overrides": self.overrides_json(),
             "flags": [self.reset_metrics, self.snap, self.inherit_tags, self.secrets, self.ephemeral],
             "named": [self.title, None if self.tags is None else dict(self.tags)],
         }
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
         overrides = sorted([*self.overrides, *(["agent"] if self.agent else [])])
-        said: JsonObject = {"reason": self.reason, "actor": self.actor, "overrides": overrides}
-        return said | {"pending": self.pending, "workspace": self.workspace, "request": digest}
+        lineage: JsonObject = {"reason": self.reason, "actor": self.actor, "overrides": overrides}
+        return lineage | {"pending": self.pending, "workspace": self.workspace, "request": digest}
 
     def describe(self, source: UUID, cut: CutPoint, *, source_head: int, workspace: WorkspacePolicy) -> ForkedFrom:
         """Return the first own event of the fork."""

@@ -68,9 +68,9 @@ def name_owner(making: Path) -> Path:
     return making.with_name(f"{making.name}.owner")
 
 
-async def remove_workspace(made: Path) -> None:
+async def remove_workspace(folder: Path) -> None:
     """Remove a folder that was made for a fork. Nothing happens where there is none."""
-    await finish(asyncio.to_thread(_remove, made))
+    await finish(asyncio.to_thread(_remove, folder))
 
 
 async def settle_workspace(home: Path, cid: UUID, nonce: str) -> None:
@@ -94,8 +94,8 @@ def _point_back(making: Path, place: Path) -> None:
 
     That command would have to be run in the repository that the folder names; nothing is run on the word of a folder.
     """
-    named = (place / ".git").read_text("utf-8").removeprefix("gitdir: ").strip()
-    back = Path(named) / "gitdir"
+    git_folder = (place / ".git").read_text("utf-8").removeprefix("gitdir: ").strip()
+    back = Path(git_folder) / "gitdir"
     if back.read_text("utf-8").strip() in (str(making / ".git"), str(making.parent.resolve() / making.name / ".git")):
         back.write_text(f"{place / '.git'}\n", "utf-8")
 
@@ -121,18 +121,18 @@ async def fork_workspace(
             return ForkedWorkspace(source, policy)
         case "copy" | "worktree":
             make = partial(_make, _copy if policy == "copy" else _worktree)
-            made = making or place
+            new_folder = making or place
             try:
-                path = await finish(asyncio.to_thread(make, source, made))
+                path = await finish(asyncio.to_thread(make, source, new_folder))
             except asyncio.CancelledError:
-                await remove_workspace(made)  # it may have been copied to its end by now, and no row will name it
+                await remove_workspace(new_folder)  # it may have been copied to its end by now, and no row will name it
                 raise
             except OSError as error:
                 raise Unavailable(
                     f"the workspace could not be copied to {place}: {error.strerror}",
                     hint="free some space, or fork with workspace=shared",
                 ) from error
-            return ForkedWorkspace(place / path.relative_to(made), policy, made)
+            return ForkedWorkspace(place / path.relative_to(new_folder), policy, new_folder)
         case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - asked for all the same; decision 3 says why
             raise InvalidInput(
                 "the files of a fork cannot be an overlay: what its source writes later would show through",
@@ -246,21 +246,21 @@ def _copy_listed(source: Path, target: Path, names: Sequence[str]) -> None:
             *parents, last = name.split("/")
             with tree.suppress_replaced(), tree.open_beneath(old, parents) as folder:
                 state = os.stat(last, dir_fd=folder, follow_symlinks=False)
-                with tree.open_beneath(new, parents, enter=tree.make_folder) as made:
-                    tree.copy_entry(tree.FolderEntry(tree.Folder(fd=folder), last, state), made)
+                with tree.open_beneath(new, parents, enter=tree.make_folder) as new_fd:
+                    tree.copy_entry(tree.FolderEntry(tree.Folder(fd=folder), last, state), new_fd)
 
 
-def _remove(made: Path) -> None:
+def _remove(folder: Path) -> None:
     """Remove a worktree or a copy; a worktree whose `.git` leads elsewhere by now is only a folder."""
-    name_owner(made).unlink(missing_ok=True)
-    if (made / ".git").is_file():
+    name_owner(folder).unlink(missing_ok=True)
+    if (folder / ".git").is_file():
         try:
-            _git(made, "worktree", "remove", "--force", "--force", str(made))
+            _git(folder, "worktree", "remove", "--force", "--force", str(folder))
         except InvalidInput as error:
-            _log.warning("%s is removed as a folder: %s", made, error.message)
+            _log.warning("%s is removed as a folder: %s", folder, error.message)
         else:
             return
-    _remove_folder(made)
+    _remove_folder(folder)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -106,19 +106,19 @@ class SummarizingCondenser:
         middle = select_range(view.shown, keep_first=self.keep_first, keep_last=keep_last)
         if not middle or self.model is None or isinstance(self.model, str) or self.summarize is None:
             return None
-        summary, usage = await self.summarize(self.model, [shown.message for shown in middle])
+        summary, usage = await self.summarize(self.model, [item.message for item in middle])
         text = f"[Summary of {len(middle)} earlier messages]\n{summary}"
         return Condensed(start=middle[0].start, stop=middle[-1].stop, summary=text, usage=usage)
 
 
-def select_range(shown: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
+def select_range(messages: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
     """Return the messages between the first and the last ones, moved so that no call is parted from its result."""
-    first, last = keep_first, len(shown) - keep_last
-    while first < len(shown) and shown[first].continues_calls:
+    first, last = keep_first, len(messages) - keep_last
+    while first < len(messages) and messages[first].continues_calls:
         first += 1
-    while last > first and last < len(shown) and shown[last].continues_calls:
+    while last > first and last < len(messages) and messages[last].continues_calls:
         last -= 1
-    return shown[first:last] if last - first > 1 else ()
+    return messages[first:last] if last - first > 1 else ()
 
 
 def _check(max_events: int, keep_first: int) -> None:
@@ -136,17 +136,17 @@ def condenser_to_json(condenser: Condenser) -> JsonObject | None:
             return {"kind": "KeepFirstCondenser", **asdict(condenser)}
         case SummarizingCondenser():
             bounds = {name: getattr(condenser, name) for name in ("max_events", "max_tokens", "keep_first")}
-            named = {"model": condenser.model} if isinstance(condenser.model, str) else {}
-            return {"kind": "SummarizingCondenser", **bounds, **named}
+            model = {"model": condenser.model} if isinstance(condenser.model, str) else {}
+            return {"kind": "SummarizingCondenser", **bounds, **model}
         case _:
             return None
 
 
-def condenser_from_json(recorded: Any, given: Condenser) -> Condenser:
+def condenser_from_json(recorded: Any, condenser: Condenser) -> Condenser:
     """Return the given one, or the recorded one made anew; its summaries are then the conversation's own model's."""
-    if not isinstance(given, NoCondenser) or not isinstance(recorded, dict):
-        return given
+    if not isinstance(condenser, NoCondenser) or not isinstance(recorded, dict):
+        return condenser
     fields: dict[str, Any] = dict(recorded)  # pyright: ignore[reportUnknownArgumentType]
     kinds = {"KeepFirstCondenser": KeepFirstCondenser, "SummarizingCondenser": SummarizingCondenser}
     kind = kinds.get(fields.pop("kind", ""))
-    return given if kind is None else kind(**fields)
+    return condenser if kind is None else kind(**fields)

@@ -28,9 +28,9 @@ async def fill_inputs(store: EventStore, messages: Sequence[ModelMessage]) -> No
     places = list(_list_missing(messages))
     if not places:
         return
-    found = await read_bytes(store, {content.identifier for _, _, content in places})
+    contents = await read_bytes(store, {content.identifier for _, _, content in places})
     for contents, index, content in places:
-        data = found.get(content.identifier)
+        data = contents.get(content.identifier)
         contents[index] = LOST if data is None else BinaryContent(data=data, media_type=content.media_type)
 
 

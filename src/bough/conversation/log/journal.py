@@ -238,9 +238,9 @@ class Journal:
         if number == self.state.turns:
             return head
         state = self._fold.nearest_before_turn(number) or State()
-        kept = await find_nearest(self.store, self.cid, head, number)
-        if kept is not None and kept.state is not None and kept.state.head > state.head:
-            state = kept.state
+        nearest = await find_nearest(self.store, self.cid, head, number)
+        if nearest is not None and nearest.state is not None and nearest.state.head > state.head:
+            state = nearest.state
         state, pace = state.copy(), Pace()
         async for stored in self.store.read(self.cid, state.head, head):
             state.apply(stored.seq, await pace.decode(stored))
@@ -282,8 +282,8 @@ class Journal:
     def end_stream(self) -> None:
         """Publish what a masked stream still holds back."""
         for stream, last in self._streams.values():
-            if rest := stream.close():
-                self._staging.tell_behind(replace(last, text=rest, head=self.state.head))
+            if text := stream.close():
+                self._staging.tell_behind(replace(last, text=text, head=self.state.head))
         self._streams = {}
 
     def mask(self, events: Sequence[Event]) -> Sequence[Event]:

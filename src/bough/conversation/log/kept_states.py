@@ -195,9 +195,9 @@ async def find_nearest(
         if head is None:
             return None
         place = head if cut is None else min(cut, head)
-        wanted = {"id": cid, "fold": fold, "turns": _ANY_TURN if turns is None else turns}
-        while (found := tables.one("snapshot.nearest", cut=place, **wanted)) is not None:
-            row = _Row(*found)
+        bounds = {"id": cid, "fold": fold, "turns": _ANY_TURN if turns is None else turns}
+        while (columns := tables.one("snapshot.nearest", cut=place, **bounds)) is not None:
+            row = _Row(*columns)
             if (state := _read(row, fold)) is not None:
                 return Nearest(head, erased, state)
             damaged.append(row)
@@ -205,14 +205,14 @@ async def find_nearest(
         return Nearest(head, erased, None)
 
     try:
-        found = await store.together(SNAPSHOT, look, read_only=True)
+        columns = await store.together(SNAPSHOT, look, read_only=True)
         if damaged:
             _LOG.warning("%d kept states of %s are damaged; they are made again", len(damaged), cid)
             await store.together(SNAPSHOT, lambda tables: _forget(tables, damaged))
     except (StoreError, Unavailable) as error:
         _LOG.debug("no kept states of %s: %s", cid, error)
         return None
-    return found
+    return columns
 
 
 class StateCount(NamedTuple):
@@ -302,11 +302,11 @@ class StateWriter:
         """Write no state of at most `head` events: they are there."""
         self._written = max(self._written, head)
 
-    def write(self, kept: Sequence[State], durable: int) -> None:
+    def write(self, states_to_keep: Sequence[State], durable: int) -> None:
         """Write the states of at most `durable` events that are not written yet; O(1) where there are none."""
-        if self._is_over or not kept or kept[-1].head <= self._written or not self._is_idle:
+        if self._is_over or not states_to_keep or states_to_keep[-1].head <= self._written or not self._is_idle:
             return
-        states = [state for state in kept if self._written < state.head <= durable]
+        states = [state for state in states_to_keep if self._written < state.head <= durable]
         if states:
             self._task = asyncio.create_task(self._write(states), name=f"states of {self._cid}")
 
@@ -339,10 +339,10 @@ class StateWriter:
 
     async def _learn_erased(self, state: State) -> str | None:
         """Return what has been erased by now, where a fold of what the log says now is the state that was folded."""
-        found = await find_nearest(self._store, self._cid, state.head)
-        if found is None:
+        nearest = await find_nearest(self._store, self._cid, state.head)
+        if nearest is None:
             return None
-        again = State() if found.state is None else found.state
+        again = State() if nearest.state is None else nearest.state
         async for stored in self._store.read(self._cid, again.head, state.head):
             again.apply(stored.seq, stored.event)
-        return found.erased if again == state else None
+        return nearest.erased if again == state else None

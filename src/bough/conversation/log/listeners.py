@@ -69,7 +69,7 @@ class UpdateChannel:
         """Leave an update; None: there will be no more."""
         if isinstance(update, Delta):
             if self._pieces >= CHANNEL_PIECES:
-                self._updates.remove(next(each for each in self._updates if isinstance(each, Delta)))
+                self._updates.remove(next(update for update in self._updates if isinstance(update, Delta)))
                 self._pieces, self._lost = self._pieces - 1, self._lost + 1
             self._pieces += 1
         self._updates.append(update)
@@ -130,5 +130,5 @@ class Listeners:
             self._report(error)
 
     def _report(self, error: Exception) -> None:
-        told = {"message": f"a listener of conversation {self._cid} failed", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(told)
+        context = {"message": f"a listener of conversation {self._cid} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)

@@ -314,15 +314,15 @@ class State:
         self.tasks = {id: link for id, link in self.tasks.items() if link.ended is not None}
 
     def _end_task(self, seq: int, event: TaskEnded) -> None:
-        known = self.tasks.get(event.task_id, TaskLink())
-        self.tasks = self.tasks | {event.task_id: replace(known, state=event.state, ended=seq, reported=False)}
+        link = self.tasks.get(event.task_id, TaskLink())
+        self.tasks = self.tasks | {event.task_id: replace(link, state=event.state, ended=seq, reported=False)}
         self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
 
     def _report_tasks(self, ids: Collection[str]) -> None:
         """Drop tasks that ended and that the model was shown; one that asks is not told again until it ended."""
         if ids:
-            told = {id: replace(link, reported=link.reported or id in ids) for id, link in self.tasks.items()}
-            self.tasks = {id: link for id, link in told.items() if id not in ids or link.ended is None}
+            updated = {id: replace(link, reported=link.reported or id in ids) for id, link in self.tasks.items()}
+            self.tasks = {id: link for id, link in updated.items() if id not in ids or link.ended is None}
 
     def _fork(self, event: ForkedFrom) -> None:
         self.base, self.status, self.pausing, self.waiting = event.at, "idle", False, {}

@@ -74,7 +74,7 @@ def is_small(value: Any) -> bool:
             return len(value) < 1 << 16  # pyright: ignore[reportUnknownArgumentType]
         case dict() | list() | tuple():
             parts = cast("list[Any]", list(value.values() if isinstance(value, dict) else value)[:33])  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-            return len(parts) < 33 and all(isinstance(each, _PLAIN) and is_small(each) for each in parts)
+            return len(parts) < 33 and all(isinstance(item, _PLAIN) and is_small(item) for item in parts)
         case _:
             return False
 
@@ -103,14 +103,14 @@ def limit_shown(outcome: ToolReturned | ToolFailed, max_chars: int) -> ToolRetur
     return outcome.model_copy(update={"shown": max(0, max_chars - _CUT_LINE_CHARS)})
 
 
-def cut_text(text: str, shown: int | None, event: UUID) -> str:
+def cut_text(text: str, max_chars: int | None, event: UUID) -> str:
     """Return what the model is shown of a text: all of it, or its two ends with how to read what is between them."""
-    if shown is None or len(text) <= shown:
+    if max_chars is None or len(text) <= max_chars:
         return text
-    tail = shown // 2
-    head = shown - tail
-    left = f"{len(text) - shown:,} of {len(text):,} characters left out"
-    line = f'[… {left}; read_result("{event.hex}", offset={head}, pattern=…)]'
+    tail = max_chars // 2
+    head = max_chars - tail
+    omitted = f"{len(text) - max_chars:,} of {len(text):,} characters left out"
+    line = f'[… {omitted}; read_result("{event.hex}", offset={head}, pattern=…)]'
     return f"{text[:head]}\n{line}\n{text[len(text) - tail :]}"
 
 
@@ -155,10 +155,10 @@ def _unwrap(value: Any) -> Any:
 def _check_size(value: Any) -> None:
     """Refuse what has no end, or too much of everything. O(parts), of which it looks at `MAX_PARTS` at most."""
     size = parts = 0
-    seen: set[int] = set()
-    rest: list[Any] = [value]
-    while rest:
-        part = rest.pop()
+    visited: set[int] = set()
+    pending: list[Any] = [value]
+    while pending:
+        part = pending.pop()
         parts += 1
         match part:
             case str() | bytes() | bytearray():
@@ -169,10 +169,10 @@ def _check_size(value: Any) -> None:
                     f"a tool returned an iterator ({kind}), which may have no end",
                     hint="return a list: list(…), or its first items",
                 )
-            case Mapping() | list() | tuple() | set() | frozenset() if id(part) not in seen:  # pyright: ignore[reportUnknownArgumentType]
-                seen.add(id(part))  # pyright: ignore[reportUnknownArgumentType]
+            case Mapping() | list() | tuple() | set() | frozenset() if id(part) not in visited:  # pyright: ignore[reportUnknownArgumentType]
+                visited.add(id(part))  # pyright: ignore[reportUnknownArgumentType]
                 if len(part) <= MAX_PARTS:  # pyright: ignore[reportUnknownArgumentType]
-                    rest.extend(part.values() if isinstance(part, Mapping) else part)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+                    pending.extend(part.values() if isinstance(part, Mapping) else part)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
                 parts += len(part) if len(part) > MAX_PARTS else 0  # pyright: ignore[reportUnknownArgumentType]
             case _:
                 pass

@@ -137,7 +137,7 @@ class View:
 
     def latest_response(self) -> ModelResponse | None:
         """Return the latest response, for use and change by others; None before the first one."""
-        message = next((shown.message for shown in reversed(self.shown) if shown.message.kind == "response"), None)
+        message = next((item.message for item in reversed(self.shown) if item.message.kind == "response"), None)
         return replace(message) if isinstance(message, ModelResponse) else None
 
     def tail(self) -> ModelRequest | None:
@@ -150,7 +150,7 @@ class View:
     def messages(self) -> list[ModelMessage]:
         """Return the messages, oldest first. While a call is open they end with the response that made it."""
         tail = self.tail()
-        return _merge_requests([*(shown.message for shown in self.shown), *([] if tail is None else [tail])])
+        return _merge_requests([*(item.message for item in self.shown), *([] if tail is None else [tail])])
 
     def _activate(self, seq: int, event: SkillActivated) -> None:
         if not event.rendered:
@@ -165,24 +165,24 @@ class View:
         parts: list[ToolReturnPart | UserPromptPart] = [*results, *prompts]
         return [ModelRequest(parts=parts, timestamp=parts[-1].timestamp)] if parts else []
 
-    def _seal(self, seen: int) -> None:
+    def _seal(self, stop: int) -> None:
         start = self.shown[-1].stop if self.shown else 0
-        for message in self._request([prompt for seq, prompt in self._prompts if seq < seen]):
-            self.shown.append(Shown(message=message, start=start, stop=max(start, seen)))
-        self._prompts = [(seq, prompt) for seq, prompt in self._prompts if seq >= seen]
+        for message in self._request([prompt for seq, prompt in self._prompts if seq < stop]):
+            self.shown.append(Shown(message=message, start=start, stop=max(start, stop)))
+        self._prompts = [(seq, prompt) for seq, prompt in self._prompts if seq >= stop]
 
     def _condense(self, event: Condensed) -> None:
         """Put the summary in the place of what it stands for; the text of skills that goes with it stays."""
-        inside = [event.start <= shown.start and shown.stop <= event.stop for shown in self.shown]
+        inside = [event.start <= item.start and item.stop <= event.stop for item in self.shown]
         if True not in inside:
             return
         first, last = inside.index(True), len(inside) - inside[::-1].index(True)
         first, last = self._whole_calls(first, last)
         if first == last:
             return
-        kept = [part for seq, part in self._skills.values() if event.start <= seq < event.stop and part.content]
+        skill_parts = [part for seq, part in self._skills.values() if event.start <= seq < event.stop and part.content]
         summary = UserPromptPart(event.summary, timestamp=event.ts)
-        request = ModelRequest(parts=[*kept, summary], timestamp=event.ts)
+        request = ModelRequest(parts=[*skill_parts, summary], timestamp=event.ts)
         self.version += 1
         condensed = Shown(message=request, start=event.start, stop=event.stop)
         self.shown = [*self.shown[:first], condensed, *self.shown[last:]]  # a new list: marks keep the old one

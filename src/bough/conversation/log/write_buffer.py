@@ -394,19 +394,19 @@ class Staging:
         failed = [batch]
         if batch.writer.generation is not None:
             batch.writer.failure = error
-            failed = [each for each in self._batches if each.writer is batch.writer]
+            failed = [other for other in self._batches if other.writer is batch.writer]
         self._fold.back_to(batch.mark)
-        self._batches = deque(each for each in self._batches if each not in failed)
+        self._batches = deque(other for other in self._batches if other not in failed)
         self._stage_again()
-        for each in failed:
-            each.done.set_exception(error)
-            each.done.exception()  # looked at: it is raised where the batch is awaited, if it is
+        for other in failed:
+            other.done.set_exception(error)
+            other.done.exception()  # looked at: it is raised where the batch is awaited, if it is
 
     def _stage_again(self) -> None:
         """Fold what is still on its way anew, after what is durable; what no longer holds there is withdrawn."""
         for batch in self._batches:
             batch.mark = self._fold.mark()
-            kept: list[Event] = []
+            events: list[Event] = []
             for event in batch.events:
                 condition = batch.conditions.get(event.id)
                 if condition is not None and not condition():
@@ -414,8 +414,8 @@ class Staging:
                     batch.withdrawn.add(event.id)
                     continue
                 self._fold.apply(event)
-                kept.append(event)
-            batch.events[:] = kept
+                events.append(event)
+            batch.events[:] = events
 
     def _count_controls(self, events: Sequence[Event]) -> None:
         self.controls += sum(is_control(event) for event in events)

@@ -36,14 +36,14 @@ def agent_body(agent: AgentLike | None) -> str | JsonObject | None:
     spec = spec_of(agent)
     if spec is None:
         return None
-    given = {name for name in spec.model_fields_set if getattr(spec, name) not in _EMPTY}
-    if given == {"name"}:
+    set_fields = {name for name in spec.model_fields_set if getattr(spec, name) not in _EMPTY}
+    if set_fields == {"name"}:
         return spec.name
-    if unsaid := sorted(given - _AGENT_FIELDS):
+    if unsaid := sorted(set_fields - _AGENT_FIELDS):
         raise _not_over_http(f"agent.{unsaid[0]}", "register the agent with `bough serve --agents`, and give its name")
     if not isinstance(spec.model, str | None):
         raise _not_over_http("a model object", "name the model by its string")
-    return _plain(spec, given)
+    return _plain(spec, set_fields)
 
 
 def rules_body(rules: GivenRules) -> JsonObject:
@@ -96,13 +96,13 @@ def limits_body(limits: Limits | Sequence[Limits]) -> JsonObject:
     Raises:
         NotSupported: A bound counts the whole conversation.
     """
-    for each in [limits] if isinstance(limits, Limits) else limits:
-        if each.per == "conversation":
-            if each.bounds:
+    for bounds in [limits] if isinstance(limits, Limits) else limits:
+        if bounds.per == "conversation":
+            if bounds.bounds:
                 raise _not_over_http("limits of a whole conversation", "limits per run")
             continue
         unset: JsonObject = dict.fromkeys(("steps", "tasks", "depth"))
-        return {**unset, **each.bounds, "unpriced": each.unpriced}
+        return {**unset, **bounds.bounds, "unpriced": bounds.unpriced}
     return {}
 
 
@@ -112,9 +112,11 @@ def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
     Raises:
         NotSupported: An override is a function or an object of this process.
     """
-    given = dict(overrides)
-    body: JsonObject = {name: given.pop(name) for name in ("model", "system_prompt") if given.get(name) is not None}
-    return body | rules_body(cast("GivenRules", given))
+    remaining = dict(overrides)
+    body: JsonObject = {
+        name: remaining.pop(name) for name in ("model", "system_prompt") if remaining.get(name) is not None
+    }
+    return body | rules_body(cast("GivenRules", remaining))
 
 
 def content_body(parts: Sequence[ContentPart]) -> list[JsonObject]:
@@ -158,9 +160,9 @@ def require_as_asked(document: JsonObject, body: JsonObject) -> None:
     for name in ("allow_list", "condenser"):  # a server does not show them, so they cannot be compared
         differing = differing or (name if body.get(name) is not None else None)
     for name in ("confirmation_policy", "limits"):
-        asked: JsonObject = body.get(name) or {}
-        given = {field: value for field, value in asked.items() if value is not None and field != "unpriced"}
-        if any(document[name].get(field) != value for field, value in given.items()):
+        requested: JsonObject = body.get(name) or {}
+        fields = {field: value for field, value in requested.items() if value is not None and field != "unpriced"}
+        if any(document[name].get(field) != value for field, value in fields.items()):
             differing = differing or name
     if differing is not None:
         raise Conflict(
@@ -169,13 +171,13 @@ def require_as_asked(document: JsonObject, body: JsonObject) -> None:
         )
 
 
-def _agent_difference(spec: JsonObject, given: str | JsonObject | None) -> str | None:
+def _agent_difference(spec: JsonObject, agent: str | JsonObject | None) -> str | None:
     """Return what differs between a recorded agent and one that a body says; None where nothing does."""
-    if given is None:
+    if agent is None:
         return None
-    if isinstance(given, str):
-        return None if spec.get("name") == given else "agent"
-    for field, value in given.items():
+    if isinstance(agent, str):
+        return None if spec.get("name") == agent else "agent"
+    for field, value in agent.items():
         recorded = spec.get(field)
         if field == "model" and str(recorded).endswith(f":{value}"):
             continue  # the server has settled whose model of that name it is
@@ -209,13 +211,13 @@ def record_of(document: JsonObject) -> ConversationRecord:
     )
 
 
-def require_absent(**given: object) -> None:
+def require_absent(**arguments: object) -> None:
     """Check that nothing is given that belongs to this process.
 
     Raises:
         NotSupported: Something is; the message names it.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None and value is not False:
             raise _not_over_http(f"{name}=", "leave it out: the server has its own")
 
@@ -242,5 +244,5 @@ def _part_body(part: ContentPart) -> JsonObject:
             raise _not_over_http("a file in a message", "upload it into the workspace, and name it")
 
 
-def _not_over_http(what: str, hint: str) -> NotSupported:
-    return NotSupported(f"{what}: not possible with server=", hint=hint)
+def _not_over_http(subject: str, hint: str) -> NotSupported:
+    return NotSupported(f"{subject}: not possible with server=", hint=hint)

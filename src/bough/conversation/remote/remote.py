@@ -96,11 +96,11 @@ class RemoteConversation(RemoteRuns[T]):
         except BaseException:
             await transport.aclose()
             raise
-        made = cls(transport, record_of(document))
+        conversation = cls(transport, record_of(document))
         if values:
-            await made._post("secrets", {"secrets": values})
-        await made.refresh()
-        return made
+            await conversation._post("secrets", {"secrets": values})
+        await conversation.refresh()
+        return conversation
 
     @classmethod
     async def open(
@@ -258,16 +258,16 @@ class RemoteConversation(RemoteRuns[T]):
         body |= {"overrides": overrides_body(overrides)} if overrides else {}
         if at is not None:
             body |= {"at": at} if isinstance(at, int) else {"from_event_id": str(at)}
-        made = await self._post("fork", body, key=new_id())
-        fork: RemoteConversation[T] = RemoteConversation(self._transport.copy(), record_of(made))
+        document = await self._post("fork", body, key=new_id())
+        fork: RemoteConversation[T] = RemoteConversation(self._transport.copy(), record_of(document))
         await fork.refresh()
         return fork
 
     async def compare(self, other: RemoteConversation[Any]) -> Comparison:
         """Return what this conversation (`a`) and another one of the server (`b`) share, and where they differ."""
-        found = await self._transport.send("GET", f"{self._path}/compare/{other.id}")
-        logs = RemoteLogs({self.id: self._log, other.id: other._log}, found["common"])
-        files = tuple(FileDifference(path=each["path"], change=each["change"]) for each in found["files"])
+        answer = await self._transport.send("GET", f"{self._path}/compare/{other.id}")
+        logs = RemoteLogs({self.id: self._log, other.id: other._log}, answer["common"])
+        files = tuple(FileDifference(path=file["path"], change=file["change"]) for file in answer["files"])
         return replace(await compare(logs, self.id, other.id), files=files)
 
     async def graft(
@@ -281,8 +281,8 @@ class RemoteConversation(RemoteRuns[T]):
         """Return the conversations this one descends from, itself last."""
         line = await self._transport.send("GET", f"{self._path}/lineage")
         ids = [item["id"] for item in line["items"]]
-        found = await self._transport.send("GET", "/api/conversations", query={"ids": ids})
-        return [record_of(document) for document in found if document is not None]
+        documents = await self._transport.send("GET", "/api/conversations", query={"ids": ids})
+        return [record_of(document) for document in documents if document is not None]
 
     async def condense(self) -> bool:
         """Condense what the model sees now, and say whether there was something to condense."""

@@ -86,12 +86,12 @@ class RemoteRuns(RemoteControl[T]):
 
     async def _follow(self, head: int) -> None:
         """Fold events as they come, and tell listeners of them and of pieces of text."""
-        async for heard in self._log.follow(head):
-            if isinstance(heard, StoredEvent):
+        async for update in self._log.follow(head):
+            if isinstance(update, StoredEvent):
                 async with self._folding:
-                    self._take(heard)
-            elif heard.kind == "delta":
-                self._listeners.tell(Delta(text=heard.data["text"], kind=heard.data["kind"]))
+                    self._take(update)
+            elif update.kind == "delta":
+                self._listeners.tell(Delta(text=update.data["text"], kind=update.data["kind"]))
 
     async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
         """Return when the events up to `head` were heard, or nothing is heard any more: the rest is read then."""

@@ -81,14 +81,14 @@ class ServerTransport:
         sent: dict[str, Any] = {"json": body} if content is None else {"content": content}
         is_repeatable = method in ("GET", "PATCH", "DELETE") or key is not None
         wait = _FIRST_WAIT_SECONDS
-        for left in reversed(range(_TRIES if is_repeatable else 1)):
+        for tries_left in reversed(range(_TRIES if is_repeatable else 1)):
             try:
                 answer = await self._http.request(method, path, params=query, headers=headers, **sent)
             except httpx2.TransportError as error:
-                if left == 0:
+                if tries_left == 0:
                     raise self._unreachable(error) from error
             else:
-                if left == 0 or answer.status_code not in _AGAIN_LATER:
+                if tries_left == 0 or answer.status_code not in _AGAIN_LATER:
                     return _read_answer(answer)
                 wait = _seconds_of(answer.headers.get("Retry-After"), wait)
             await asyncio.sleep(wait)
@@ -121,8 +121,8 @@ class ServerTransport:
             async with self._open_stream(path, query) as lines:
                 frame = _FrameReader()
                 async for line in lines:
-                    for each in frame.take(line):
-                        yield each
+                    for complete in frame.take(line):
+                        yield complete
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
@@ -141,8 +141,8 @@ class ServerTransport:
             yield answer.aiter_lines()
 
     def _unreachable(self, error: Exception) -> Unavailable:
-        said = str(error) or type(error).__name__
-        return Unavailable(f"the server {self.url} cannot be reached: {said}", hint="is `bough serve` running there?")
+        reason = str(error) or type(error).__name__
+        return Unavailable(f"the server {self.url} cannot be reached: {reason}", hint="is `bough serve` running there?")
 
 
 class _FrameReader:
@@ -187,14 +187,16 @@ def _read_answer(answer: httpx2.Response) -> Any:
         content = None
     if answer.is_success:
         return content
-    said = cast("JsonObject", content) if isinstance(content, dict) else {}
-    if "code" not in said:
+    problem = cast("JsonObject", content) if isinstance(content, dict) else {}
+    if "code" not in problem:
         raise Unavailable(
             f"the server answered with status {answer.status_code} and no reason",
             hint="is it an agent server of bough?",
         )
-    details = said.get("details")
-    raise error_of(str(said["code"]), str(said.get("detail", "")), hint=str(said.get("hint", "")), details=details)
+    details = problem.get("details")
+    raise error_of(
+        str(problem["code"]), str(problem.get("detail", "")), hint=str(problem.get("hint", "")), details=details
+    )
 
 
 def _seconds_of(retry_after: str | None, otherwise: float) -> float:

@@ -98,17 +98,17 @@ class RecordedParts:
 
     def due(self, steps: int) -> list[UserMessage]:
         """Return the messages that come now that so many steps have been taken."""
-        found: list[UserMessage] = []
+        messages: list[UserMessage] = []
         while self.steering and self.steering[0].response is None and self.steering[0].steps <= steps:
-            found.append(self.steering.popleft().message)
-        return found
+            messages.append(self.steering.popleft().message)
+        return messages
 
     def due_while_writing(self, response: int) -> list[UserMessage]:
         """Return the messages that come while the model writes this response."""
-        found: list[UserMessage] = []
+        messages: list[UserMessage] = []
         while self.steering and (number := self.steering[0].response) is not None and number <= response:
-            found.append(self.steering.popleft().message)
-        return found
+            messages.append(self.steering.popleft().message)
+        return messages
 
     def _message(self, event: UserMessage, has_work: bool, steps: int, response: int | None) -> None:
         message = UserMessage(content=event.content, sender=event.sender)
@@ -118,7 +118,7 @@ class RecordedParts:
             self.turns.append(RecordedTurn(message=message))
 
     def _summary(self, event: Condensed, view: View, responses: int, *, idle: bool) -> None:
-        inside = [at for at, shown in enumerate(view.shown) if event.start <= shown.start and shown.stop <= event.stop]
+        inside = [at for at, item in enumerate(view.shown) if event.start <= item.start and item.stop <= event.stop]
         if inside:
             self.summaries.append(Summary(event=event, responses=responses, first=inside[0], last=inside[-1] + 1))
             if idle:
@@ -127,15 +127,17 @@ class RecordedParts:
 
 def _writing(record: Sequence[StoredEvent], at: int, responses: int) -> int | None:
     """Return the number of the response that was being written when event number `at` came; None for none."""
-    following = next((each.event for each in record[at:] if isinstance(each.event, ModelResponded)), None)
-    seen = None if following is None else following.seen
-    return responses if seen is not None and record[at].seq >= seen and not _tools_between(record, at) else None
+    following = next((stored.event for stored in record[at:] if isinstance(stored.event, ModelResponded)), None)
+    seen_head = None if following is None else following.seen
+    return (
+        responses if seen_head is not None and record[at].seq >= seen_head and not _tools_between(record, at) else None
+    )
 
 
 def _tools_between(record: Sequence[StoredEvent], at: int) -> bool:
-    for each in record[at + 1 :]:
-        if isinstance(each.event, STEPS):
-            return not isinstance(each.event, ModelResponded)
+    for stored in record[at + 1 :]:
+        if isinstance(stored.event, STEPS):
+            return not isinstance(stored.event, ModelResponded)
     return False
 
 

@@ -193,7 +193,7 @@ class _Agreed:
     def by(cls, record: Sequence[StoredEvent]) -> _Agreed:
         """Return what the record says."""
         events = [stored.event for stored in record]
-        known = {call.id for event in events if isinstance(event, ModelResponded) for call in calls_of(event)}
+        call_ids = {call.id for event in events if isinstance(event, ModelResponded) for call in calls_of(event)}
         ran = {event.tool_call_id for event in events if isinstance(event, ToolCalled)}
         reasons = {event.tool_call_id: event.reason for event in events if isinstance(event, ToolRejected)}
         state = State()
@@ -202,8 +202,8 @@ class _Agreed:
         policy: JsonObject = state.policies.get("policy") or NeverConfirm().to_json()
         analyzer: JsonObject = state.policies.get("analyzer") or {}
         return cls(
-            refused={id: reasons.get(id, NOT_RUN) for id in known - ran},
-            known=frozenset(known),
+            refused={id: reasons.get(id, NOT_RUN) for id in call_ids - ran},
+            known=frozenset(call_ids),
             others=policy == NeverConfirm().to_json() and not state.policies.get("allow_list"),
             analyzer=RuleAnalyzer() if analyzer.get("kind") == "RuleAnalyzer" else None,
         )
@@ -254,28 +254,28 @@ def _placeless(event: JsonObject) -> JsonObject:
 def _stable(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _stable(each) for key, each in value.items() if key not in VOLATILE}  # pyright: ignore
+            return {key: _stable(item) for key, item in value.items() if key not in VOLATILE}  # pyright: ignore
         case list():
-            return [_stable(each) for each in value]  # pyright: ignore
+            return [_stable(item) for item in value]  # pyright: ignore
         case _:
             return value
 
 
 def _differences(before: list[tuple[int, JsonObject]], after: list[tuple[int, JsonObject]]) -> list[Difference]:
     keys = [[json.dumps(event, sort_keys=True) for _, event in side] for side in (before, after)]
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind == "equal":
             continue
         for n in range(max(a2 - a1, b2 - b1)):
             old = before[a1 + n] if a1 + n < a2 else None
             new = after[b1 + n] if b1 + n < b2 else None
-            found.append(
+            differences.append(
                 Difference(
                     seq=old[0] if old else _next_seq(before, a1), recorded=old and old[1], replayed=new and new[1]
                 )
             )
-    return found
+    return differences
 
 
 def _next_seq(events: list[tuple[int, JsonObject]], index: int) -> int:

@@ -112,10 +112,10 @@ class Supervisor:
                 continue  # it gives the answer, and does nothing else
             if self._recorder.tools is not None and call.tool not in self._recorder.tools:
                 continue  # no tool has this name: the model is told so, and nothing runs that was not reviewed
-            reviewed, asked = await self._decide(call)
+            reviewed, wait = await self._decide(call)
             events += reviewed
-            if asked is not None:
-                waiting[call.id] = asked
+            if wait is not None:
+                waiting[call.id] = wait
         if waiting:
             events.append(_wait_for(waiting))
         self._journal.stage(*events)  # written with the calls, before any of them runs
@@ -138,11 +138,11 @@ class Supervisor:
         call = state.calls.get(id)
         if call is None or call.outcome is not None or state.pausing or id in state.waiting:
             return False
-        events, asked = await self._decide(call)
-        if asked is not None:
-            events.append(_wait_for({**state.waiting, id: asked}))
+        events, wait = await self._decide(call)
+        if wait is not None:
+            events.append(_wait_for({**state.waiting, id: wait}))
         self._journal.stage(*events)
-        return asked is None and call.outcome is None
+        return wait is None and call.outcome is None
 
     async def _decide(self, call: ToolCall) -> tuple[list[Event], JsonObject | None]:
         """Review a call; return what to record, and what a person is told where it has to wait for one."""
@@ -200,15 +200,15 @@ class Supervisor:
         return "paused"
 
     async def _circles(self) -> Stop:
-        found = self._stuck.find_pattern()
-        if found is None:
+        pattern = self._stuck.find_pattern()
+        if pattern is None:
             return None
         if self._nudged:
-            self._journal.stage(found)
+            self._journal.stage(pattern)
             return "stuck"
         self._nudged = True
         self._stuck.reset()
-        self._journal.stage(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
+        self._journal.stage(UserMessage.text(NUDGE.format(pattern=pattern.pattern), sender=REMINDER))
         return None
 
     def guard(self) -> Guard:

@@ -250,6 +250,6 @@ async def _next(run: AgentRun[ToolContext, Any], node: Any) -> Any:
         raise
     except Exception as error:
         if Agent.is_model_request_node(node):
-            said = f"{type(error).__name__}: {error}"[:500]
-            raise ModelError(f"the model failed: {said}", hint="run it again: nothing is lost") from error
+            reason = f"{type(error).__name__}: {error}"[:500]
+            raise ModelError(f"the model failed: {reason}", hint="run it again: nothing is lost") from error
         raise

@@ -201,13 +201,13 @@ class Recorder(AbstractCapability[ToolContext]):
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
         """Record the call, run the tool, record how it ended. A call that has an outcome is answered from the log."""
-        known = self._journal.state.calls.get(call.tool_call_id)
-        if (wait := find_wait(tool_def, known)) is not None:
+        recorded = self._journal.state.calls.get(call.tool_call_id)
+        if (wait := find_wait(tool_def, recorded)) is not None:
             return self._wait(call, args, wait)
         if not await self._start(call, tool_def, args):
-            known = self._journal.state.calls.get(call.tool_call_id)
-            if known is not None and known.outcome is not None:
-                return _answer(known.outcome)
+            recorded = self._journal.state.calls.get(call.tool_call_id)
+            if recorded is not None and recorded.outcome is not None:
+                return _answer(recorded.outcome)
             self.deferred.add(call.tool_call_id)
             return None  # nobody sees it: the run stops before the next request
         started = time.monotonic()
@@ -227,9 +227,9 @@ class Recorder(AbstractCapability[ToolContext]):
     def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
         """Note that a call waits; recorded once the parallel calls have ended: see `Supervisor.before_request`."""
         id = call.tool_call_id
-        known = self._journal.state.calls.get(id)
-        given = _arguments(args) if known is None else known.given
-        self.waits[id] = describe_wait(call, given, wait, self.risks.get(id))
+        recorded = self._journal.state.calls.get(id)
+        arguments = _arguments(args) if recorded is None else recorded.given
+        self.waits[id] = describe_wait(call, arguments, wait, self.risks.get(id))
         self.deferred.add(id)
 
     async def handle_deferred_tool_calls(
@@ -238,8 +238,8 @@ class Recorder(AbstractCapability[ToolContext]):
         """Answer what is deferred while arguments are validated: by the log's approval, or as a call that waits."""
         results = DeferredToolResults()
         for call in requests.approvals:
-            known = self._journal.state.calls.get(call.tool_call_id)
-            if known is not None and known.approved:
+            recorded = self._journal.state.calls.get(call.tool_call_id)
+            if recorded is not None and recorded.approved:
                 results.approvals[call.tool_call_id] = ToolApproved()
                 continue
             self._wait(call, call.args_as_dict(), CallWaits("approval", {}, reason="the tool asks for it"))
@@ -258,8 +258,8 @@ class Recorder(AbstractCapability[ToolContext]):
         args: str | dict[str, Any],
     ) -> str | dict[str, Any]:
         """Return the arguments in force: those that a person gave the call instead of the model's."""
-        known = self._journal.state.calls.get(call.tool_call_id)
-        return args if known is None or known.edited is None else known.edited
+        recorded = self._journal.state.calls.get(call.tool_call_id)
+        return args if recorded is None or recorded.edited is None else recorded.edited
 
     async def _start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
         """Record that a call starts, durably, with the other calls of its response; False where it may not start.
@@ -278,8 +278,8 @@ class Recorder(AbstractCapability[ToolContext]):
         )
 
         def holds() -> bool:
-            known = self._journal.state.calls.get(call.tool_call_id)
-            is_open = known is None or known.outcome is None
+            recorded = self._journal.state.calls.get(call.tool_call_id)
+            is_open = recorded is None or recorded.outcome is None
             return is_open and self.reviewed.get(call.tool_call_id) == self._journal.controls
 
         while not await self._journal.append_while(holds, event):
@@ -295,8 +295,8 @@ class Recorder(AbstractCapability[ToolContext]):
         started, blocking = time.monotonic(), BlockingCall()
         try:
             with Agent.using_thread_executor(blocking):
-                given = await handler(args)
-            result = encode_result(given) if is_small(given) else await asyncio.to_thread(encode_result, given)
+                value = await handler(args)
+            result = encode_result(value) if is_small(value) else await asyncio.to_thread(encode_result, value)
         except asyncio.CancelledError as error:
             if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
                 return _failure(call, error, started)
@@ -316,7 +316,7 @@ class Recorder(AbstractCapability[ToolContext]):
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
             result=result,
-            tasks=_list_shown_tasks(given.metadata if isinstance(given, ToolReturn) else None),
+            tasks=_list_shown_tasks(value.metadata if isinstance(value, ToolReturn) else None),
             duration_seconds=round(time.monotonic() - started, 6),
         )
 
@@ -343,8 +343,8 @@ class Recorder(AbstractCapability[ToolContext]):
             workspace=self._journal.state.workspace,
         )
         verdict = await self._guard().after(request, _whole_content(outcome))
-        said = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
-        return [*verdict.events, *([UserMessage.text(said, sender="hook")] if said else [])]
+        feedback = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
+        return [*verdict.events, *([UserMessage.text(feedback, sender="hook")] if feedback else [])]
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
@@ -369,15 +369,15 @@ class Recorder(AbstractCapability[ToolContext]):
             call = self._journal.state.calls.get(part.tool_call_id)
             if call is None or call.outcome is not None or call.id in self.deferred:
                 continue
-            text, named = part.model_response_str(wrap_if_error=False), (part.tool_call_id, part.tool_name)
+            text, identity = part.model_response_str(wrap_if_error=False), (part.tool_call_id, part.tool_name)
             if part.outcome == "success" and part.tool_name in self.output_tools:
-                self._journal.stage(ToolReturned(tool_call_id=named[0], tool=named[1], result=text))
+                self._journal.stage(ToolReturned(tool_call_id=identity[0], tool=identity[1], result=text))
             elif part.outcome == "success":
-                self._journal.stage(ToolRejected(tool_call_id=named[0], tool=named[1], by="run", reason=text))
+                self._journal.stage(ToolRejected(tool_call_id=identity[0], tool=identity[1], by="run", reason=text))
             else:
                 retry = part.outcome == "retried"
                 error = shorten(clean(text), MAX_RESULT_BYTES)
-                failed = ToolFailed(tool_call_id=named[0], tool=named[1], error=error, retry=retry)
+                failed = ToolFailed(tool_call_id=identity[0], tool=identity[1], error=error, retry=retry)
                 self._journal.stage(self._limit_outcome(failed))
 
 
@@ -401,7 +401,7 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
         tool=call.tool_name,
         error=shorten(clean(text), MAX_RESULT_BYTES),
         retry=retry,
-        tasks=next((each.tasks for each in (error, error.__cause__) if isinstance(each, ChildFailed)), ()),
+        tasks=next((cause.tasks for cause in (error, error.__cause__) if isinstance(cause, ChildFailed)), ()),
         duration_seconds=round(time.monotonic() - started, 6),
     )
 
@@ -413,8 +413,8 @@ def _tells_of_tasks(tool_def: ToolDefinition) -> bool:
 
 def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
     """Return the ids of the tasks whose end a result shows, as its tool says."""
-    named: Any = cast("dict[str, Any]", metadata).get("tasks") if isinstance(metadata, dict) else None
-    return tuple(str(id) for id in cast("list[Any]", named)) if isinstance(named, list | tuple) else ()
+    tasks: Any = cast("dict[str, Any]", metadata).get("tasks") if isinstance(metadata, dict) else None
+    return tuple(str(id) for id in cast("list[Any]", tasks)) if isinstance(tasks, list | tuple) else ()
 
 
 def _answer(outcome: ToolOutcome) -> Any:

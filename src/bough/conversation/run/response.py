@@ -18,24 +18,24 @@ def with_distinct_calls(response: ModelResponse) -> ModelResponse:
     ids = [call.tool_call_id for call in response.tool_calls]
     if all(ids) and len(set(ids)) == len(ids):
         return response
-    taken = set(ids)
-    seen: set[str] = set()
+    used_ids = set(ids)
+    previous_ids: set[str] = set()
     parts: list[ModelResponsePart] = []
     for part in response.parts:
-        if isinstance(part, ToolCallPart) and (not part.tool_call_id or part.tool_call_id in seen):
-            part = replace(part, tool_call_id=_free(part.tool_call_id or "call", taken))
-            taken.add(part.tool_call_id)
+        if isinstance(part, ToolCallPart) and (not part.tool_call_id or part.tool_call_id in previous_ids):
+            part = replace(part, tool_call_id=_free(part.tool_call_id or "call", used_ids))
+            used_ids.add(part.tool_call_id)
         if isinstance(part, ToolCallPart):
-            seen.add(part.tool_call_id)
+            previous_ids.add(part.tool_call_id)
         parts.append(part)
     return replace(response, parts=parts)
 
 
-def _free(wanted: str, taken: set[str]) -> str:
+def _free(prefix: str, used_ids: set[str]) -> str:
     number = 2
-    while f"{wanted}-{number}" in taken:
+    while f"{prefix}-{number}" in used_ids:
         number += 1
-    return f"{wanted}-{number}"
+    return f"{prefix}-{number}"
 
 
 _SAYS_WHY = frozenset(

@@ -150,7 +150,7 @@ def is_passing(cause: BaseException | None) -> bool:
         return cause.status_code in _REPEATED or cause.status_code >= 500
     if isinstance(cause, ModelAPIError):
         return not isinstance(cause, ModelRequestRejectedError)
-    return any(_is_lost(each) for each in _chain(cause))
+    return any(_is_lost(error) for error in _chain(cause))
 
 
 def _is_lost(error: BaseException) -> bool:
@@ -158,8 +158,8 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__cause__

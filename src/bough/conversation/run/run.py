@@ -122,11 +122,11 @@ class Runner:
             )  # what is wrong with it is nothing that happened: it is not recorded
         await self._rules.secrets.resolve()  # once a run, off the loop: hiding their values reads nothing
         spec = self._agent().spec
-        named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
-        with run_span(self._journal.cid, **named) as span, log_run(self._journal, **named) as book:
-            async with self._hold_lease(lease) as held:
-                self._lease = held
-                self._journal = self._journal.use_lease(held.generation)
+        attributes: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
+        with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as book:
+            async with self._hold_lease(lease) as run_lease:
+                self._lease = run_lease
+                self._journal = self._journal.use_lease(run_lease.generation)
                 self._journal.watchers.append(self._outcome.watch)
                 try:
                     async with self._follow_others():
@@ -146,13 +146,13 @@ class Runner:
             self._note.reason = self._note.reason or reason
             self._task.cancel()
 
-    def hand_back(self, told: Callable[[], None]) -> None:
+    def hand_back(self, on_hand_back: Callable[[], None]) -> None:
         """End the run at the end of its step, so that another worker continues; `told` is called when it does so."""
-        self._note.on_hand_back = told
+        self._note.on_hand_back = on_hand_back
 
-    def listen(self, after: int, told: Callable[[StoredEvent], None]) -> None:
+    def listen(self, after: int, on_event: Callable[[StoredEvent], None]) -> None:
         """Call `told` with every event after seq `after` while the run lasts; it decides what stops the run."""
-        self._heard, self._hear = after, told
+        self._heard, self._hear = after, on_event
 
     @property
     def was_interrupted(self) -> bool:
@@ -185,9 +185,9 @@ class Runner:
             self.stop("interrupt")
 
     @asynccontextmanager
-    async def _hold_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
-        if given is not None:
-            yield given
+    async def _hold_lease(self, existing: Lease | None) -> AsyncGenerator[Lease]:
+        if existing is not None:
+            yield existing
             return
         async with hold_lease(self._environment.store, self._journal.cid) as lease:
             yield lease

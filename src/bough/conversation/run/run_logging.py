@@ -72,8 +72,8 @@ def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Ge
     finally:
         if book.tell in journal.listeners:
             journal.listeners.remove(book.tell)
-        taken = {"duration_seconds": round(time.monotonic() - started, 6)}
-        log.info("run ended", extra=book.fields | how | taken)
+        duration = {"duration_seconds": round(time.monotonic() - started, 6)}
+        log.info("run ended", extra=book.fields | how | duration)
 
 
 def _numbers(event: Event) -> dict[str, Any]:

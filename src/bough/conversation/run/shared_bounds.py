@@ -68,10 +68,10 @@ def own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBo
     if state.spent is None:
         return ()
     then = Spent(Usage.model_validate(state.spent["usage"]), int(state.spent["tasks"]))
-    found = [SharedBound(conversation, rules.limits, then)]
+    bounds = [SharedBound(conversation, rules.limits, then)]
     if rules.total.bounds:
-        found.append(SharedBound(conversation, rules.total, _before_own_log(state, then)))
-    return tuple(found)
+        bounds.append(SharedBound(conversation, rules.total, _before_own_log(state, then)))
+    return tuple(bounds)
 
 
 def check_usage(bound: SharedBound, now: Spent) -> LimitReached | None:

@@ -74,7 +74,8 @@ class BlockingCall(Executor):
     async def wait(self, timeout_seconds: float) -> None:
         """Return when nothing of it runs any more, or after that time."""
         waiting = [asyncio.wrap_future(future) for future in self._futures if not future.done()]
-        for each in waiting:
-            each.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else looks at its error
+        for future in waiting:
+            # Retrieves the exception: asyncio would log it as never retrieved.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_seconds)

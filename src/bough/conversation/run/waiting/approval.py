@@ -45,7 +45,7 @@ class Decisions:
         """
         await self._append(lambda state: choose_rejected(state, calls, by=by, reason=reason))
 
-    async def answer(self, call: str, value: Json, *, by: str, shown: int | None = None) -> None:
+    async def answer(self, call: str, value: Json, *, by: str, max_chars: int | None = None) -> None:
         """Record the result of a call that waits, as JSON; the tool itself does not run.
 
         Args:
@@ -55,7 +55,7 @@ class Decisions:
             Conflict: The call does not wait.
             InvalidInput: The value is none of the choices; or the call waits for a task, which is answered there.
         """
-        await self._append(lambda state: choose_answer(state, call, value, by=by, shown=shown))
+        await self._append(lambda state: choose_answer(state, call, value, by=by, max_chars=max_chars))
 
     async def reply(self, message: Sequence[Event], reason: str, *, by: str, change: Ending | None = None) -> None:
         """Append a person's message, which rejects every call that waits, its text being the reason; one append.

@@ -48,21 +48,21 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
         Conflict: A call that it names does not wait.
         InvalidInput: It says two things of one call, or changes arguments of one that it does not approve.
     """
-    for what, text in (("reason", decision.reason), ("by", decision.by)):
-        require_type(text, str, what, "give a text")
+    for name, text in (("reason", decision.reason), ("by", decision.by)):
+        require_type(text, str, name, "give a text")
     waiting = state.waiting
     _require_waiting(waiting, decision.calls)
     if len(set(decision.calls)) < len(decision.calls):
         raise InvalidInput("a call was approved and rejected at once", hint="name each call once")
     if unknown := sorted(set(decision.arguments) - set(decision.approve)):
         raise InvalidInput(f"arguments were given for {unknown[0]}, which is not approved", hint="approve it as well")
-    left = {id: call for id, call in waiting.items() if id not in decision.calls}
+    still_waiting = {id: call for id, call in waiting.items() if id not in decision.calls}
     events: list[Event] = [
         ToolRejected(tool_call_id=id, tool=_tool(state, id), by=decision.by, reason=decision.reason)
         for id in decision.reject
     ]
     events += [_answer(state, decision, id, value) for id, value in decision.answers.items()]
-    changes: JsonObject = {"status": "waiting_for_confirmation" if left else "idle", "waiting": left}
+    changes: JsonObject = {"status": "waiting_for_confirmation" if still_waiting else "idle", "waiting": still_waiting}
     if decision.approve:
         changes["approved"] = list(decision.approve)
     if decision.arguments:
@@ -74,7 +74,7 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
     if events or decision.approve:
         why = f": {decision.reason}" if decision.reason and decision.approve else ""
         events.append(StateChanged(changes=changes, reason=f"decided by {decision.by}{why}"))
-    return events, left
+    return events, still_waiting
 
 
 def choose_approved(
@@ -106,7 +106,7 @@ def choose_rejected(state: State, calls: Sequence[str], *, by: str, reason: str)
     return CallDecision(reject=tuple(calls) or _list_waiting(state), reason=reason, by=by)
 
 
-def choose_answer(state: State, call: str, value: Json, *, by: str, shown: int | None = None) -> CallDecision:
+def choose_answer(state: State, call: str, value: Json, *, by: str, max_chars: int | None = None) -> CallDecision:
     """Return the decision that a call has a result, given by somebody else.
 
     Args:
@@ -122,7 +122,7 @@ def choose_answer(state: State, call: str, value: Json, *, by: str, shown: int |
             hint=f"answer the task: `bough tasks input {waiting.get('task')} …`",
         )
     require_choice(waiting.get("request"), value)
-    return CallDecision(answers={call: value}, shown=shown, by=by)
+    return CallDecision(answers={call: value}, max_chars=max_chars, by=by)
 
 
 def kind_of(state: State, call: str) -> str | None:
@@ -167,12 +167,12 @@ def _require_waiting(waiting: Mapping[str, JsonObject], calls: Collection[str]) 
 
 def _list_waiting(state: State, kind: str | None = None) -> tuple[str, ...]:
     """Return the calls that wait, those of one kind where it is given; there must be one."""
-    found = tuple(id for id in state.waiting if kind is None or kind_of(state, id) == kind)
-    if not found:
+    call_ids = tuple(id for id in state.waiting if kind is None or kind_of(state, id) == kind)
+    if not call_ids:
         others = ", ".join(f"{id} ({kind_of(state, id)})" for id in state.waiting)
-        what = "no call waits for an approval" if kind else "no call waits"
-        raise Conflict(what, hint=f"waiting: {others or 'none'}")
-    return found
+        message = "no call waits for an approval" if kind else "no call waits"
+        raise Conflict(message, hint=f"waiting: {others or 'none'}")
+    return call_ids
 
 
 def _require_arguments(calls: Sequence[str], arguments: object) -> None:
@@ -187,5 +187,5 @@ def _require_arguments(calls: Sequence[str], arguments: object) -> None:
 
 
 def _tool(state: State, id: str) -> str:
-    known = state.calls.get(id)
-    return known.tool if known is not None else str(state.waiting[id].get("tool", ""))
+    call = state.calls.get(id)
+    return call.tool if call is not None else str(state.waiting[id].get("tool", ""))

@@ -11,10 +11,10 @@ def release_ended(state: State) -> JsonObject | None:
 
     They run again and find the task that they had started.
     """
-    left = {id: call for id, call in state.waiting.items() if not _is_over(state, call)}
-    if len(left) == len(state.waiting):
+    still_waiting = {id: call for id, call in state.waiting.items() if not _is_over(state, call)}
+    if len(still_waiting) == len(state.waiting):
         return None
-    return {"status": "waiting_for_confirmation" if left else "idle", "waiting": left}
+    return {"status": "waiting_for_confirmation" if still_waiting else "idle", "waiting": still_waiting}
 
 
 def _is_over(state: State, call: JsonObject) -> bool:
