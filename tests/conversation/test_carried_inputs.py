@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bough.conversation import AsyncConversation
-from bough.conversation.log.inputs import LOST
+from bough.conversation.log.view import LOST
 from bough.errors import InvalidInput
 from bough.events import open_store
 from bough.events.blob.blob import BLOBS

@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai.messages import BinaryContent, DocumentUrl, ImageUrl
 
 from bough.conversation import AsyncConversation, Conversation
-from bough.conversation.log.inputs import LOST
+from bough.conversation.log.view import LOST
 from bough.errors import ConnectError, InvalidInput, LimitExceeded, PermissionDenied
 from bough.events import open_store
 from bough.events.blob.blob import BLOBS

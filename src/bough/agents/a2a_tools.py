@@ -114,11 +114,11 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
 
 async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
     """Send a prompt and wait until its task ends or asks a question; a repeated call resumes its task."""
-    client, task_id = agent.client, deps.task_of_call(call)
-    task: JsonObject = {"id": task_id or ""}
+    client, linked_task = agent.client, deps.task_of_call(call)
+    task: JsonObject = {"id": linked_task or ""}
     try:
-        if task_id is not None:
-            task = await client.poll(task_id)
+        if linked_task is not None:
+            task = await client.poll(linked_task)
         else:
             message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
             task = await client.submit(prompt, task_id, message_id=message)

@@ -17,12 +17,11 @@ from bough.conversation.base import ConversationBase
 from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.log.tool_result import encode_result
+from bough.conversation.log.tool_result import encode_result, result_chars
 from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import UNBOUNDED, Rules, check_given, limits_by_count
-from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import InvalidInput, Unavailable

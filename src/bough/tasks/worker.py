@@ -20,8 +20,8 @@ from bough.agents.spec import AgentSpec
 from bough.cancellation import acquire, finish
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
-from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Update
+from bough.conversation.log.staged_write import Ending
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules
 from bough.conversation.run.run import Runner

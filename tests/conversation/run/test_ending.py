@@ -12,7 +12,7 @@ from pydantic_ai.messages import ToolCallPart
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
-from bough.conversation.log.last_write import Ending
+from bough.conversation.log.staged_write import Ending
 from bough.conversation.log.state import State
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason

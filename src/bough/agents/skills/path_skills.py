@@ -89,15 +89,15 @@ class PathSkills(AbstractCapability[ToolContext]):
 
     def _events(self, tool: str, args: dict[str, Any], result: Any, workspace: Path, deps: ToolContext) -> list[Event]:
         active = deps.active_skills()
-        matches: dict[str, TriggerMatch] = {}
+        by_skill: dict[str, TriggerMatch] = {}
         for file in find_touched_files(tool, args, result, workspace):
             relative_path = Path(os.path.relpath(file, workspace)).as_posix()
             for name in self._index.match(file, workspace):
-                matches.setdefault(name, TriggerMatch(name, "keyword", relative_path))
+                by_skill.setdefault(name, TriggerMatch(name, "keyword", relative_path))
         registry = self._index.registry
         matches = [
             match
-            for name, match in matches.items()
+            for name, match in by_skill.items()
             if name not in self._told and not is_current(registry, name, active.get(name))
         ]
         return self._activate_within_bounds(matches, active, deps.changed_rules())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from bough.conversation.log.state import State, refuse_stored_message
 from bough.errors import BoughError, CorruptLog
 from bough.events.model import Event, MessageStored
+from bough.events.record import StoredEvent
 
 if TYPE_CHECKING:
     from bough.conversation.log.view import View, ViewMark
@@ -17,6 +20,13 @@ STEP = 128
 """At each multiple of so many events a fold keeps its state."""
 
 _MOST_KEPT = 1024
+
+TURN_SECONDS = 0.005
+"""How long decoding may block the event loop."""
+
+LOOK_EVENTS = 16
+LOOK_BYTES = 256 << 10
+"""How many events or bytes are decoded between two looks at the clock. A larger event is decoded in a thread."""
 
 
 @dataclass(frozen=True)
@@ -143,3 +153,29 @@ class Fold:
 def fits(state: State) -> bool:
     """Whether a state is kept: results of calls, which may be large, are in none."""
     return all(call.outcome is None for call in state.calls.values())
+
+
+class YieldingDecoder:
+    """Decodes events one at a time and yields to the event loop every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._since = monotonic()
+        self._events = 0
+        self._bytes = 0
+
+    async def decode(self, stored: StoredEvent) -> Event:
+        """Return the typed event.
+
+        Raises:
+            CorruptLog: The payload does not match its kind.
+        """
+        size = len(stored.raw)
+        self._events, self._bytes = self._events + 1, self._bytes + size
+        if self._events > LOOK_EVENTS or self._bytes > LOOK_BYTES:
+            self._events, self._bytes = 1, size
+            if monotonic() - self._since >= TURN_SECONDS:
+                await asyncio.sleep(0)
+                self._since = monotonic()
+        if size > LOOK_BYTES:
+            return await asyncio.to_thread(lambda: stored.event)
+        return stored.event

@@ -9,13 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.conversation.log.fold import Fold
+from bough.conversation.log.fold import Fold, YieldingDecoder
 from bough.conversation.log.kept_states import find_nearest
-from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
-from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
-from bough.conversation.log.staged_write import Also, Condition, Writer
+from bough.conversation.log.staged_write import Also, Condition, Ending, Writer
 from bough.conversation.log.state import State
 from bough.conversation.log.write_buffer import Staging, as_recorded
 from bough.errors import BoughError, InvalidInput
@@ -83,7 +81,7 @@ class Journal:
 
         Raises: see `render`.
         """
-        from bough.conversation.log.inputs import fill_inputs  # with PydanticAI, which a fork does not need
+        from bough.conversation.log.view import fill_inputs  # with PydanticAI, which a fork does not need
 
         messages = (await self.render()).messages()
         await fill_inputs(self.store, messages)
@@ -241,9 +239,9 @@ class Journal:
         nearest = await find_nearest(self.store, self.cid, head, number)
         if nearest is not None and nearest.state is not None and nearest.state.head > state.head:
             state = nearest.state
-        state, pace = state.copy(), Pace()
+        state, decoder = state.copy(), YieldingDecoder()
         async for stored in self.store.read(self.cid, state.head, head):
-            state.apply(stored.seq, await pace.decode(stored))
+            state.apply(stored.seq, await decoder.decode(stored))
             if state.turns > number:
                 return state.turned
         return head  # the message that began the next one is not durable yet

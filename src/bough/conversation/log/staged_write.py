@@ -11,6 +11,7 @@ from uuid import UUID
 from bough.conversation.log.fold import Mark
 from bough.conversation.log.listeners import Delta
 from bough.conversation.log.state import State
+from bough.errors import BoughError
 from bough.events.model import (
     Event,
     PauseRequested,
@@ -66,6 +67,22 @@ class Also:
     beside: tuple[Beside, ...]
     change: Callable[[Tables, State], None]
     made: Callable[[], None]
+
+
+@dataclass(eq=False)
+class Ending:
+    """A change that is made with the last events of a run, or not at all.
+
+    Attributes:
+        beside: Whose tables it changes.
+        change: A pure function of the tables, the state with those last events, and the error that ended the run. The
+            run's last events are appended before it is called.
+        is_made: Whether it is durable: a cancellation that comes with the last write changes nothing any more.
+    """
+
+    beside: tuple[Beside, ...]
+    change: Callable[[Tables, State, BoughError | None], None]
+    is_made: bool = False
 
 
 @dataclass(eq=False)

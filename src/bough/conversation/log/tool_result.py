@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pydantic_core
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import ToolReturn, ToolReturnContent
 
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, NotFound
 from bough.events.model import ToolFailed, ToolReturned
 from bough.types import Json
+
+if TYPE_CHECKING:
+    from bough.events.store import EventStore
 
 MAX_RESULT_BYTES = 1 << 20
 """A longer result keeps its beginning and its end."""
@@ -248,3 +251,36 @@ def _list_files(value: Any) -> Iterator[dict[str, Any]]:
 def _is_file(value: Mapping[str, Any]) -> bool:
     """Whether an encoded value is a file's content."""
     return value.get("kind") == "binary" and isinstance(value.get("data"), str)
+
+
+async def find_result(store: EventStore, cid: UUID, result: str) -> str:
+    """Return the text of a result that a conversation has, shared ones of a fork included. Reads one row.
+
+    Args:
+        result: The id of its event, in hexadecimal.
+
+    Raises:
+        NotFound: The conversation has no such result.
+    """
+    unknown = NotFound(
+        f"this conversation has no result {result[:64]!r}", hint="give the id in the line of what was left out"
+    )
+    try:
+        _, seq = await store.locate(UUID(hex=result), cid=cid)
+    except (ValueError, NotFound) as error:
+        raise unknown from error
+    async for stored in store.read(cid, seq, seq + 1):
+        match stored.event:
+            case ToolReturned(result=whole):
+                return text_of(whole)
+            case ToolFailed(error=whole):
+                return whole
+            case _:
+                break
+    raise unknown
+
+
+def result_chars(result_tokens: int, model: Any) -> int:
+    """Return how many characters of a result the model is shown: never more than an eighth of its window."""
+    window = model.profile.get("context_window")
+    return 4 * (result_tokens if window is None else min(result_tokens, window // 8))

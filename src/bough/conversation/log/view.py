@@ -7,9 +7,10 @@ renders byte-identically in every fork. Nothing in it names the conversation, th
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai.messages import (
     AudioUrl,
@@ -25,10 +26,10 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.conversation.log.inputs import describe_bytes
 from bough.conversation.log.state import ToolOutcome, refuse_stored_message
 from bough.conversation.log.tool_result import cut_text, show_result
 from bough.errors import CorruptLog
+from bough.events.blob.blob import is_digest, read_bytes
 from bough.events.model import (
     Condensed,
     ContentPart,
@@ -45,6 +46,12 @@ from bough.events.model import (
     ToolReturned,
     UserMessage,
 )
+
+if TYPE_CHECKING:
+    from bough.events.store import EventStore
+
+LOST = "[what was sent here is not in this store]"
+"""Shown to the model in place of bytes that the store does not have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -271,3 +278,33 @@ def _image(part: ImagePart) -> UserContent:
         return BinaryContent(data=base64.b64decode(part.data, validate=True), media_type=part.media_type)
     except ValueError:
         return "[an image that cannot be read]"
+
+
+def describe_bytes(sha256: str, media_type: str) -> BinaryContent:
+    """Return the placeholder of bytes that `fill_inputs` reads."""
+    return BinaryContent(data=b"", media_type=media_type, identifier=sha256)
+
+
+async def fill_inputs(store: EventStore, messages: Sequence[ModelMessage]) -> None:
+    """Replace the placeholders of images and files by their bytes. O(messages) if there are none.
+
+    Bytes that are missing, or do not match their digest, are replaced by the text `LOST`.
+    """
+    places = list(_list_missing(messages))
+    if not places:
+        return
+    data_by_digest = await read_bytes(store, {content.identifier for _, _, content in places})
+    for contents, index, content in places:
+        data = data_by_digest.get(content.identifier)
+        contents[index] = LOST if data is None else BinaryContent(data=data, media_type=content.media_type)
+
+
+def _list_missing(messages: Sequence[ModelMessage]) -> Iterator[tuple[list[Any], int, BinaryContent]]:
+    for message in messages:
+        for part in message.parts:
+            if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
+                continue
+            contents = cast("list[Any]", part.content)
+            for index, content in enumerate(contents):
+                if isinstance(content, BinaryContent) and not content.data and is_digest(content.identifier):
+                    yield contents, index, content

@@ -1,13 +1,13 @@
-"""Events on their way into the log: folded at once, durable together, and awaited before anything outside follows.
+"""A write buffer in front of a conversation's log, with optimistic concurrency.
 
-What is staged is written by the next `settle` (the barrier before an effect), or by itself after `LINGER_SECONDS`, so
-that watchers see it soon. Batches are written one after the other, in their order. When another process has
-appended in between, or a batch fails, the fold goes back to what is durable and on from there.
+Staged events are folded at once and written in batches: by the next `settle`, which is the barrier before every side
+effect, or automatically after `LINGER_SECONDS`. Batches are written one at a time, in order. When another process has
+appended in between, or a batch fails, the fold is reset to the durable events and the other batches are folded again.
 
-Some events hold only as long as what came before them has not changed: that a call may start, that a run is at its end.
-They carry a condition on the fold, and are written by compare-and-set: the batch names the head it was folded behind.
-Where others were faster, their events are folded in before it, the condition is asked again, and an event whose
-condition no longer holds is withdrawn; the rest of its batch is written all the same.
+Some events are valid only while the log before them is unchanged, for example that a call may start or that a run has
+ended. They carry a condition on the fold and are written by compare-and-set: the batch names the head it was folded on.
+If other writers were faster, their events are folded first and the condition is evaluated again. An event whose
+condition is now false is withdrawn; the remaining events of its batch are written.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.cancellation import finish
-from bough.conversation.log.fold import STEP, Fold, Mark
+from bough.conversation.log.fold import LOOK_EVENTS, STEP, Fold, Mark, YieldingDecoder
 from bough.conversation.log.kept_states import StateWriter, find_nearest
 from bough.conversation.log.listeners import Delta, Listeners
-from bough.conversation.log.pace import LOOK_EVENTS, Pace
 from bough.conversation.log.staged_write import Also, Condition, Write, Writer, is_control
 from bough.errors import Conflict
 from bough.events.codec import encode
@@ -41,20 +40,20 @@ if TYPE_CHECKING:
     from bough.events.beside import Tables
 
 LINGER_SECONDS = 0.02
-"""How long a staged event waits for others to be written with it when nothing waits for it."""
+"""How long a staged event waits for others to join its batch while no caller waits for it."""
 
 
 _REPLACED = "\ufffd".encode()
 
 
 class Staging:
-    """The way of one conversation's events into its log, shared by all who append to it in this process.
+    """The write buffer of one conversation, shared by all its writers in this process.
 
     Attributes:
-        watchers: Told of each event when it is first folded, durable or not, and once; of one with a condition when
-            it is durable.
-        controls: How many events that control a run have been folded which the holder of the lease did not write.
-            A review of a call is out of date when this has moved.
+        watchers: Called once for each event when it is first folded, durable or not; for an event with a condition,
+            when it is durable.
+        controls: How many events that control a run were folded and were not written by the holder of the lease.
+            A review of a call is outdated once this number has changed.
     """
 
     def __init__(
@@ -73,12 +72,12 @@ class Staging:
 
     @property
     def durable(self) -> int:
-        """How many of the folded events are certainly in the log, at this place."""
+        """The number of folded events that are durable, with their final seq."""
         return self._batches[0].mark.head if self._batches else self._fold.state.head
 
     @property
     def has_prompts(self) -> bool:
-        """Whether something that was said to the model is not durable yet."""
+        """Whether a prompt (a message or the text of a skill) is staged and not durable yet."""
         staged = (event for batch in self._batches for event in batch.events)
         return any(isinstance(event, UserMessage | SkillActivated) for event in staged)
 
@@ -92,20 +91,20 @@ class Staging:
         also: Also | None = None,
         alone: bool = False,
     ) -> Write:
-        """Fold events and have them written; O(len(events)).
+        """Fold events and stage them for writing; O(len(events)).
 
         Args:
-            condition: They are written only while it holds; it has to hold now. See `Write.withdrawn`.
-            also: Made in the same transaction; they are in a write of their own then, even where there are none.
-            alone: In a write of their own, as events with `expected_head` are.
+            condition: Must be true now, and when the events are written; see `Write.withdrawn`.
+            also: A change in the same transaction. It gets a separate batch, also without any events.
+            alone: Whether the events get a separate batch, as those with `expected_head` always do.
 
         Raises:
             CorruptLog: An event does not match its kind; nothing is staged.
-            BoughError: What the writer staged before could not be written.
+            BoughError: Events that the writer staged earlier could not be written.
         """
         events = [as_recorded(event) for event in events]
         if writer.failure is not None:
-            raise writer.failure
+            raise writer.failure  # these events assume that the failed ones are in the log
         alone = alone or expected_head is not None or also is not None
         batch = None if alone else self._open_batch(writer)
         if batch is None:
@@ -114,15 +113,18 @@ class Staging:
         try:
             self._apply(events)
         except BaseException:
+            # Without this the fold would contain the events before the faulty one, which are never written.
             self._fold.back_to(batch.mark)
             self._apply(batch.events)
             raise
+        # Only after folding succeeded: a batch in the queue is written.
         if not batch.events:
             self._batches.append(batch)
         batch.events += events
         if condition is not None:
             batch.conditions |= {event.id: condition for event in events}
         else:
+            # Watchers hear of conditional events when they are durable: a withdrawn one never happened.
             for event in events:
                 self._tell(event)
         if writer.generation is None:
@@ -132,7 +134,7 @@ class Staging:
         return batch
 
     def tell_behind(self, piece: Delta) -> None:
-        """Tell the listeners of a piece of a response, once they know of every event that was folded before it."""
+        """Publish a piece of a response after all events that were folded before it."""
         if self._batches and self._batches[-1].events:
             last = self._batches[-1]
             last.pieces.setdefault(last.events[-1].id, []).append(piece)
@@ -140,7 +142,7 @@ class Staging:
             self._listeners.tell(piece)
 
     async def settle(self, writer: Writer) -> None:
-        """Wait until everything that `writer` has staged is durable; a cancellation meanwhile is raised after that.
+        """Wait until everything that `writer` staged is durable. A cancellation is raised after that.
 
         Raises:
             Conflict: The lease was lost.
@@ -155,23 +157,25 @@ class Staging:
     async def wait_written(self, batch: Write) -> None:
         """Wait until a batch is durable. Raises: see `settle`."""
         self._start()
+        # Not a plain `await`: a cancelled caller would go on while its batch can still reach the log.
         await finish(batch.done)
 
     async def flush(self) -> None:
-        """Wait until nothing is staged any more, by whomever; failures are raised to those who staged."""
+        """Wait until no writer has staged events. Failures are raised to the writers that staged them."""
         while self._batches:
             self._start()
             await asyncio.wait([self._batches[-1].done])
 
     async def catch_up(self, stop: int | None = None, *, head: int | None = None) -> None:
-        """Write what is staged, and fold what is in the log and not yet here.
+        """Write the staged events and fold the new events of the log.
 
-        O(new events), at most `STEP` and a few of them where nobody is told of each: then from a kept state.
+        O(new events); without watchers and listeners at most about `STEP` events, the rest comes from a kept state.
 
         Args:
-            stop: Fold no further than to this seq.
-            head: Of the log, if the caller knows it.
+            stop: Fold only events before this seq.
+            head: The head of the log, if the caller knows it.
         """
+        # First: events of the log go before staged ones, which would otherwise have to be folded again.
         await self.flush()
         await self._jump(head if stop is None else stop)
         while not await self._read(stop):
@@ -179,27 +183,28 @@ class Staging:
         self._states.write(self._fold.kept, self.durable)
 
     async def render(self) -> View:
-        """Return what the model is shown of the log, made now where it was not yet. O(events), once."""
+        """Return the view that the model is shown, built at the first call. O(events), once."""
         from bough.conversation.log.view import View
 
         while (view := self._fold.view) is None:
-            view, head, pace = View(), 0, Pace()
+            view, head, decoder = View(), 0, YieldingDecoder()
             while head < self.durable:
                 read = self._store.read(self._cid, head, self.durable)
                 async with aclosing(read):
                     async for stored in read:
-                        view.apply(stored.seq, await pace.decode(stored))
+                        view.apply(stored.seq, await decoder.decode(stored))
                         head = stored.seq + 1
+            # More events may have become durable while this was reading: then it is built again.
             if self._fold.view is None and head == self.durable:
                 self._show(view)
         return view
 
     async def settle_states(self) -> None:
-        """Return when no kept state is being written any more."""
+        """Wait until no kept state is being written."""
         await self._states.settle()
 
     def _show(self, view: View) -> None:
-        """Take a view of what is durable, and show what is staged behind it."""
+        """Use a view of the durable events, and add the staged events to it."""
         self._fold.view = view
         for batch in self._batches:
             batch.mark = replace(batch.mark, view=view.mark())
@@ -207,7 +212,7 @@ class Staging:
                 view.apply(seq, event)
 
     async def _jump(self, head: int | None) -> None:
-        """Continue from a kept state where the fold is far behind, and nobody has to be told of each event."""
+        """Continue from a kept state if the fold is far behind. Watchers and listeners must see every event."""
         if self.watchers or self._listeners.listeners:
             return
         if head is None:
@@ -215,31 +220,32 @@ class Staging:
         if not self._may_jump(head):
             return
         nearest = await find_nearest(self._store, self._cid, head)
-        if nearest is None or self._batches:
+        if nearest is None or self._batches:  # staged while this was reading: they are folded on the old state
             return
         state = nearest.state
         if state is not None and state.head > self._fold.state.head:
             self._fold.jump(state)
             self._states.skip(state.head)
             self._states.erased = nearest.erased
-            self.controls += 1  # nobody knows what was in between
+            self.controls += 1  # the skipped events may include one that controls a run
         elif self._fold.state.head == 0:
             self._states.erased = nearest.erased
 
     def _may_jump(self, head: int) -> bool:
-        """Whether to continue from a kept state, not with the events up to a head; few events do not rebuild a view."""
+        """Whether a kept state is cheaper than folding the events up to `head`. A jump discards the view."""
         folded = self._fold.state.head
         return head - folded > (STEP if self._fold.view is None else max(STEP, folded))
 
     async def _read(self, stop: int | None) -> bool:
-        """Fold what is in the log and not here, and say whether that is all; staged events meanwhile come first."""
-        pace = Pace()
+        """Fold the new events of the log. Returns False if events were staged meanwhile: write them first."""
+        decoder = YieldingDecoder()
         read = self._store.read(self._cid, self._fold.state.head, stop)
         async with aclosing(read):
             async for stored in read:
-                event = await pace.decode(stored)
+                event = await decoder.decode(stored)
                 if self._batches:
                     return False
+                # Not so for events that this buffer itself wrote and folded while the read was going on.
                 if stored.seq == self._fold.state.head:
                     self._fold.apply(event)
                     self._count_controls([event])
@@ -259,7 +265,7 @@ class Staging:
             self._writing = asyncio.create_task(self._write(), name=f"log of {self._cid}")
 
     async def _write(self) -> None:
-        """Write batch after batch until none is left."""
+        """Write the batches in order until none is left."""
         try:
             while self._batches:
                 await self._write_batch(self._batches[0])
@@ -271,12 +277,12 @@ class Staging:
             self._writing = None
 
     async def _write_batch(self, batch: Write) -> None:
-        batch.full = True
+        batch.full = True  # before the first await: an event added later would be folded and not written
         try:
             between = await self._append(batch)
             ahead = None if between is None else await self._fold_apart(batch, between)
             self._finish_batch(batch, between, ahead)
-        except BaseException as error:  # raised where the events are awaited, or by what the writer stages next
+        except BaseException as error:  # raised to the caller that waits for the batch, or by the writer's next `add`
             self._fail_batch(batch, error)
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -284,7 +290,7 @@ class Staging:
             batch.done.set_result(None)
 
     async def _append(self, batch: Write) -> list[StoredEvent] | None:
-        """Append a batch, and return what the log has since its mark where others have appended too; None otherwise."""
+        """Append a batch. Returns the events since its mark if other writers have appended too, else None."""
         while batch.events or (batch.also is not None and not batch.withdrawn):
             try:
                 head = await self._append_once(batch)
@@ -293,17 +299,18 @@ class Staging:
                     raise
                 log = [stored async for stored in self._store.read(self._cid, batch.mark.head)]
                 if any(stored.id == batch.events[0].id for stored in log):
-                    return log  # written after all: the answer to an earlier attempt was lost
+                    return log  # an earlier attempt succeeded and its response was lost
                 self._let_precede(batch, log, await self._fold_apart(batch, log))
             else:
                 return await self._since(batch, head)
         return None
 
     async def _append_once(self, batch: Write) -> int:
-        """Append a batch, with what is changed beside it, and return the head behind it."""
+        """Append a batch with its change of side tables in one transaction, and return the new head."""
         generation, expected_head = batch.writer.generation, batch.expects
         if (also := batch.also) is None:
             return await self._store.append(self._cid, batch.events, generation=generation, expected_head=expected_head)
+        # Copies: `change` runs in another thread, while this one goes on folding.
         events, state = tuple(batch.events), self._fold.state.copy()
 
         def change(tables: Tables) -> int:
@@ -316,22 +323,23 @@ class Staging:
         return head
 
     async def _fold_apart(self, batch: Write, log: Sequence[StoredEvent]) -> Fold | None:
-        """Return what a log comes to from a batch's mark on; None for a short one, which is folded when it is needed.
+        """Return a separate fold of the events since a batch's mark; None for a few events, which are folded later.
 
-        The fold in use stays as it is meanwhile: what others stage in the turns of the loop is folded behind it.
+        A long fold yields to the event loop. Others may stage events meanwhile, on the fold in use, which is unchanged.
         """
         if len(log) <= LOOK_EVENTS:
             return None
         while True:
-            mark, pace = batch.mark, Pace()
+            mark, decoder = batch.mark, YieldingDecoder()
             ahead = Fold.at(mark)
             for stored in log:
-                ahead.apply(await pace.decode(stored))
+                ahead.apply(await decoder.decode(stored))
+            # A failed batch before this one moves the mark, and `ahead` would contain its events.
             if batch.mark is mark:
                 return ahead
 
     def _fold_behind(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
-        """Bring the fold to the end of what the log has from a batch's mark on."""
+        """Reset the fold to a batch's mark, and fold the events of the log since then."""
         self._fold.back_to(batch.mark)
         if ahead is not None:
             self._fold.become(ahead)
@@ -340,7 +348,7 @@ class Staging:
             self._fold.apply(stored.event)
 
     def _let_precede(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
-        """Fold what others appended before the first batch, and withdraw what no longer holds behind it."""
+        """Fold the events of other writers before the first batch, and withdraw events whose condition is now false."""
         self._fold_behind(batch, log, ahead)
         for stored in log:
             self._tell(stored.event)
@@ -349,10 +357,11 @@ class Staging:
         self._stage_again()
 
     async def _since(self, batch: Write, head: int) -> list[StoredEvent] | None:
-        """Return what the log has since the batch's mark where others have appended as well; None otherwise.
+        """Return the events since the batch's mark if other writers have appended too, else None.
 
-        Where that is much, and nobody has to be told of each event, the mark moves on to a kept state.
+        If there are many, and no watcher or listener must see each of them, the mark moves to a kept state.
         """
+        # The store returned a head that only this batch's own events explain.
         if head - len(batch.events) == batch.mark.head:
             return None
         nearest = None
@@ -365,6 +374,7 @@ class Staging:
         return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
 
     def _finish_batch(self, batch: Write, log: list[StoredEvent] | None, ahead: Fold | None) -> None:
+        # Before any watcher is called: it may look at `durable`, or stage events behind this batch.
         self._batches.popleft()
         for event in batch.events:
             if event.id in batch.conditions:
@@ -391,6 +401,7 @@ class Staging:
             self._listeners.tell(piece)
 
     def _fail_batch(self, batch: Write, error: BaseException) -> None:
+        # Events of a run depend on its earlier ones, so all its batches fail. Those of other writers are independent.
         failed = [batch]
         if batch.writer.generation is not None:
             batch.writer.failure = error
@@ -400,10 +411,10 @@ class Staging:
         self._stage_again()
         for other in failed:
             other.done.set_exception(error)
-            other.done.exception()  # looked at: it is raised where the batch is awaited, if it is
+            other.done.exception()  # marks it as retrieved: asyncio would log the failure of a batch nobody awaits
 
     def _stage_again(self) -> None:
-        """Fold what is still on its way anew, after what is durable; what no longer holds there is withdrawn."""
+        """Fold the staged batches again, after the durable events. Withdraws events whose condition is now false."""
         for batch in self._batches:
             batch.mark = self._fold.mark()
             events: list[Event] = []
@@ -430,7 +441,7 @@ class Staging:
 
 
 def as_recorded(event: Event) -> Event:
-    """Return the event as the log gives it back: invalid text has been replaced there."""
+    """Return the event as the log returns it, with invalid text replaced."""
     if _REPLACED not in encode(event):
         return event
     recorded = _make_stored(0, event).event

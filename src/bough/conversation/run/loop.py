@@ -21,9 +21,9 @@ from pydantic_graph import End
 from bough.agents.context import ToolContext
 from bough.agents.models.failure import model_error
 from bough.agents.output_type import describe_output_type
-from bough.conversation.log.inputs import fill_inputs
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import encode_result
+from bough.conversation.log.view import fill_inputs
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.tracing import instrumentation

@@ -23,8 +23,8 @@ from bough.agents.models.resolve import can_stream
 from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.last_write import Ending
-from bough.conversation.log.staged_write import is_control
+from bough.conversation.log.staged_write import Ending, is_control
+from bough.conversation.log.tool_result import find_result, result_chars
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
@@ -33,7 +33,6 @@ from bough.conversation.run.loop import REMINDER, Loop, NodeListener
 from bough.conversation.run.models import RunModels
 from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
-from bough.conversation.run.results import find_result, result_chars
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import log_run
 from bough.conversation.run.shared_bounds import SharedBounds

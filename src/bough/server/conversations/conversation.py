@@ -16,10 +16,10 @@ from bough.conversation.agent import resolve_spec_model
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.kept_states import SNAPSHOT
+from bough.conversation.log.tool_result import result_chars
 from bough.conversation.open import FoundLog, reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, rules_of
-from bough.conversation.run.results import result_chars
 from bough.errors import Conflict, NotFound, TooLarge
 from bough.events.beside import Tables
 from bough.events.model import UserMessage

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.last_write import Ending
+from bough.conversation.log.staged_write import Ending
 from bough.conversation.log.state import State
 from bough.conversation.run.waiting.decision import (
     CallDecision,
