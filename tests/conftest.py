@@ -188,7 +188,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(text, yellow=True)
 
 
-_RUN_SECONDS: Final = float(os.environ.get("TEST_RUN_SECONDS", "1500"))
+_RUN_SECONDS: Final = float(os.environ.get("TEST_RUN_SECONDS", "2400"))
 _GRACE_SECONDS: Final = float(os.environ.get("TEST_GRACE_SECONDS", "30"))
 
 
