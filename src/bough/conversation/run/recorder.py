@@ -1,8 +1,8 @@
-"""The capability that writes down what a run does, before and after each thing it does.
+"""The capability that records a run: each step before it happens and its outcome afterwards.
 
-Order: a response and its calls are durable before any of its tools runs. The outcome of the last call is on its way
-into the log while the model hears of it, and durable before or with the model's answer. Results reach PydanticAI in the
-form they have in the log, so a resumed run sees what the live one saw.
+Order: a response and its calls are durable before any of its tools runs. The outcome of the last call may still be in
+the write buffer while the model is asked, and is durable before or with the model's response. PydanticAI gets results
+in the form that the log has, so that a resumed run sees what the live run saw.
 """
 
 from __future__ import annotations
@@ -67,27 +67,27 @@ from bough.guard import Guard, HookKind, ToolRequest
 from bough.types import JsonObject, new_id
 
 LONG_SECONDS = 0.05
-"""A result that took longer is durable before the model is asked again, so that what others said meanwhile is seen."""
+"""After a longer call, results are written before the model is asked, so that it sees messages sent in the meantime."""
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
 
 _WAITS = (CallWaits, CallDeferred, ApprovalRequired)
 
 ReviewAgain = Callable[[str], Awaitable[bool]]
-"""Reviews the call with this id by what the log says now, and says whether it may start."""
+"""Reviews the call with this id under the current rules. Returns whether it may start."""
 
 
 class Recorder(AbstractCapability[ToolContext]):
-    """Writes a run into its journal, and answers from it what it already holds.
+    """Records a run in its journal, and answers calls that already have an outcome from it.
 
     Attributes:
-        risks: What the review said of each call, by its id.
-        reviewed: `Journal.controls` at the review of each call, by id: where it has moved, the review is out of date.
-        deferred: Calls that were kept from starting and have no outcome: the run stops before its next request.
-        waits: Calls whose result somebody else will give, with what is asked, until that is recorded.
-        seen: How many events the next request shows, apart from results, which always reach the model.
-        tools: Names of the agent's tools at this step, forbidden ones included; None before they are known.
-        output_tools: Names of the tools by which the model gives its answer; calling one has no effect outside.
+        risks: The risk that the review assigned to each call, by id.
+        reviewed: `Journal.controls` at the review of each call, by id. If it has changed, the review is outdated.
+        deferred: Calls that did not start and have no outcome: the run stops before its next request.
+        waits: Calls whose result comes from elsewhere, with the request, until the wait is recorded.
+        seen: How many events the next request shows, without results, which are always shown.
+        tools: Names of the agent's tools at this step, forbidden ones included; None before the first step.
+        output_tools: Names of the tools that only return the model's answer, without side effects.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class Recorder(AbstractCapability[ToolContext]):
         """Record into `journal`.
 
         Args:
-            guard: Gives the guard by the rules in force now.
-            cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
-            note: Says why the run is being stopped, where it is.
+            guard: Returns the guard of the current rules.
+            cache_key: Tells a provider which requests share a prefix; the agent's own setting takes precedence.
+            note: Holds the reason if the run is being stopped.
         """
         self._journal = journal
         self._guard = guard
         self._result_chars = 0
-        # Every step begins with all that came before it; a setting of the agent's own goes before these.
+        # Each request repeats the previous one, so caching pays. The agent's own settings take precedence.
         self._settings: dict[str, Any] = {"cache": True}
         if cache_key:
             self._settings["openai_prompt_cache_key"] = cache_key
@@ -129,19 +129,19 @@ class Recorder(AbstractCapability[ToolContext]):
         """Record the steps of another model.
 
         Args:
-            result_chars: How much of a result it is shown.
-            streams: It can stream, so that its text can be published as it comes.
+            result_chars: How many characters of a result it is shown.
+            streams: Whether it can stream its response.
         """
         self._result_chars, self._streams = result_chars, streams
 
     def begin_metering(self, usage: RunUsage) -> None:
-        """Take what the run used so far as recorded: what its usage grows by from here on was added by tools."""
+        """Treat the usage so far as recorded. Later increases come from tools."""
         self._meter.begin(usage)
 
     async def prepare_output_tools(
         self, ctx: RunContext[ToolContext], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        """Note which tools only give the answer."""
+        """Remember which tools only return the answer."""
         self.output_tools = frozenset(definition.name for definition in tool_defs)
         return tool_defs
 
@@ -152,7 +152,7 @@ class Recorder(AbstractCapability[ToolContext]):
         request_context: ModelRequestContext,
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
-        """Ask the model, and record its response before anyone acts on it."""
+        """Ask the model and record its response before any of its calls runs."""
         seen = self.seen
         self._journal.prefix.compare(request_context, self._journal.view.version)
         started, id = time.monotonic(), new_id()
@@ -177,7 +177,7 @@ class Recorder(AbstractCapability[ToolContext]):
         return self._journal.view.latest_response() or response
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[ToolContext]) -> AbstractToolset[ToolContext]:
-        """Tell tools that ask for an approval that they have it, where the log says so."""
+        """Let tools that ask for an approval run if the log has one."""
         return ApprovedCalls(toolset, self._journal.state)
 
     async def prepare_tools(
@@ -209,7 +209,7 @@ class Recorder(AbstractCapability[ToolContext]):
             if recorded is not None and recorded.outcome is not None:
                 return _answer(recorded.outcome)
             self.deferred.add(call.tool_call_id)
-            return None  # nobody sees it: the run stops before the next request
+            return None  # not shown to the model: the run stops before the next request
         started = time.monotonic()
         try:
             outcome = await self._outcome(call, args, handler)
@@ -225,7 +225,7 @@ class Recorder(AbstractCapability[ToolContext]):
         return _answer(outcome)
 
     def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
-        """Note that a call waits; recorded once the parallel calls have ended: see `Supervisor.before_request`."""
+        """Remember that a call waits. `Supervisor.before_request` records it once the parallel calls have ended."""
         id = call.tool_call_id
         recorded = self._journal.state.calls.get(id)
         arguments = _arguments(args) if recorded is None else recorded.given
@@ -235,7 +235,7 @@ class Recorder(AbstractCapability[ToolContext]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[ToolContext], *, requests: DeferredToolRequests
     ) -> DeferredToolResults:
-        """Answer what is deferred while arguments are validated: by the log's approval, or as a call that waits."""
+        """Resolve calls deferred during validation: approved if the log has an approval, else waiting."""
         results = DeferredToolResults()
         for call in requests.approvals:
             recorded = self._journal.state.calls.get(call.tool_call_id)
@@ -243,7 +243,7 @@ class Recorder(AbstractCapability[ToolContext]):
                 results.approvals[call.tool_call_id] = ToolApproved()
                 continue
             self._wait(call, call.args_as_dict(), CallWaits("approval", {}, reason="the tool asks for it"))
-            results.approvals[call.tool_call_id] = ToolDenied()  # nobody sees it: the run stops before its next request
+            results.approvals[call.tool_call_id] = ToolDenied()  # not shown: the run stops before the next request
         for call in requests.calls:
             self._wait(call, call.args_as_dict(), CallWaits("external", {}))
             results.calls[call.tool_call_id] = None
@@ -257,15 +257,15 @@ class Recorder(AbstractCapability[ToolContext]):
         tool_def: ToolDefinition,
         args: str | dict[str, Any],
     ) -> str | dict[str, Any]:
-        """Return the arguments in force: those that a person gave the call instead of the model's."""
+        """Return the arguments that a person edited, or else the model's."""
         recorded = self._journal.state.calls.get(call.tool_call_id)
         return args if recorded is None or recorded.edited is None else recorded.edited
 
     async def _start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
-        """Record that a call starts, durably, with the other calls of its response; False where it may not start.
+        """Record durably that a call starts. Returns False if it may not start.
 
-        The append holds only under the rules of the review. Where somebody changed them, decided the call or asked for
-        a pause in between, in whatever process, the call is reviewed again before anything starts.
+        The event is valid only under the rules of its review. If any process changed them, decided the call or asked
+        for a pause in the meantime, the call is reviewed again before it starts.
         """
         edited = self._journal.state.calls.get(call.tool_call_id)
         event = ToolCalled(
@@ -277,12 +277,12 @@ class Recorder(AbstractCapability[ToolContext]):
             edited_by=None if edited is None else edited.edited_by,
         )
 
-        def holds() -> bool:
+        def review_is_current() -> bool:
             recorded = self._journal.state.calls.get(call.tool_call_id)
             is_open = recorded is None or recorded.outcome is None
             return is_open and self.reviewed.get(call.tool_call_id) == self._journal.controls
 
-        while not await self._journal.append_while(holds, event):
+        while not await self._journal.append_while(review_is_current, event):
             if self.review_again is None or not await self.review_again(call.tool_call_id):
                 return False
             event = event.model_copy(update={"risk": self.risks.get(call.tool_call_id)})
@@ -291,14 +291,14 @@ class Recorder(AbstractCapability[ToolContext]):
     async def _outcome(
         self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> ToolReturned | ToolFailed:
-        """Run the tool and return how it ended; when the run is cancelled meanwhile, that is recorded here."""
+        """Run the tool and return its outcome. Records the interruption if the run is cancelled."""
         started, blocking = time.monotonic(), BlockingCall()
         try:
             with Agent.using_thread_executor(blocking):
                 value = await handler(args)
             result = encode_result(value) if is_small(value) else await asyncio.to_thread(encode_result, value)
         except asyncio.CancelledError as error:
-            if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
+            if not is_cancelled():  # the run was not cancelled: the tool awaited a task that was
                 return _failure(call, error, started)
             if self._note.leaves_calls_open:
                 raise
@@ -306,11 +306,11 @@ class Recorder(AbstractCapability[ToolContext]):
             raise
         except _WAITS:
             raise
-        except RunStopped as stopped:  # the call stays open, and is run again by the process that continues
+        except RunStopped as stopped:  # the call stays open: the process that continues the run repeats it
             raise stopped.error from stopped
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
+        except BaseException as error:  # noqa: BLE001 - the tool boundary: recorded and shown to the model
             return _failure(call, error, started)
         return ToolReturned(
             tool_call_id=call.tool_call_id,
@@ -321,19 +321,19 @@ class Recorder(AbstractCapability[ToolContext]):
         )
 
     async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall) -> None:
-        """Record that a call was cut off; Python cannot end a function that blocks, so it is waited for or named."""
-        with suppress(asyncio.CancelledError):  # a second one ends the wait, and loses no event
+        """Record that a call was interrupted. A blocking function cannot be killed: wait, then say it still runs."""
+        with suppress(asyncio.CancelledError):  # a second cancellation ends the wait, but the event is still recorded
             await blocking.wait(BLOCKING_SECONDS)
         event = ToolInterrupted(
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
             reason="still running in a thread" if blocking.is_running else "interrupted",
         )
-        with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
+        with suppress(BoughError):  # the cancellation must reach the caller; resuming closes the call
             await self._journal.append(event)
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
-        """Tell the hooks, and return what they said for the log and the model."""
+        """Run the hooks after the call, and return the events of their verdict."""
         if not self._guard().hooks.ask_at(HookKind.POST_TOOL_USE):
             return []
         request = ToolRequest(
@@ -348,13 +348,13 @@ class Recorder(AbstractCapability[ToolContext]):
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
-        """Whether the model is to be asked for streams at all."""
+        """Whether to request streamed responses."""
         return self._streams
 
     async def wrap_run_event_stream(
         self, ctx: RunContext[ToolContext], *, stream: AsyncIterable[AgentStreamEvent]
     ) -> AsyncIterable[AgentStreamEvent]:
-        """Pass the stream on, and publish the text in it."""
+        """Pass the stream through and publish its text."""
         async for event in stream:
             if (delta := self._pieces.read(event)) is not None:
                 self._journal.stream(delta)
@@ -364,7 +364,7 @@ class Recorder(AbstractCapability[ToolContext]):
         return limit_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
 
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
-        """Record outcomes of calls that reached no tool: unknown names, arguments that do not fit, answers given."""
+        """Record outcomes of calls that reached no tool: unknown names, invalid arguments, output tools."""
         for part in parts:
             call = self._journal.state.calls.get(part.tool_call_id)
             if call is None or call.outcome is not None or call.id in self.deferred:
@@ -407,18 +407,18 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
 
 
 def _tells_of_tasks(tool_def: ToolDefinition) -> bool:
-    """Whether a tool starts, awaits or reports tasks, whose events others append to this log."""
+    """Whether a tool starts, awaits or reports tasks, whose events other processes append to this log."""
     return bool((tool_def.metadata or {}).get("tasks"))
 
 
 def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
-    """Return the ids of the tasks whose end a result shows, as its tool says."""
+    """Return the ids of the tasks whose end the result shows."""
     tasks: Any = cast("dict[str, Any]", metadata).get("tasks") if isinstance(metadata, dict) else None
     return tuple(str(id) for id in cast("list[Any]", tasks)) if isinstance(tasks, list | tuple) else ()
 
 
 def _answer(outcome: ToolOutcome) -> Any:
-    """Return the result as the log has it, or raise what tells the model of a failure."""
+    """Return the result in the form of the log, or raise the exception that reports a failure to the model."""
     if isinstance(outcome, ToolReturned):
         return show_result(outcome)
     if isinstance(outcome, ToolFailed) and outcome.retry:
@@ -427,7 +427,7 @@ def _answer(outcome: ToolOutcome) -> Any:
 
 
 def _whole_content(outcome: ToolOutcome) -> Any:
-    """Return an outcome as hooks are told it: uncut."""
+    """Return the content of an outcome for hooks, not shortened."""
     if isinstance(outcome, ToolReturned | ToolFailed):
         outcome = outcome.model_copy(update={"shown": None})
     return outcome_part(outcome).content

@@ -1,4 +1,4 @@
-"""One run from its lease to its end: what starts it, what it may do, and how its end is written down."""
+"""One run, from taking the lease to recording its end: setup, limits, and its last events."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Runner:
     """Runs one conversation once.
 
     Args:
-        root: The first conversation of its tree, whose requests begin alike: a provider may cache that beginning.
+        root: The root conversation of its tree. Requests of one tree share a prefix, which a provider may cache.
         delegation: Runs the tasks of its sub-agents.
-        ancestors: Bounds of the conversations above it, which its task has to keep.
+        ancestors: Limits of the conversations above it, which apply to its task too.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
-        find_reached: Returns the bound of those who run it, not of the log, that was reached before a request.
+        find_reached: Called before each request. Returns a limit of the caller (not of the log) that was reached.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class Runner:
         self._note = StopNote()
         self._task: asyncio.Task[Any] | None = None
         self._heard: int | None = None
-        self._hear: Callable[[StoredEvent], None] = self._obey
+        self._hear: Callable[[StoredEvent], None] = self._stop_if_asked
 
     async def run(self, *, lease: Lease | None = None, ending: Ending | None = None) -> RunResult:
-        """Run to the end, and return how it ended; without work, at once.
+        """Run to the end and return the result; at once if there is no work.
 
         Args:
-            lease: Taken, renewed and released by its giver; None takes one and gives it back.
-            ending: Made with the run's last events, and so exactly once, under the lease; also without work.
+            lease: A lease that the caller takes, renews and releases; None takes and releases one here.
+            ending: A change made in the transaction of the run's last events, so exactly once; also without work.
         """
         self._task, self._ending = asyncio.current_task(), ending
         await self._journal.catch_up()
@@ -116,10 +116,9 @@ class Runner:
         if ending is None:
             if not has_work:
                 return self.result()
-            self._models.model_of(
-                self._agent().spec
-            )  # what is wrong with it is nothing that happened: it is not recorded
-        await self._rules.secrets.resolve()  # once a run, off the loop: hiding their values reads nothing
+            self._models.model_of(self._agent().spec)  # an unusable model is raised before anything is recorded
+        # Before the first event: masking is synchronous and cannot read a secret's file or command.
+        await self._rules.secrets.resolve()
         spec = self._agent().spec
         attributes: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
         with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as book:
@@ -138,29 +137,29 @@ class Runner:
         return result
 
     def stop(self, reason: StopReason) -> None:
-        """End the run now: its tools are killed as a tree. `reason` decides what it still writes down."""
+        """Stop the run now and kill the process trees of its tools. `reason` decides which last events are recorded."""
         if self._task is None:
             self._note.reason = reason
         elif not self._task.done():
-            self._note.reason = self._note.reason or reason
+            self._note.reason = self._note.reason or reason  # the first reason counts: `fenced` must not write
             self._task.cancel()
 
     def hand_back(self, on_hand_back: Callable[[], None]) -> None:
-        """End the run at the end of its step, so that another worker continues; `told` is called when it does so."""
+        """Stop the run after the current step so that another worker continues it, and call `on_hand_back` then."""
         self._note.on_hand_back = on_hand_back
 
     def listen(self, after: int, on_event: Callable[[StoredEvent], None]) -> None:
-        """Call `told` with every event after seq `after` while the run lasts; it decides what stops the run."""
+        """Call `on_event` with every event after seq `after` during the run. It replaces the check for interrupts."""
         self._heard, self._hear = after, on_event
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether somebody stopped it, in whichever process."""
+        """Whether the run was interrupted, from any process."""
         return self._note.reason == "interrupt"
 
     @asynccontextmanager
     async def _follow_others(self) -> AsyncGenerator[None]:
-        """Follow what other processes write to the log about the run, while the block runs."""
+        """Subscribe to events of other processes that control the run, for the duration of the block."""
         following = asyncio.create_task(self._follow_log(), name=f"tail of {self._journal.cid}")
         try:
             yield
@@ -171,15 +170,15 @@ class Runner:
     async def _follow_log(self) -> None:
         begun = self._journal.durable - 1
         after = begun if self._heard is None else min(self._heard, begun)
-        with suppress(BoughError):  # a store that is away is what the run itself fails with
+        with suppress(BoughError):  # the run itself reports a store that is unavailable
             async for stored in self._environment.store.subscribe(self._journal.cid, after):
                 self._hear(stored)
                 controls = stored.kind in ("PauseRequested", "StateChanged") and is_control(stored.event)
                 if controls and stored.seq > begun:
                     self._controlled = stored.seq + 1
 
-    def _obey(self, stored: StoredEvent) -> None:
-        """Interrupt the run if an event asks for it."""
+    def _stop_if_asked(self, stored: StoredEvent) -> None:
+        """Interrupt the run if the event requests it."""
         if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
             self.stop("interrupt")
 
@@ -192,7 +191,7 @@ class Runner:
             yield lease
 
     async def _end_without_work(self) -> None:
-        """Make the ending of a run that has nothing to do; a message that came meanwhile is work."""
+        """End a run that has nothing to do. Runs after all if a message arrived in the meantime."""
         state = self._journal.state
         done = await (self._leave(state.status) if state.waiting else self._finish())
         if not done:
@@ -200,18 +199,20 @@ class Runner:
             await self._run_leased()
 
     async def _run_leased(self) -> None:
-        """Run while the lease is held; whatever ends the run is in the log afterwards."""
+        """Run under the lease. However the run ends, its end is recorded in the log."""
         try:
-            await self._journal.render()  # now, while nothing is staged that would be written without what follows it
+            # Before `_begin` stages events: rendering takes long enough for them to be written alone.
+            await self._journal.render()
             self._begin(await self._measure_spent())
             while not await self._leave(await self._run_within_limits()):
                 self._journal = self._journal.use_lease(self._generation)
         except asyncio.CancelledError:
+            # A fenced run lost its lease, so its appends would be refused. An ending that was made is the last word.
             if self._note.reason != "fenced" and not self._is_ended:
                 why = "handed back" if self._note.reason == "hand_back" else "interrupted"
                 self._outcome.interrupted = why == "interrupted"
-                with suppress(BoughError):  # what ends the run is the cancellation
-                    await self._last_words(StateChanged(changes={"status": "paused"}, reason=why))
+                with suppress(BoughError):  # the cancellation must reach the caller
+                    await self._append_end(StateChanged(changes={"status": "paused"}, reason=why))
             raise
         except BoughError as error:
             await self._record(error)
@@ -222,14 +223,14 @@ class Runner:
             raise failure from error
 
     async def _measure_spent(self) -> JsonObject:
-        """Return what the conversation and the tasks below it have used, where it may start some."""
+        """Return the usage of the conversation and its tasks, if it may start any."""
         if self._delegation is None or not self._spec.sub_agents:
             return {}
         now = await self._delegation.read_spent(self._journal.cid)
         return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
 
     def _begin(self, spent: JsonObject) -> None:
-        """Write down that it runs; an answer that was cut off is continued with, unless something new was said."""
+        """Record that the run has started. A truncated answer is continued unless there is a new message."""
         state = self._journal.state
         if state.status == "running" and not state.has_work:
             self._outcome.take_over(state)
@@ -247,7 +248,7 @@ class Runner:
         return 0 if self._lease is None else self._lease.generation
 
     async def _run_within_limits(self) -> Status:
-        """Run the loop no longer than the limits allow, a tool that hangs included."""
+        """Run the loop within its time limit, which also ends a tool that hangs."""
         bound = self._rules.limits.wall_seconds
         started, timer = time.monotonic(), asyncio.timeout(bound)
         try:
@@ -261,7 +262,7 @@ class Runner:
             return "paused"
 
     async def _loop(self) -> Status:
-        """Run the loop and return the status to leave with. A model that is set meanwhile takes over at a step."""
+        """Run the loop and return the final status. A model that is set during the run is used from the next step on."""
         journal = self._journal
         recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._note)
         supervisor = Supervisor(
@@ -278,7 +279,9 @@ class Runner:
         loop.steps, self._loop_now = self._steps, loop
         journal.watchers.extend((supervisor.watch, retries.watch))
         try:
-            with Agent.using_thread_executor(threads()):  # a tool that blocks for ever keeps no program from ending
+            with Agent.using_thread_executor(
+                threads()
+            ):  # daemon threads: a blocked tool must not keep the program alive
                 status = None
                 while status is None:
                     status = await self._loop_with_agent(loop, recorder, supervisor, retries)
@@ -290,13 +293,13 @@ class Runner:
     async def _loop_with_agent(
         self, loop: Loop, recorder: Recorder, supervisor: Supervisor, retries: Retries
     ) -> Status | None:
-        """Run the loop with the agent in force, until it ends or another one is set (None)."""
+        """Run the loop with the current agent. Returns None if another agent was set."""
         try:
             blueprint = self._agent()
             spec = self._spec = blueprint.spec
             model = self._models.model_of(spec)
             condenser = self._models.give_model(self._rules.condenser, spec, model)
-        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it continues
+        except InvalidInput as error:  # set by a process that has this model as an object: it can continue the run
             self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)
@@ -310,7 +313,7 @@ class Runner:
             )
 
     async def _is_current(self, blueprint: Blueprint) -> bool:
-        """Whether the agent of a step is still the conversation's, by what others have written until now."""
+        """Whether no other process has set another agent."""
         if self._controlled > self._journal.durable:
             await self._journal.catch_up()
         try:
@@ -332,7 +335,7 @@ class Runner:
         return self._in_force()
 
     def _usable(self, blueprint: Blueprint) -> Blueprint:
-        """Return the blueprint with the tools that the workspace allows."""
+        """Return the blueprint without tools that write, if the workspace is read-only."""
         spec = blueprint.spec
         if not self._readonly or spec.workspace_access in ("none", "read"):
             return blueprint
@@ -344,7 +347,7 @@ class Runner:
 
     @property
     def _guards(self) -> Guards:
-        """What of the workspace stays as it is: the usual names, named folders of skills, configurations, hooks."""
+        """The paths that tools must not change: the default names, skill folders, configurations and hooks."""
         settings, workspace = self._environment.settings, self._journal.state.workspace
         roots = (*self._spec.skill_roots, *settings.skill_roots)
         configs = list_files(find_config(None, home=settings.home, cwd=workspace, env=os.environ))
@@ -378,17 +381,17 @@ class Runner:
         )
 
     async def _finish(self) -> bool:
-        """Write down that the run is finished, unless a message came first: it is seen by the run, or finds none."""
+        """Record that the run is finished, unless a message came first. Returns False then: the run must answer it."""
         state = self._journal.state
         return await self._journal.append_while(
             lambda: not state.has_work, StateChanged(changes={"status": "finished"}), ending=self._ending
         )
 
     async def _leave(self, status: Status) -> bool:
-        """Write down the status the run ends with, unless what ended it has; all of the run is durable then.
+        """Record the final status, unless the event that ended the run has set it. All events are durable afterwards.
 
         Returns:
-            Whether the run has ended: with an ending, a message that came in between is answered first.
+            Whether the run has ended. With an ending, a message that arrived in the meantime is answered first.
         """
         state = self._journal.state
         if self._ending is None:
@@ -397,7 +400,7 @@ class Runner:
             await self._journal.settle()
             return not await self._release_waits()
         if status == "finished":
-            return True  # the ending was made when that was written down
+            return True  # `_finish` made the ending in the transaction of that status
         while True:
             await self._journal.settle()
             if await self._release_waits():
@@ -410,16 +413,16 @@ class Runner:
                 self._journal = self._journal.use_lease(self._generation)
                 await self._journal.catch_up()
                 if state.head == head:
-                    raise  # not because of the head: the lease is lost
+                    raise  # the head is unchanged, so the lease was lost
                 if status == "waiting_for_confirmation" and not state.waiting:
-                    return False  # somebody decided meanwhile
+                    return False  # the calls were decided in the meantime
             else:
                 return True
 
     async def _release_waits(self) -> bool:
-        """Let calls continue whose task ended before the log said that they wait; say whether none waits any more.
+        """Release calls whose task ended before their wait was recorded. Returns whether no call waits any more.
 
-        A task that ends later finds them in the log, and lets them continue itself.
+        A task that ends later finds the recorded wait and releases it.
         """
         state = self._journal.state
         if (changes := release_ended(state)) is None:
@@ -428,8 +431,9 @@ class Runner:
         await self._journal.append_while(lambda: release_ended(state) == changes, released)
         return not state.waiting
 
-    async def _last_words(self, *events: Event, error: BoughError | None = None) -> None:
-        """Append how the run ended, whether or not what it staged before could be written."""
+    async def _append_end(self, *events: Event, error: BoughError | None = None) -> None:
+        """Append the last events, even if events that the run staged earlier could not be written."""
+        # A new writer: the old one refuses everything after a failure.
         journal = self._journal.use_lease(self._generation)
         if self._ending is None:
             await journal.append(*events)
@@ -437,9 +441,9 @@ class Runner:
             await journal.finish(*events, ending=self._ending, error=error)
 
     async def _record(self, error: BoughError) -> None:
-        """Write the error into the log, unless the log itself is what failed."""
+        """Record the error in the log, unless the log itself failed."""
         try:
-            await self._last_words(
+            await self._append_end(
                 ErrorRaised(code=error.code, message=public_message(error), hint=error.hint),
                 StateChanged(changes={"status": "error"}),
                 error=error,
@@ -448,7 +452,7 @@ class Runner:
             error.details["unrecorded"] = public_message(unrecorded)
 
     def result(self) -> RunResult:
-        """Return what the run has come to so far."""
+        """Return the result of the run so far."""
         state, outcome = self._journal.state, self._outcome
         outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
         data = read_data(self._spec.output_type, self._data, state.data)
