@@ -262,7 +262,7 @@ class Runner:
             return "paused"
 
     async def _loop(self) -> Status:
-        """Run the loop and return the final status. A model that is set during the run is used from the next step on."""
+        """Run the loop and return the final status. A model set during the run applies from the next step on."""
         journal = self._journal
         recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._note)
         supervisor = Supervisor(
@@ -299,7 +299,7 @@ class Runner:
             spec = self._spec = blueprint.spec
             model = self._models.model_of(spec)
             condenser = self._models.give_model(self._rules.condenser, spec, model)
-        except InvalidInput as error:  # set by a process that has this model as an object: it can continue the run
+        except InvalidInput as error:  # a model object of another process, which can continue the run
             self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)
