@@ -1,4 +1,4 @@
-"""One conversation's log in use: folded as it grows, appended to in order, told to who listens."""
+"""The journal of an open conversation: appends to its log, folds it, and notifies listeners."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = ["Delta", "Journal", "Update"]
 class Journal:
     """The log of one conversation with its fold (`state`) and its view.
 
-    What is appended here is folded at once. What others append (messages sent by another process) is folded in by
-    `catch_up` and by the next append, in the log's order.
+    Events appended here are folded at once. Events of other processes are folded by `catch_up` and by the next append,
+    in the order of the log.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Journal:
 
     @property
     def view(self) -> View:
-        """What the model is shown of the events; `render` was awaited before, and somebody watches since."""
+        """The view that the model is shown. `render` must have been awaited, and a watcher must be registered since."""
         assert self._fold.view is not None, "await render() first"  # noqa: S101 - an error of this package, if ever
         return self._fold.view
 
     async def render(self) -> View:
-        """Return what the model is shown of the events, made now where it was not yet. O(events), once.
+        """Return the view that the model is shown, built at the first call. O(events), once.
 
         Raises:
             CorruptLog: An event is missing, or does not match its kind.
@@ -77,7 +77,7 @@ class Journal:
         return await self._staging.render()
 
     async def messages(self) -> list[ModelMessage]:
-        """Return what the model is shown, with the bytes of images and files. O(events) once, then O(messages).
+        """Return the messages that the model is shown, with the bytes of files. O(events) once, then O(messages).
 
         Raises: see `render`.
         """
@@ -89,19 +89,19 @@ class Journal:
 
     @property
     def watchers(self) -> list[Callable[[Event], None]]:
-        """Told of every event as soon as it is folded, durable or not."""
+        """Called with every event as soon as it is folded, durable or not."""
         return self._staging.watchers
 
     @property
     def durable(self) -> int:
-        """How many of the events folded here are certainly in the log."""
+        """How many of the folded events are durable."""
         return self._staging.durable
 
     async def catch_up(self, head: int | None = None) -> None:
-        """Write what is staged, and fold what is in the log and not yet here. O(new events).
+        """Write the staged events and fold the new events of the log. O(new events).
 
         Args:
-            head: Of the log, if the caller has just read it; saves a query.
+            head: The head of the log, if the caller has just read it; saves a query.
 
         Raises: see `settle`.
         """
@@ -109,20 +109,20 @@ class Journal:
         await self.settle()
 
     def stage(self, *events: Event) -> None:
-        """Fold events now and have them written soon, in order and all or none. Values of secrets are masked before.
+        """Mask secrets, fold the events now and write them soon, in order, all or none.
 
-        Await `settle` before anything happens outside that follows from them.
+        Await `settle` before any side effect that follows from them.
 
         Raises:
-            BoughError: What was staged before could not be written.
+            BoughError: Events staged earlier could not be written.
         """
         if events:
             self._staging.add(self._writer, self.mask(events))
 
     async def settle(self) -> None:
-        """Return when everything that was staged here is durable. The barrier before every effect.
+        """Wait until all events staged here are durable. The barrier before every side effect.
 
-        What was begun is finished: a cancellation that comes meanwhile is raised when the events are in the log.
+        A cancellation is raised after the events are in the log.
 
         Raises:
             Conflict: The lease was lost.
@@ -131,7 +131,7 @@ class Journal:
         await self._staging.settle(self._writer)
 
     async def prompts_settled(self) -> None:
-        """Return when all that the next request says, but for results of tools, is durable and has its final place.
+        """Wait until all prompts of the next request are durable and have their final seq.
 
         Raises: see `settle`.
         """
@@ -143,11 +143,11 @@ class Journal:
     async def append(
         self, *events: Event, expected_head: int | None = None, change: Ending | None = None, alone: bool = False
     ) -> None:
-        """Append all or none, durable on return, and fold them: `stage` and `settle`.
+        """Append and fold all events or none, durable on return.
 
         Args:
-            change: Made in the same transaction, behind the events.
-            alone: In a write of their own: where one of their ids is taken, nothing else is refused with them.
+            change: Made in the same transaction, after the events.
+            alone: Whether they get a separate batch, so that a duplicate id refuses nothing else.
 
         Raises:
             Conflict: The lease was lost, the head is not `expected_head`, or an id is that of another event.
@@ -160,17 +160,19 @@ class Journal:
 
     @property
     def controls(self) -> int:
-        """How many events of others have been folded that control a run: rules, decisions on calls, pauses."""
+        """How many events of other writers that control a run were folded: rules, decisions on calls, pauses."""
         return self._staging.controls
 
     async def append_while(self, condition: Condition, *events: Event, ending: Ending | None = None) -> bool:
-        """Append events unless something that precedes them in the log makes `condition` false; durable when True.
+        """Append events by compare-and-set: only if `condition` is true of the state right before them.
 
-        The compare-and-set of this log: `condition` is asked of `state` as it is right before the events, now and
-        again whenever others were faster. False: nothing was written, and `state` holds what they wrote.
+        The condition is evaluated now, and again whenever other writers were faster.
 
         Args:
             ending: Made in the same transaction, or not at all.
+
+        Returns:
+            True if the events are durable. False if nothing was written; `state` includes the other writers' events.
 
         Raises:
             Conflict: The lease was lost.
@@ -186,11 +188,11 @@ class Journal:
     async def finish(
         self, *events: Event, ending: Ending, error: BoughError | None = None, expected_head: int | None = None
     ) -> None:
-        """Append the last events of a run and make its ending's change, in one transaction. Durable on return.
+        """Append the last events of a run and make the change of its ending in one transaction. Durable on return.
 
         Raises:
-            Conflict: The lease was lost, or the head is not `expected_head`; nothing is written, and nothing that
-                was staged under this lease can be any more.
+            Conflict: The lease was lost, or the head is not `expected_head`. Nothing is written, and this writer
+                refuses later events.
             StoreError: The store could not write.
         """
         masked, also = self.mask(events), _also(ending, error)
@@ -198,18 +200,18 @@ class Journal:
         await self._staging.wait_written(batch)
 
     def use_lease(self, generation: int) -> Journal:
-        """Return this journal as its runner uses it: what it appends is refused once another has taken over.
+        """Return a journal for the holder of a lease: its appends are refused after another process took the lease.
 
-        State, view and listeners are the same ones.
+        State, view and listeners are shared with this one.
         """
         new = copy.copy(self)
         new._writer, new._streams = Writer(generation), {}
         return new
 
     async def cut(self, at: int) -> Journal:
-        """Return a journal that has folded the first `at` events; where that is the head, nothing is read again.
+        """Return a journal that has folded the first `at` events. Reads nothing if that is the head.
 
-        Elsewhere it reads from the nearest kept state on: at most `STEP` events and those of one response.
+        Otherwise it reads from the nearest kept state on: at most `STEP` events and those of one response.
         """
         if self.state.head == at == self.durable:
             new = Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy())
@@ -222,7 +224,7 @@ class Journal:
         return new
 
     async def find_turn(self, number: int) -> int:
-        """Return how many events there are before turn `number` + 1 begins. Reads as `cut` does.
+        """Return the number of events before turn `number` + 1 begins. Reads as much as `cut`.
 
         Raises:
             InvalidInput: There is no such turn.
@@ -244,13 +246,13 @@ class Journal:
             state.apply(stored.seq, await decoder.decode(stored))
             if state.turns > number:
                 return state.turned
-        return head  # the message that began the next one is not durable yet
+        return head  # the message that begins the next turn is not durable yet
 
     async def make_fork(self, cid: UUID, events: Sequence[Event] | None = None) -> Journal:
-        """Return this fold as that of a fork which was cut here, with the fork's own events.
+        """Turn this journal into that of a fork that was cut here.
 
         Args:
-            events: The fork's own events, where nobody else can have written to it; None reads them.
+            events: The fork's own events if nobody else can have written to it; None reads them from the store.
         """
         self._of(cid, after=self._staging)
         self.prefix = PrefixWatch(cid)
@@ -261,14 +263,11 @@ class Journal:
         return self
 
     async def aclose(self) -> None:
-        """Return when nothing is being written beside the log any more."""
+        """Wait until no kept state is being written."""
         await self._staging.settle_states()
 
     def stream(self, delta: Delta) -> None:
-        """Publish a piece of a response behind the events before it, values of secrets masked even where they are cut.
-
-        Pieces of a masked stream that hold nothing back keep their order.
-        """
+        """Publish a piece of a response after the events before it. Masks secrets, also those split between pieces."""
         if self.secrets.names:
             key = (delta.kind, delta.tool_call_id)
             stream, _ = self._streams.get(key) or (self.secrets.masker().text_stream(), delta)
@@ -278,19 +277,19 @@ class Journal:
             self._staging.tell_behind(replace(delta, head=self.state.head))
 
     def end_stream(self) -> None:
-        """Publish what a masked stream still holds back."""
+        """Publish text that a masked stream held back because it might have been the start of a secret."""
         for stream, last in self._streams.values():
             if text := stream.close():
                 self._staging.tell_behind(replace(last, text=text, head=self.state.head))
         self._streams = {}
 
     def mask(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return events with the values of secrets masked, as they are appended."""
+        """Return the events with the values of secrets masked."""
         return mask_events(self.secrets, events)
 
 
 def mask_events(secrets: Secrets, events: Sequence[Event]) -> Sequence[Event]:
-    """Return events without values of secrets."""
+    """Return the events with the values of secrets masked."""
     if not secrets.names:
         return events
     masker = secrets.masker()

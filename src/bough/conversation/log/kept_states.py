@@ -1,8 +1,8 @@
-"""Kept states: folds of a log stored beside it, so that opening and forking a long log reads its end only.
+"""Kept states: snapshots of a log's fold in a side table, so that opening or forking a long log reads only its end.
 
-A state is keyed by who owns the event before it, as events are, so forks share states as they share events, and states
-of a sibling are never met. They are made again from events: losing one costs one fold, and one that does not fit
-(another fold, a digest that is wrong) is passed over.
+A state is keyed by the owner of the event before it, as events are. So forks share states as they share events, and a
+sibling's states are never read. States are a cache: a missing one costs one fold, and one of another fold version or
+with a wrong digest is ignored.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
 """The table of kept states."""
 
 FOLD = 4
-"""Raised whenever `State.apply` gives another state for the same events."""
+"""The version of the fold. Increase it whenever `State.apply` returns another state for the same events."""
 
 MOST_BYTES = 256 << 10
-"""A state that is larger, compressed, is not kept."""
+"""The largest compressed state that is kept."""
 
 _AT_ONCE = 64
 _ANY_TURN = (1 << 62) - 1
@@ -104,11 +104,11 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "_last_message": (_as_is, _as_is),
     "_seen": (_as_is, _as_is),
 }
-"""Each field of `State`: to JSON, and back."""
+"""For each field of `State`, the functions that convert it to JSON and back."""
 
 
 def dump_state(state: State) -> bytes:
-    """Return a state without outcomes of calls as JSON."""
+    """Return a state as JSON, without the outcomes of calls."""
     values = {name: dump(getattr(state, name)) for name, (dump, _) in FIELDS.items()}
     return pydantic_core.to_json(values, inf_nan_mode="constants")
 
@@ -117,7 +117,7 @@ def load_state(data: bytes) -> State:
     """Return the state that `dump_state` wrote.
 
     Raises:
-        ValueError: It is none, or one of another fold. `KeyError`, `TypeError` likewise.
+        ValueError, KeyError, TypeError: It is not a state of this fold.
     """
     values = pydantic_core.from_json(data)
     state = State()
@@ -127,17 +127,17 @@ def load_state(data: bytes) -> State:
 
 
 def name_fold() -> str:
-    """Return which fold this is: a new version of any event forgets all kept states without being told."""
+    """Return the identity of this fold. It changes with the version of any event, which invalidates all kept states."""
     return f"{FOLD}:{crc32(describe_versions().encode()):08x}"
 
 
 class Nearest(NamedTuple):
-    """What is kept of a log at or before a cut.
+    """The latest kept state of a log at or before a cut.
 
     Attributes:
         head: Number of events of the log.
-        erased: What was erased in it; two answers that are equal say that nothing was in between.
-        state: None where none is kept.
+        erased: Identifies what was erased in the log; it changes with every erasure.
+        state: None if no state is kept.
     """
 
     head: int
@@ -146,7 +146,7 @@ class Nearest(NamedTuple):
 
 
 class LogMark(NamedTuple):
-    """How long a log is, and what was erased in it: two that are equal say that nothing was in between."""
+    """The length of a log and what was erased in it. Two equal marks mean that the log did not change."""
 
     head: int
     erased: str
@@ -161,10 +161,10 @@ class _Row(NamedTuple):
 
 
 async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
-    """Return how long a log is and what was erased in it, reading one row; None where there is no such conversation.
+    """Return the length of a log and what was erased in it, or None if there is no such conversation. Reads one row.
 
     Raises:
-        StoreError: The store has no table of kept states, and cannot be given one.
+        StoreError: The store has no table of kept states, and none can be created.
     """
 
     def look(tables: Tables) -> LogMark | None:
@@ -177,14 +177,14 @@ async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
 async def find_nearest(
     store: EventStore, cid: UUID, cut: int | None = None, turns: int | None = None
 ) -> Nearest | None:
-    """Return the latest state that is kept of a log, reading one row; damaged ones are passed over and deleted.
+    """Return the latest kept state of a log. Reads one row; damaged states are skipped and deleted.
 
     Args:
-        cut: Of at most so many events.
-        turns: Before which at most so many turns had begun.
+        cut: The highest number of events that the state may have folded.
+        turns: The highest number of turns that may have begun in it.
 
     Returns:
-        None where there is no such conversation, or no table: the store is read-only, or from a newer program.
+        None if there is no such conversation or no table: the store is read-only, or from a newer version.
     """
     damaged: list[_Row] = []
     fold = name_fold()
@@ -216,7 +216,7 @@ async def find_nearest(
 
 
 class StateCount(NamedTuple):
-    """How many states are kept, how many of them another fold made, and how many are not what was written."""
+    """The number of kept states, of those of another fold, and of those whose digest is wrong."""
 
     kept: int
     other: int
@@ -224,11 +224,11 @@ class StateCount(NamedTuple):
 
 
 async def count_states(store: EventStore) -> StateCount:
-    """Hold every kept state against its digest. O(states), a few of them at a time in memory.
+    """Check every kept state against its digest. O(states), a few of them at a time in memory.
 
     Raises:
-        Unavailable: The store is read-only and keeps none.
-        StoreError: They come from a newer program.
+        Unavailable: The store is read-only and has no table of kept states.
+        StoreError: They come from a newer version.
     """
     fold, counts = name_fold(), [0, 0, 0]
     cid = seq = 0
@@ -247,11 +247,12 @@ async def count_states(store: EventStore) -> StateCount:
 
 
 def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str) -> bool:
-    """Write states of a log that still are what its events come to, and say whether nothing was erased meanwhile."""
+    """Write states of a log. Returns False, and writes none, if something was erased since they were folded."""
+    # Before the check: an erasure in between would be overwritten by a state that contains the erased text.
     tables.run("snapshot.lock", id=cid)
     _, now = tables.one("snapshot.log", id=cid) or (None, "")
     if now != erased:
-        return False  # a state folded before the erase would bring back what was erased
+        return False
     fold = name_fold()
     for state in states:
         owner = tables.one("snapshot.owner", id=cid, seq=state.head, event=state.last)
@@ -284,10 +285,10 @@ def _forget(tables: Tables, rows: Sequence[_Row]) -> None:
 
 
 class StateWriter:
-    """Writes the states that a fold keeps, when they are durable: not awaited, one write under way at a time.
+    """Writes the states of a fold once their events are durable. In the background, one write at a time.
 
     Attributes:
-        erased: What had been erased in the log when its fold began; None until it is known.
+        erased: Identifies what had been erased in the log when its fold began; None until it is known.
     """
 
     def __init__(self, store: EventStore, cid: UUID, *, after: StateWriter | None = None) -> None:
@@ -299,11 +300,11 @@ class StateWriter:
         self.erased: str | None = None if after is None else after.erased
 
     def skip(self, head: int) -> None:
-        """Write no state of at most `head` events: they are there."""
+        """Skip states of at most `head` events, which are stored already."""
         self._written = max(self._written, head)
 
     def write(self, states_to_keep: Sequence[State], durable: int) -> None:
-        """Write the states of at most `durable` events that are not written yet; O(1) where there are none."""
+        """Write the new states of at most `durable` events. O(1) if there are none."""
         if self._is_over or not states_to_keep or states_to_keep[-1].head <= self._written or not self._is_idle:
             return
         states = [state for state in states_to_keep if self._written < state.head <= durable]
@@ -311,7 +312,7 @@ class StateWriter:
             self._task = asyncio.create_task(self._write(states), name=f"states of {self._cid}")
 
     async def settle(self) -> None:
-        """Return when nothing is being written any more."""
+        """Wait until no state is being written."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -333,12 +334,13 @@ class StateWriter:
                     self._is_over = True
                     return
                 self._written = some[-1].head
-        except BoughError as error:  # nothing is lost but the time of one fold
+        except BoughError as error:  # states are a cache: losing one costs one fold
             self._is_over = True
             _LOG.debug("states of %s are not kept: %s", self._cid, error)
 
     async def _learn_erased(self, state: State) -> str | None:
-        """Return what has been erased by now, where a fold of what the log says now is the state that was folded."""
+        """Return the present value of `erased` if folding the log again gives the same state, else None."""
+        # Otherwise something was erased while the log was folded, and the states contain it.
         nearest = await find_nearest(self._store, self._cid, state.head)
         if nearest is None:
             return None

@@ -1,4 +1,4 @@
-"""Who listens to a conversation in this process: told of durable events, and of text on its way."""
+"""Listeners of a conversation in this process, which get durable events and pieces of streamed text."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from bough.types import new_id
 DeltaKind = Literal["text", "thinking", "tool_arguments"]
 
 CHANNEL_PIECES = 256
-"""How many pieces wait for a listener; beyond, the oldest go."""
+"""How many pieces are queued for a listener; then the oldest are dropped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """A piece of a response while it is being written; never an event.
+    """A piece of a response that is being streamed; not an event.
 
-    It comes after every event that was there before it, and before the event of its response.
+    It comes after all earlier events and before the event of its response.
 
     Attributes:
-        text: Of the answer, of what the model thinks, or of the JSON of a call's arguments.
+        text: Text of the answer, of the model's thinking, or of the JSON of a call's arguments.
         response: The id that the `ModelResponded` of its response will have.
         order: Counts the pieces of a response, from 0.
-        head: How many events there were when it came.
-        tool_call_id: Of the call that it is a piece of; `tool` is its name.
-        lost: How many pieces before this one were dropped, because this listener was slow.
+        head: The number of events when it arrived.
+        tool_call_id: The call whose arguments it is a piece of; `tool` is the name of the tool.
+        lost: How many pieces before this one were dropped because this listener was slow.
     """
 
     text: str
@@ -46,18 +46,18 @@ class Delta:
 
 
 Update = StoredEvent | Delta
-"""What a listener gets: durable events, and pieces of text on their way."""
+"""What a listener gets: a durable event or a piece of streamed text."""
 
 OnEvent = Callable[[Update], Awaitable[None] | None]
 """A caller's function for updates; it may be a coroutine function."""
 
 
 Listener: TypeAlias = Callable[[Update], None]
-"""Is told of updates, and may not wait."""
+"""Called with updates. Must not block."""
 
 
 class UpdateChannel:
-    """What waits for one listener: every event, and the latest pieces. Putting something in never waits."""
+    """The queue of one listener: all events and the latest pieces. `put` never waits."""
 
     def __init__(self) -> None:
         self._updates: deque[Update | None] = deque()
@@ -66,7 +66,7 @@ class UpdateChannel:
         self._lost = 0
 
     def put(self, update: Update | None) -> None:
-        """Leave an update; None: there will be no more."""
+        """Add an update; None marks the end."""
         if isinstance(update, Delta):
             if self._pieces >= CHANNEL_PIECES:
                 self._updates.remove(next(update for update in self._updates if isinstance(update, Delta)))
@@ -76,7 +76,7 @@ class UpdateChannel:
         self._arrived.set()
 
     async def take(self) -> Update | None:
-        """Return the next update, waiting for one; None at the end."""
+        """Wait for the next update and return it; None at the end."""
         while not self._updates:
             self._arrived.clear()
             await self._arrived.wait()
@@ -88,14 +88,14 @@ class UpdateChannel:
 
 
 class Listeners:
-    """The listeners of one conversation. None of them can hold up the run."""
+    """The listeners of one conversation. None of them can block the run."""
 
     def __init__(self, cid: UUID) -> None:
         self._cid = cid
         self.listeners: list[Listener] = []
 
     def tell(self, update: Update) -> None:
-        """Tell every listener. One that raises is reported to the event loop and not told again."""
+        """Call every listener. One that raises is reported to the event loop and removed."""
         for listener in tuple(self.listeners):
             try:
                 listener(update)
@@ -105,9 +105,9 @@ class Listeners:
 
     @asynccontextmanager
     async def call_for_updates(self, on_event: OnEvent) -> AsyncGenerator[None]:
-        """Call `on_event` for every update of the block, in order, and end when it has had the last one.
+        """Call `on_event` for every update of the block, in order. Exits when it has processed the last one.
 
-        The run does not wait for it. One that raises is reported to the event loop and not called again.
+        The run does not wait for it. If it raises, that is reported to the event loop and it is not called again.
         """
         updates = UpdateChannel()
         calling = asyncio.create_task(self._call_for_each(updates, on_event))

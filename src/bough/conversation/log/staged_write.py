@@ -1,4 +1,4 @@
-"""What is on its way into a log: who stages it, what becomes durable together, and under which conditions."""
+"""Values of the write buffer: writers, batches, their conditions, and changes in the same transaction."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Writer:
-    """One who stages events. What a run stages depends on what it staged before: after one failure all of it fails.
+    """A source of staged events. A run's events depend on its earlier ones: after one failure all of them fail.
 
     Attributes:
-        generation: Of a run's lease; None for everyone else, whose appends do not depend on one another.
+        generation: The generation of a run's lease; None for other writers, whose appends are independent.
+        failure: Why an earlier event of a run could not be written.
     """
 
     generation: int | None = None
@@ -39,14 +40,14 @@ class Writer:
 
 
 Condition = Callable[[], bool]
-"""Asked of the fold as it is right before an event: may the event still be written there? Has no effects."""
+"""Evaluated on the fold right before an event: may the event be written there? Must not have side effects."""
 
 _CONTROLLING = frozenset({"policies", "agent", "instructions", "approved", "edited", "waiting", "adopted"})
-"""Keys of `StateChanged` that say under which rules a call runs, or whether it does."""
+"""Keys of `StateChanged` that change the rules of calls or decide one."""
 
 
 def is_control(event: Event) -> bool:
-    """Whether an event changes under which rules calls run, or decides one, or asks the run to stop."""
+    """Whether an event changes the rules of calls, decides a call, or asks the run to stop."""
     match event:
         case StateChanged():
             return not _CONTROLLING.isdisjoint(event.changes)
@@ -58,10 +59,10 @@ def is_control(event: Event) -> bool:
 
 @dataclass(frozen=True)
 class Also:
-    """A change of tables beside the log, made behind the events and with the fold as they leave it.
+    """A change of side tables, made after the events of its batch with the state that they result in.
 
     Attributes:
-        made: Called once it is durable.
+        made: Called once the change is durable.
     """
 
     beside: tuple[Beside, ...]
@@ -71,13 +72,13 @@ class Also:
 
 @dataclass(eq=False)
 class Ending:
-    """A change that is made with the last events of a run, or not at all.
+    """A change of side tables that is made with the last events of a run, or not at all.
 
     Attributes:
         beside: Whose tables it changes.
-        change: A pure function of the tables, the state with those last events, and the error that ended the run. The
-            run's last events are appended before it is called.
-        is_made: Whether it is durable: a cancellation that comes with the last write changes nothing any more.
+        change: A pure function of the tables, the state including the last events, and the error that ended the run.
+            Called after the last events were appended.
+        is_made: Whether the change is durable. A cancellation after that has no effect.
     """
 
     beside: tuple[Beside, ...]
@@ -87,15 +88,15 @@ class Ending:
 
 @dataclass(eq=False)
 class Write:
-    """Events that become durable together.
+    """A batch: events that become durable together.
 
     Attributes:
         mark: The fold before them.
-        also: What is changed beside the log in the same transaction, after the events.
-        full: Whether nothing can be added any more.
-        conditions: By event id, of the events that are written only while their condition holds.
-        withdrawn: Ids of the events that are not written, because theirs did not.
-        pieces: Of a response, by the event behind which listeners get them.
+        also: A change of side tables in the same transaction, after the events.
+        full: Whether no more events can be added.
+        conditions: Conditions by event id.
+        withdrawn: Ids of the events that were not written because their condition was false.
+        pieces: Pieces of a response, by the id of the event that listeners get before them.
     """
 
     writer: Writer
@@ -111,5 +112,5 @@ class Write:
 
     @property
     def expects(self) -> int | None:
-        """The head that the log must have for the batch to be written; None where any will do."""
+        """The head that the log must have for the batch to be written; None for any."""
         return self.mark.head if self.conditions else self.expected_head

@@ -1,4 +1,4 @@
-"""What a conversation is at some point: a fold of its events, nothing else."""
+"""The state of a conversation at one point of its log: a pure fold of its events."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class ToolCall:
     Attributes:
         arguments: As the model gave them: JSON text, or an object.
         started: Whether it was recorded as called, so that it may have had effects.
-        approved: Whether someone said that it may run.
-        carried: Whether it was made before a fork and so needs a new approval, whatever the policy says.
-        edited: The arguments that a person gave it instead, and `edited_by` who that was; None for the model's own.
+        approved: Whether someone approved it.
+        carried: Whether it was made before a fork or import, and so needs a new approval whatever the policy says.
+        edited: The arguments that a person replaced the model's with, and `edited_by` who did so; None if unchanged.
         outcome: How it ended; None while it is open.
     """
 
@@ -72,7 +72,7 @@ class ToolCall:
 
     @property
     def given(self) -> JsonObject:
-        """The arguments in force as an object; what is none is under `_`, as text where it cannot be read."""
+        """The effective arguments as an object. A value that is no object is under `_`, unparsable JSON as text."""
         if self.edited is not None:
             return self.edited
         value: Any = self.arguments
@@ -91,9 +91,9 @@ class TaskLink:
     Attributes:
         call: The tool call that started it.
         background: Whether the call continued without waiting for it.
-        state: Of the task: `pending` until it ended.
-        ended: Seq of its `TaskEnded`, where result, error and usage are read; None while it is open.
-        reported: Whether the model was shown how it ended.
+        state: The state of the task; `pending` until it ended.
+        ended: Seq of its `TaskEnded`, which has result, error and usage; None while it is open.
+        reported: Whether the model was shown the result.
     """
 
     agent: str | None = None
@@ -106,35 +106,35 @@ class TaskLink:
 
 @dataclass(kw_only=True)
 class State:
-    """The fold. `apply` is its only way to change, and depends on nothing but the event.
+    """The fold of a log. Only `apply` changes it, and its effect depends on nothing but the event.
 
     Attributes:
         base: Events before this seq are shared with the source of the fork.
         head: How many events have been folded; the next one has this seq.
-        workspace_policy: `readonly` where its tools may only read the workspace, else how a fork came by it.
+        workspace_policy: `readonly` if its tools may only read the workspace, else how a fork got its workspace.
         calls: Tool calls of the latest model response by id, in its order.
-        unanswered: Whether something was said or returned that the model has not answered.
+        unanswered: Whether there is a message or a result that the model has not answered.
         pausing: Whether someone asked the run to stop at its next step.
         waiting: Calls that wait for a person, by id, with risk and reason.
         request_tokens: Input tokens of the latest request, as the provider counted them.
-        limit: The bound that ended the latest run, where one did.
-        own: Usage since the fork; `inherited`: usage before it; `delegated`: of sub-agents' tasks, since the fork, and
-            whatever tools added to the run's.
+        limit: The limit that ended the latest run; None if none did.
+        own: Usage since the fork; `inherited`: usage before it; `delegated`: usage of sub-agents' tasks since the fork,
+            and usage that tools added to the run's.
         began: `own` and `delegated` when the latest run began.
-        spent: What it and the tasks below it had used then, and how many these were; None without sub-agents.
-        tasks: Tasks that this conversation started, by id, until they ended and were reported.
-        active_skills: Content hash by name, of every skill whose text is in the log.
-        skill_trees: Digest by name, of the copy that an active skill's scripts and files are taken from.
-        changed_rules: Digests of rule files as tools left them; texts with these are not taken up unasked.
-        task: The task skill that was called last, with the inputs it was given; None where none was.
-        allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
+        spent: Usage and number of the tasks below it when the latest run began; None without sub-agents.
+        tasks: Tasks that this conversation started, by id, until they have ended and were reported.
+        active_skills: Content hash by name of every skill whose text is in the log.
+        skill_trees: Digest by name of the snapshot that an active skill's scripts and files are read from.
+        changed_rules: Digests of rule files that tools wrote. Such texts are not used without a person's review.
+        task: The task skill that was called last, with its inputs; None if none was.
+        allowed_tools: Tools that the skills activated since the user's last message allow; None without such a list.
         output: Text of the latest model response without tool calls.
-        finish_reason: Why the latest response ended; `partial`: whether its text is cut off.
-        data: The value of the output type that the latest run gave, as JSON; None where it gave none.
+        finish_reason: Why the latest response ended; `partial`: whether its text is truncated.
+        data: The latest run's value of the output type, as JSON; None without one.
         turns: How many turns of a user have begun, and `turned`: seq of the message that began the last one.
         responded: Seq of the latest model response; None before the first one.
-        imported: Seq of the event that says that all before it came from elsewhere; None where nothing did.
-        quarantined: Whether nobody has adopted what came from elsewhere: every call asks.
+        imported: Seq of the event that marks all earlier events as imported; None without an import.
+        quarantined: Whether the imported events were not adopted yet: every call asks.
         last: Id of the last event; None before the first one.
     """
 
@@ -180,7 +180,7 @@ class State:
 
     @property
     def has_message(self) -> bool:
-        """Whether anything was said yet."""
+        """Whether there is any message."""
         return self._last_message >= 0
 
     @property
@@ -190,33 +190,33 @@ class State:
 
     @property
     def used_by_run(self) -> Usage:
-        """What has been used since the latest run began."""
+        """Usage since the latest run began."""
         return subtract_usage(add_usage(self.own, self.delegated), self.began)
 
     @property
     def used_in_all(self) -> Usage:
-        """What the conversation has used with what it was forked from, whatever was reset."""
+        """Usage of the conversation and of what it was forked from, whether or not the fork reset its usage."""
         return add_usage(self.inherited, add_usage(self.own, self.delegated))
 
     @property
     def untold_tasks(self) -> tuple[str, ...]:
-        """Ids of tasks whose end the model was not told: in the background, or left by an interrupted call."""
+        """Ids of tasks whose end the model has not seen: background tasks, and those of an interrupted call."""
         links = self.tasks.items()
         return tuple(id for id, link in links if not link.reported and (link.background or link.ended is not None))
 
     @property
     def has_work(self) -> bool:
-        """Whether a run would do something: a message to answer, a result to look at, a call to finish."""
+        """Whether a run would do something: answer a message, use a result, or finish a call."""
         return self.unanswered or bool(self.open_calls)
 
     def copy(self) -> State:
-        """Return a state that continues by itself."""
+        """Return an independent copy."""
         new = copy.copy(self)
         new.tags, new.calls = dict(self.tags), {id: copy.copy(call) for id, call in self.calls.items()}
         return new
 
     def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case a kind of event
-        """Fold one event. O(1) but for the calls of one response."""
+        """Fold one event. O(1), except that a response costs O(its calls)."""
         match event:
             case ConversationStarted():
                 self.agent, self.workspace = event.agent, Path(event.workspace)
@@ -251,7 +251,7 @@ class State:
                 if isinstance(event, ToolReturned | ToolFailed):
                     self._report_tasks(event.tasks)
                     self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
-                if call is not None and call.outcome is None:  # how a call ended is said once
+                if call is not None and call.outcome is None:  # the first outcome counts: a resumed run may repeat it
                     call.outcome, self.unanswered = event, True
             case SkillActivated():
                 self.active_skills = self.active_skills | {event.name: event.content_hash}
@@ -267,7 +267,7 @@ class State:
                 self._import(seq, event)
             case OutputGiven():
                 self.data = event.data
-                self.unanswered = self._last_message >= self._seen  # outcomes of the calls that gave it need no answer
+                self.unanswered = self._last_message >= self._seen  # outcomes of output tools need no answer
             case Condensed() if event.usage is not None:
                 self.own = add_usage(self.own, event.usage)
             case UsageAdded():
@@ -291,7 +291,7 @@ class State:
             if call := self.calls.get(id):
                 call.edited, call.edited_by = edit["after"], edit["by"]
         for id, wait in changes.get("waiting", {}).items():
-            # It was begun, said that somebody else has to decide, and did nothing: it may run once that is decided.
+            # A tool that asked for a decision had no effect yet, so it runs again once the call is decided.
             if (call := self.calls.get(id)) and wait.get("kind") in ("approval", "external"):
                 call.started = False
         self.policies = self.policies | changes.get("policies", {})
@@ -304,7 +304,7 @@ class State:
         self.instructions = changes.get("instructions", self.instructions)
 
     def _import(self, seq: int, event: Imported) -> None:
-        """Take in what came from elsewhere: nothing that was allowed there is allowed here."""
+        """Mark all earlier events as imported. No approval that they contain holds here."""
         self.imported, self.quarantined, self.pausing = seq, True, False
         self.workspace, self.workspace_policy = Path(event.workspace), "shared"
         for call in self.calls.values():
@@ -319,7 +319,7 @@ class State:
         self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
 
     def _report_tasks(self, ids: Collection[str]) -> None:
-        """Drop tasks that ended and that the model was shown; one that asks is not told again until it ended."""
+        """Mark tasks as reported and drop those that ended; one that asked a question is reported again at its end."""
         if ids:
             updated = {id: replace(link, reported=link.reported or id in ids) for id, link in self.tasks.items()}
             self.tasks = {id: link for id, link in updated.items() if id not in ids or link.ended is None}
@@ -355,7 +355,7 @@ def refuse_stored_message() -> InvalidInput:
 
 
 def describe_imported(call: ToolCall) -> JsonObject:
-    """Return what a person is told of a call that came with an imported log."""
+    """Return the waiting entry of an open call of an imported log."""
     return {"tool": call.tool, "arguments": call.given, "risk": None, "reason": "it was called before the import"}
 
 
@@ -366,7 +366,7 @@ def calls_of(event: ModelResponded) -> list[ToolCall]:
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:
-    """Return the sum; the cost is unknown only where both are."""
+    """Return the sum. The cost is None only if both are."""
     costs = [usage.cost_usd for usage in (a, b) if usage.cost_usd is not None]
     return Usage(
         requests=a.requests + b.requests,
@@ -379,7 +379,7 @@ def add_usage(a: Usage, b: Usage) -> Usage:
 
 
 def subtract_usage(a: Usage, b: Usage) -> Usage:
-    """Return what `a` holds beyond `b`, an earlier state of it; the cost is unknown where that of `a` is."""
+    """Return `a` minus `b`, an earlier value of it. The cost is None if that of `a` is."""
     return Usage(
         requests=a.requests - b.requests,
         input_tokens=a.input_tokens - b.input_tokens,
