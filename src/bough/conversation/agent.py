@@ -1,4 +1,4 @@
-"""From what a caller or a log says to what a conversation is built of: spec, model, blueprint, folder, title."""
+"""Resolving the agent of a conversation: from an argument or a recorded log to spec, model and blueprint."""
 
 from __future__ import annotations
 
@@ -40,40 +40,40 @@ CODE_KEYS = (
     "sub_agents",
     "output_type",
 )
-"""What a log only names of an agent: to run it again somebody has to have the agent itself."""
+"""Fields of an agent whose values are code. A log only names them, so running it again needs the agent itself."""
 
 
 PLACES = ("base_url", "skill_roots", "system_prompt_path")
-"""What the record of an agent from elsewhere may not choose here: addresses of requests, and files that are read."""
+"""Fields that the record of an imported agent must not choose here: addresses of requests, and files to read."""
 
 
 def read_record(state: State) -> JsonObject:
-    """Return the record of the agent; while it is from elsewhere, without the addresses and paths its sender chose."""
+    """Return the record of the agent; in quarantine without the addresses and paths that its sender chose."""
     unused = {name for name in PLACES if state.quarantined and state.agent.get(name)}
     if state.agent.get("system_prompt_path"):
-        unused.add("system_prompt")  # the record has the default beside the file, and a spec takes only one of them
+        unused.add("system_prompt")  # the record also has the default prompt, and a spec takes only one of the two
     return {name: value for name, value in state.agent.items() if name not in unused}
 
 
 def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
-    """Return what a `StateChanged` says of a new agent; nothing where there is none."""
+    """Return the `StateChanged` changes that record a new agent; empty without one."""
     if blueprint is None:
         return {}
     return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
 
 
 AgentOf: TypeAlias = AgentSpec[T] | AbstractAgent[Any, T] | str
-"""An agent that answers with `T`, as a conversation takes it."""
+"""An agent argument of a conversation whose agent answers with `T`."""
 
 AgentLike: TypeAlias = AgentSpec[Any] | AbstractAgent[Any, Any] | str
-"""What a conversation takes as its agent: a spec; a PydanticAI agent; a model string for the default agent."""
+"""An agent argument: a spec, a PydanticAI agent, or a model string for the default agent."""
 
 
 def spec_of(agent: AgentLike | None) -> AgentSpec | None:
-    """Return the spec that a caller's agent stands for, None for None.
+    """Return the spec of an agent argument; None for None.
 
     Raises:
-        InvalidInput: It is nothing that a conversation takes.
+        InvalidInput: The value is not an agent.
     """
     match agent:
         case AgentSpec() | None:
@@ -92,10 +92,10 @@ def spec_of(agent: AgentLike | None) -> AgentSpec | None:
 def settle_default(
     agent: AgentLike | None, executor: CodeExecutor | None, settings: Settings, given: GivenRules
 ) -> tuple[AgentSpec, GivenRules]:
-    """Return the spec of the agent that a new conversation is given, and its rules.
+    """Return the spec and the rules of a new conversation, with the defaults of the default agent.
 
-    The default agent, with a model or without, has the tools that its prompt speaks of: commands only where they run in
-    a sandbox. Its risky calls wait for a person, unless somebody said otherwise.
+    The default agent has the tools that its prompt describes; commands only if they run in a sandbox. Its risky calls
+    wait for a person, unless a policy is given.
     """
     spec = spec_of(agent)
     if agent is not None and not isinstance(agent, str):
@@ -109,10 +109,10 @@ def settle_default(
 
 
 def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
-    """Return the spec with its model settled, so that the log says which one it was started with.
+    """Return the spec with a model, so that the log records the one it was started with.
 
-    An agent that names no model has the settings' one, else `models.default` of the configuration, else that of the
-    first provider whose key is set, else the offline one.
+    An agent without a model gets that of the settings, else `models.default` of the configuration, else a model of the
+    first provider whose key is set, else the offline model.
     """
     spec = with_default_model(spec_of(agent) or AgentSpec(discover_skills=True), settings)
     if isinstance(spec.model, Model):
@@ -131,7 +131,7 @@ def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]
 
 
 def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
-    """Return the agent's model, which is given by name; it is created when it is asked for.
+    """Return the agent's model, given by its name. The client is created on first use.
 
     Raises: see `resolve_model`.
     """
@@ -144,7 +144,7 @@ def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
 
 
 def with_default_model(spec: AgentSpec, settings: Settings) -> AgentSpec:
-    """Return an agent that names no model with `models.default`; unchanged where something else says its model.
+    """Return an agent without a model with `models.default`; unchanged if something else chooses its model.
 
     Raises: see `read_default_model`.
     """
@@ -157,7 +157,7 @@ def with_default_model(spec: AgentSpec, settings: Settings) -> AgentSpec:
 
 
 def with_other_model(spec: AgentSpec, model: str | Model | None, base_url: str | None) -> AgentSpec:
-    """Return the spec with another model. Its key is for one provider at one address: elsewhere it is not sent."""
+    """Return the spec with another model. Keeps the key only for the same provider at the same address."""
     is_same = _find_provider(model) == _find_provider(spec.model) and base_url == spec.base_url
     return spec.model_copy(update={"model": model, "base_url": base_url, "api_key": spec.api_key if is_same else None})
 
@@ -167,10 +167,10 @@ def _find_provider(model: object) -> str | None:
 
 
 def require_prices(model: Model, limits: Limits) -> None:
-    """Check that a bound of cost can be kept.
+    """Check that a limit of cost can be enforced.
 
     Raises:
-        InvalidInput: Nobody knows what the model costs, and that is not allowed by name.
+        InvalidInput: The prices of the model are unknown, and `unpriced="allow"` is not set.
     """
     if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model):
         raise InvalidInput(
@@ -181,12 +181,12 @@ def require_prices(model: Model, limits: Limits) -> None:
 
 
 class AgentInForce:
-    """The agent of a conversation now: as this object has it, with the model that its log says.
+    """The current agent of a conversation: that of this object, with the model that the log records.
 
-    Called at every step. What is set by another object or process is there from the next step on.
+    Called at every step, so that a change by another object or process applies from the next step on.
 
-    The recorded `base_url` of an imported conversation is not used before it is adopted. Then its model is not asked at
-    all: the provider of that name would be somebody else, and would be sent the conversation.
+    The recorded `base_url` of an imported conversation is not used before it is adopted. Until then its model is not
+    asked at all: at the default address it would be another provider, which would receive the conversation.
     """
 
     def __init__(self, state: State, builder: AgentBuilder, settings: Settings) -> None:
@@ -199,12 +199,12 @@ class AgentInForce:
         self.know(builder.spec)
 
     def know(self, spec: AgentSpec) -> None:
-        """Keep a spec's model, if it is an object: the log has its name only."""
+        """Remember the model of a spec if it is an object: the log only has its name."""
         if isinstance(spec.model, Model):
             self._models[str(spec.snapshot()["model"])] = spec.model
 
     def __call__(self) -> Blueprint:
-        """Return its blueprint, built now where it was not yet. O(1) while the log says the same.
+        """Return its blueprint, built at the first call. O(1) while the recorded agent is unchanged.
 
         Raises: See `follow_log` and `AgentBuilder.blueprint`.
         """
@@ -212,18 +212,18 @@ class AgentInForce:
         return self.builder.blueprint
 
     def follow_log(self) -> AgentSpec:
-        """Return its spec, with the model that the log says; nothing is built.
+        """Return its spec, with the model that the log records. Builds nothing.
 
         Raises:
             InvalidInput: The log names a model object that this process does not have.
-            PermissionDenied: The agent came from elsewhere, and so did the address of its model.
+            PermissionDenied: The agent was imported together with the address of its model.
         """
         self.adopt_recorded()
         self._require_address()
         return self.builder.spec
 
     def adopt_recorded(self) -> None:
-        """Continue with the model that the log says, if another object or process changed it.
+        """Use the model that the log records if another object or process changed it.
 
         Raises:
             InvalidInput: The log names a model object that this process does not have.
@@ -232,14 +232,14 @@ class AgentInForce:
         if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.builder.spec
             model = self._models.get(str(recorded.get("model")), spec.model)
-            # Two model objects may have one name, which is all that the record has of them.
+            # Two model objects may have the same name, which is all that the record has.
             if recorded != spec.snapshot() or model is not spec.model:
                 self.builder.change_spec(spec.model_copy(update=self._changes(recorded)))
             self._recorded, self._quarantined = recorded, quarantined
 
     def _require_address(self) -> None:
-        # The address of an agent that was given here is recorded when the conversation is opened, so they differ only
-        # where the agent was made of a foreign record.
+        # Opening records the address of an agent that was passed in, so the two differ only for an agent that was
+        # rebuilt from an imported record.
         address, spec = self._state.agent.get("base_url"), self.builder.spec
         present = spec.base_url or self._settings.base_url
         if self._state.quarantined and address and address != present and takes_base_url(spec.model):
@@ -251,7 +251,7 @@ class AgentInForce:
             )
 
     def _changes(self, recorded: JsonObject) -> dict[str, Any]:
-        """Return what the log says of the model; prompt, tools and skills are those of the object."""
+        """Return the recorded model fields. Prompt, tools and skills remain those of this object."""
         name = recorded.get("model")
         if isinstance(name, str) and name.startswith(MODEL_OBJECT):
             if name not in self._models:
@@ -266,13 +266,13 @@ class AgentInForce:
 
 
 def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentSpec:
-    """Return the agent that a log recorded; in quarantine without what it says of places.
+    """Return the agent that a log records; in quarantine without addresses and paths.
 
     Args:
-        model: Used where the log recorded a model object of this one's name.
+        model: Used if the log records a model object of this name.
 
     Raises:
-        InvalidInput: It had a model object, Python tools or skills of its own: a log holds their names only.
+        InvalidInput: It has a model object, Python tools or skills of its own, of which a log has only the names.
     """
     recorded = {key: value for key, value in read_record(state).items() if value is not None}
     if isinstance(model, Model) and recorded.get("model") == f"{MODEL_OBJECT}{model.model_name}":
@@ -297,12 +297,12 @@ def blueprint_of(
     cache: BlueprintCache | None = None,
     changed_rules: Collection[str] = (),
 ) -> Blueprint:
-    """Return the agent's blueprint with the skills it finds from `workspace`.
+    """Return the blueprint of an agent, with the skills that it discovers from `workspace`.
 
     Args:
         changed_rules: See `SkillRegistry.may_follow`.
-        pool: Runs the spec's MCP servers; None: one of its own does.
-        cache: Shares what several conversations have in common, and has a pool of its own.
+        pool: Runs the spec's MCP servers; None for a separate pool.
+        cache: Shares parts between conversations, and has its own pool.
     """
     places: Any = {"workspace": workspace, "home": settings.home, "roots": settings.skill_roots}
     if cache is not None:
@@ -323,6 +323,6 @@ def workspace_folder(path: str | Path) -> Path:
 
 
 def title_of(text: str) -> str:
-    """Return the first line of a message, cut to a title's length."""
+    """Return the first line of a message, shortened to the length of a title."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"

@@ -1,4 +1,4 @@
-"""What every open conversation has, whoever runs it: what its folded log says, and a run that is iterated."""
+"""What local and remote conversations share: properties of the folded log, and iterating a run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bough.guard import Limits
 
 
 class ConversationBase(ABC, Generic[T]):
-    """A conversation in use, in this process or on a server.
+    """An open conversation, in this process or on a server.
 
     Args:
-        record: Its row, as it was when it was opened.
-        listeners: Called for its updates.
+        record: Its row when it was opened.
+        listeners: The list of its listeners.
     """
 
     def __init__(self, record: ConversationRecord, listeners: list[Listener]) -> None:
         self._record = record
-        self._told = listeners
+        self._listener_list = listeners
         self._result: RunResult[T] | None = None
         self._abandoned: asyncio.Task[None] | None = None
 
@@ -38,32 +38,32 @@ class ConversationBase(ABC, Generic[T]):
 
     @property
     def short_id(self) -> str:
-        """The last 8 hexadecimal digits of its id, which are enough to name it."""
+        """The last 8 hexadecimal digits of its id."""
         return self.id.hex[-8:]
 
     @property
     @abstractmethod
     def state(self) -> State:
-        """The fold of what this object has seen of the log."""
+        """The fold of the events that this object has read."""
 
     @property
     def status(self) -> Status:
-        """Where it stands."""
+        """Its status."""
         return self.state.status
 
     @property
     def result(self) -> RunResult[T] | None:
-        """How the latest run of this object ended, also one that was iterated; None before one."""
+        """The result of the latest run of this object, `run_stream` included; None before the first one."""
         return self._result
 
     @property
     def waiting(self) -> tuple[WaitingCall, ...]:
-        """The calls that wait for somebody: see `approve`, `reject` and `answer`."""
+        """The calls that wait for a decision; see `approve`, `reject` and `answer`."""
         return list_waiting(self.state.waiting)
 
     @property
     def title(self) -> str | None:
-        """Its title: given, or taken from the first message."""
+        """Its title, by default the first line of the first message."""
         return self.state.title
 
     @property
@@ -73,32 +73,32 @@ class ConversationBase(ABC, Generic[T]):
 
     @property
     def usage(self) -> Usage:
-        """What it used since it was started or forked."""
+        """Usage since it was started or forked."""
         return self.state.own
 
     @property
     def workspace(self) -> Path:
-        """The working folder, where it runs."""
+        """The working folder, on the machine that runs it."""
         return self.state.workspace
 
     @abstractmethod
     async def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
-        """Run until the model has answered everything, and return how it ended."""
+        """Run until the model has answered everything, and return the result."""
 
     def run_stream(self) -> RunStream:
-        """Run, and iterate the durable events and the pieces of text as they come. Leaving early interrupts the run.
+        """Run, and iterate the durable events and pieces of text as they come. Leaving early interrupts the run.
 
-        Nothing of the run begins after that, and what is done with the conversation next waits until it has ended.
-        How it ended is in `result` afterwards.
+        No tool starts after that, and the next call of this object waits until the run has ended. `result` has the
+        result afterwards.
         """
-        return RunStream(self._told, lambda: asyncio.create_task(self.run()), self._leave, self._abandon)
+        return RunStream(self._listener_list, lambda: asyncio.create_task(self.run()), self._leave, self._abandon)
 
     @abstractmethod
     async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Stop a run of this object that nobody iterates any more."""
+        """Stop a run of this object whose stream was left."""
 
     def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Do what `_leave` does where nobody can wait for it; `_settle_abandoned` waits."""
+        """Start `_leave` in the background; `_settle_abandoned` waits for it."""
         self._abandoned = asyncio.create_task(self._end_abandoned(run))
 
     async def _end_abandoned(self, run: asyncio.Task[RunResult[T]]) -> None:
@@ -106,7 +106,7 @@ class ConversationBase(ABC, Generic[T]):
         await asyncio.gather(run, return_exceptions=True)
 
     async def _settle_abandoned(self) -> None:
-        """Return when a run whose stream was left has ended."""
+        """Wait until a run whose stream was left has ended."""
         ending, self._abandoned = self._abandoned, None
         if ending is not None:
             await asyncio.shield(ending)

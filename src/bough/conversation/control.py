@@ -1,4 +1,4 @@
-"""What an open conversation is, and what people set and decide of it; a run obeys at its next step."""
+"""State and settings of an open conversation, and decisions on its calls. A run applies them at its next step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bough.types import JsonObject, require_type
 
 
 class ConversationControl(ConversationBase[T]):
-    """An open conversation without its runs and forks: its state, its rules, its agent, decisions on its calls."""
+    """An open conversation without runs and forks: state, agent, rules, and decisions on calls."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.record, parts.journal.listeners)
@@ -52,12 +52,12 @@ class ConversationControl(ConversationBase[T]):
 
     @property
     def state(self) -> State:
-        """The fold of what this object has seen of the log."""
+        """The fold of the events that this object has read."""
         return self._log.state
 
     @property
     def _journal(self) -> Journal:
-        """The log, for whatever reads or appends.
+        """The journal.
 
         Raises:
             Unavailable: The conversation was closed.
@@ -82,7 +82,7 @@ class ConversationControl(ConversationBase[T]):
 
     @property
     def executor(self) -> CodeExecutor:
-        """What runs its scripts."""
+        """The executor of its scripts."""
         return self._environment.executor
 
     @property
@@ -92,7 +92,7 @@ class ConversationControl(ConversationBase[T]):
 
     @property
     def store(self) -> EventStore:
-        """Where its log is."""
+        """The store of its log."""
         return self._log.store
 
     @property
@@ -101,17 +101,17 @@ class ConversationControl(ConversationBase[T]):
         return self.store.read(self.id)
 
     async def messages(self) -> list[ModelMessage]:
-        """Return what the model is shown of it, as PydanticAI's messages. O(events) once, then O(messages)."""
+        """Return the messages that the model is shown, in PydanticAI's form. O(events) once, then O(messages)."""
         return await self._journal.messages()
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:
-        """Ask the run to stop at its next step, in whichever process it is. Running again continues from there."""
+        """Ask the run to stop at its next step, in whichever process it is. `run` continues from there."""
         await self._journal.append(PauseRequested(by=by, reason=reason))
 
     async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
-        """End the quarantine of what was imported: its recorded rules hold, narrowed by the given ones and `policy`.
+        """End the quarantine of an imported conversation. Its recorded rules apply, narrowed by yours and by `policy`.
 
-        Its open calls still wait. Until then every call asks, no secret is given, and scripts run in the sandbox.
+        Open calls still wait. In quarantine every call asks, scripts get no secrets and run in the sandbox.
 
         Raises:
             Conflict: It is not in quarantine.
@@ -121,37 +121,40 @@ class ConversationControl(ConversationBase[T]):
     async def approve(
         self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
     ) -> None:
-        """Let calls run that wait for an approval; all of them where none is named. The next `run` runs them.
+        """Approve waiting calls. The next `run` runs them.
 
         Args:
-            calls: Ids of calls, as `state.waiting` has them.
+            calls: Ids of calls, as in `state.waiting`; none for all calls that wait for an approval.
             reason: Why, for the record.
-            arguments: Run the one call that is named with these arguments instead. The guard reviews it anew, the log
-                has both, and the model is told.
+            arguments: Replace the arguments of the one call named. The guard reviews it again, the log has both
+                versions, and the model is told.
 
         Raises:
-            Conflict: No call waits for an approval, or a call that is named does not wait.
-            InvalidInput: A call that is named waits for an answer; `arguments` without exactly one call.
+            Conflict: No call waits for an approval, or a call in `calls` does not.
+            InvalidInput: A call in `calls` waits for an answer, or `arguments` is used without exactly one call.
         """
         await Decisions(self._journal).approve(calls, by=by, reason=reason, arguments=arguments)
 
     async def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
-        """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
+        """Reject waiting calls. The next `run` tells the model the reason.
+
+        Args:
+            calls: Ids of calls; none for all waiting calls.
 
         Raises:
-            Conflict: No call waits, or a call that is named does not: nothing is rejected then.
+            Conflict: No call waits, or a call in `calls` does not. Nothing is rejected then.
         """
         await Decisions(self._journal).reject(calls, by=by, reason=reason)
 
     async def answer(self, call: str, value: Any, *, by: str = "user") -> None:
-        """Give a waiting call its result: of a tool that runs elsewhere, of a question. The tool itself does not run.
+        """Set the result of a waiting call: of an external tool, or the answer to a question. The tool does not run.
 
         Args:
-            value: As a tool may return it.
+            value: A value that a tool may return.
 
         Raises:
             Conflict: The call does not wait.
-            InvalidInput: The value is none of the question's choices, or cannot be encoded.
+            InvalidInput: The value is not one of the question's choices, or cannot be encoded.
         """
         max_chars = result_chars(self.agent.result_tokens, self._resolve_model(self.agent))
         await Decisions(self._journal).answer(call, encode_result(value), by=by, max_chars=max_chars)

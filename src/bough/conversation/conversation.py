@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class AsyncConversation(ConversationRuns[T]):
-    """A conversation in use, whose agent answers with `T`.
+    """An open conversation whose agent answers with `T`.
 
-    Make one with `create`, `open` or `fork`; close it with `aclose` or `async with`.
+    Create one with `create`, `open` or `fork`. Close it with `aclose` or `async with`.
 
-    Everything it does is appended to its log first; closing it, or losing the process, loses nothing.
+    Every step is appended to the log first, so closing the conversation or losing the process loses nothing.
     """
 
     @overload
@@ -97,24 +97,24 @@ class AsyncConversation(ConversationRuns[T]):
         """Start a conversation; its first event is durable on return.
 
         Args:
-            agent: A spec; a PydanticAI agent, which is run as it is; a model string for the default agent with that
-                model; None for the default agent. That one works in the workspace, and runs commands in the sandbox.
+            agent: A spec, a PydanticAI agent, or a model string for the default agent with that model; None for the
+                default agent, which works in the workspace and runs commands in the sandbox.
             workspace: The working folder of its tools and scripts.
-            store: A store, or the URL of one; None takes the settings' store.
-            executor: Runs scripts; None takes the agent's, then the settings' one.
-            exist_ok: Where `id` is taken, open that conversation with what is given, as `open` does; an agent that
-                differs from the recorded one replaces it.
+            store: A store or its URL; None for the store of the settings.
+            executor: Runs scripts; None for the agent's executor, or else that of the settings.
+            exist_ok: Whether to open the conversation if `id` exists, with these arguments as in `open`. An agent
+                that differs from the recorded one replaces it.
             broker: Runs the tasks of the agent's sub-agents; its log is the store.
             server: The address of an agent server that keeps and runs it. The result is then a `RemoteConversation`,
                 whose methods take the same arguments.
-            api_key: A key of that server; None takes `BOUGH_API_KEY`.
-            given: What it may do and use: see `GivenRules`.
+            api_key: A key of that server; None for the environment variable `BOUGH_API_KEY`.
+            given: What it may do and use; see `GivenRules`.
 
         Raises:
-            NotSupported: Something is given together with `server` that cannot be said over HTTP; nothing was sent.
-            InvalidInput: The workspace is not a folder, the agent's model, prompt or skills are not right, it has
-                sub-agents and no broker runs them, or `exist_ok` comes without `id`.
-            Conflict: `id` is taken, and `exist_ok` is not given.
+            NotSupported: An argument cannot be used together with `server`. Nothing was sent.
+            InvalidInput: The workspace is not a folder, the agent's model, prompt or skills are invalid, it has
+                sub-agents but there is no broker, or `exist_ok` is used without `id`.
+            Conflict: `id` exists, and `exist_ok` is False.
             StoreError: The store cannot be opened or written.
         """
         if server is not None:
@@ -170,22 +170,22 @@ class AsyncConversation(ConversationRuns[T]):
         workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T] | RemoteConversation[T]:
-        """Open a conversation that exists, to continue with it. Reads the end of its log, from a kept state on.
+        """Open an existing conversation. Reads the end of its log, from a kept state on.
 
         Args:
             id: Its id, a unique start or end of it, or `-` for the most recent one.
-            agent: The agent to continue with; None takes the recorded one. Needed where that one has Python tools or
-                skills of its own, since a log holds their names and not their code.
-            executor: As in `create`; a conversation that was started in the sandbox stays in it.
-            broker: As in `create`; `server` and `api_key` too, and a server's conversations have whole ids only.
-            workspace: Of what was imported and is opened for the first time; None makes an empty folder in the home.
-            given: Together with the recorded rules, never instead of them. Hooks, secrets and analyzers of your own
-                must be given again, since a log only names them.
+            agent: The agent to continue with; None for the recorded one. Required if that agent has Python tools or
+                skills of its own: a log has their names, not their code.
+            executor: As in `create`. A conversation that was started in the sandbox stays in it.
+            broker: As in `create`, like `server` and `api_key`. A server needs the complete id.
+            workspace: The folder of an imported conversation that is opened for the first time; None creates an empty
+                one in bough's home.
+            given: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again: a log
+                only has their names.
 
         Raises:
             NotFound: There is no such conversation.
-            InvalidInput: The recorded agent cannot be rebuilt from its record alone, or has sub-agents and nobody runs
-                them.
+            InvalidInput: The recorded agent cannot be rebuilt from its record, or has sub-agents and no broker.
         """
         if server is not None:
             from bough.conversation.remote.remote import RemoteConversation, require_absent
@@ -240,31 +240,31 @@ class AsyncConversation(ConversationRuns[T]):
         actor: str | None = None,
         ephemeral: bool = False,
     ) -> AsyncConversation[T]:
-        """Branch off and return the new conversation; this one is not changed, blocked or stopped.
+        """Fork the conversation and return the fork. This one is not changed, blocked or stopped.
 
-        The shared events are the same rows, so the cost does not depend on how many they are. No call issued before
-        the cut ever runs in the fork. The rules of the cut and the present ones both continue to hold in the fork: they
-        are never widened by it.
+        Source and fork share the rows of their common events, so the cost does not depend on the length of the log. No
+        call made before the cut ever runs in the fork. The rules at the cut and the present ones both hold in the fork:
+        a fork never widens them.
 
         Args:
             id: The same id with the same arguments returns the same fork.
             agent: Replaces the agent.
-            reset_metrics: The fork's own usage starts at 0; what was used before the cut stays as inherited.
-            at: How many events to keep, or the id of the last one to keep, or `Turn(n)`; None keeps all.
-            snap: `turn` moves the cut back to where a turn ended.
-            pending: Calls that are open at the cut are closed in the fork (`close`), the cut moves before the
-                response that made them (`drop`), or those that have not started wait for an approval (`carry`).
-            overrides: What the fork does otherwise: model, prompt, stricter rules.
-            workspace: `shared`, `readonly`, `copy` or `worktree`; files are those of now, not those of the cut.
-            secrets: `none` gives the fork's scripts none.
+            reset_metrics: Whether the fork's usage starts at 0. Usage before the cut is kept as inherited.
+            at: The number of events to keep, the id of the last one to keep, or `Turn(n)`; None keeps all.
+            snap: `turn` moves the cut back to the end of a turn.
+            pending: What happens to calls that are open at the cut: `close` closes them in the fork, `drop` moves the
+                cut before the response that made them, `carry` lets those that have not started wait for an approval.
+            overrides: What is different in the fork: model, prompt, stricter rules.
+            workspace: `shared`, `readonly`, `copy` or `worktree`. Files are the present ones, not those at the cut.
+            secrets: `none` withholds all secrets from the fork's scripts.
             actor: Who forks, for the record.
-            ephemeral: Closing the fork deletes it, with the files that were made for it.
+            ephemeral: Whether closing the fork deletes it and the files made for it.
 
         Raises:
             InvalidInput: The cut is negative or beyond the head, the new agent lacks a tool that a carried call
                 needs, or an override would widen a rule.
-            NotFound: `at` names an event that this log does not have.
-            Conflict: `id` is taken by something else.
+            NotFound: `at` names an event that is not in this log.
+            Conflict: `id` belongs to another conversation.
 
         Source: OpenHands `Conversation.fork()`.
         """
@@ -286,9 +286,9 @@ class AsyncConversation(ConversationRuns[T]):
             ephemeral=ephemeral,
         )
         await self._settle_abandoned()
-        await self._journal.catch_up()  # a stricter rule that somebody set meanwhile holds in the fork
+        await self._journal.catch_up()  # a stricter rule of another process must hold in the fork
         if request.agent is None and "model" not in request.overrides:
-            self._agent.adopt_recorded()  # so that the fork asks the model that its log will name
+            self._agent.adopt_recorded()  # the fork must use the model that its log will record
         parts = Parts(
             journal=self._journal,
             record=self._record,
@@ -302,20 +302,21 @@ class AsyncConversation(ConversationRuns[T]):
         return new
 
     async def compare(self, other: AsyncConversation[Any]) -> Comparison:
-        """Return what this conversation (`a`) and another one of the same store (`b`) share, and where they differ."""
+        """Compare this conversation (`a`) with another one of the same store (`b`)."""
         return await compare(self.store, self.id, other.id, workspaces=(self.workspace, other.workspace))
 
     async def graft(
         self, source: AsyncConversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
-        """Tell this conversation what happened in another one, with its origin on record; histories are not merged.
+        """Append a message that describes what happened in another conversation. The histories are not merged.
 
         Args:
-            start: Of the events to tell, as text; None starts where the two conversations part.
-            summary: Told instead of the events.
+            start: The first event to describe; None for the first one that the two conversations do not share.
+            stop: The event after the last one to describe; None for the end.
+            summary: Used instead of a description of the events.
 
         Raises:
-            InvalidInput: There is nothing to tell.
+            InvalidInput: There are no events to describe.
         """
         await self._journal.append(*await make_graft(self.id, source.store, source.id, start, stop, summary))
 
@@ -324,10 +325,7 @@ class AsyncConversation(ConversationRuns[T]):
         return [*await self.store.ancestry(self.id), await self.store.get(self.id)]
 
     async def aclose(self) -> None:
-        """Interrupt a run in progress and let go of what this object holds, all of it even where a part of that fails.
-
-        Closing twice is fine.
-        """
+        """Interrupt a run in progress and release all resources, even if releasing one of them fails. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -347,15 +345,13 @@ class AsyncConversation(ConversationRuns[T]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # How it does it.
-
     async def _run_end_hooks(self) -> None:
         ended = await self._rules.guard(self.id, self.workspace).on_end()
         if ended.events:
             await self._log.append(*ended.events)
 
     async def _remove_temporary(self) -> None:
-        """Delete an ephemeral fork, with the files that were made for it unless another conversation works in them."""
+        """Delete an ephemeral fork and the files made for it, unless another conversation works in them."""
         if self._temporary is not None:
             await self.store.delete(self.id)
             if self._temporary.made is not None:

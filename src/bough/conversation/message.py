@@ -1,4 +1,4 @@
-"""What a message brings into a conversation: itself, the skills it activates, a title where there is none."""
+"""Validating messages, and the events that a message adds: itself, activated skills, a title."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from bough.skills.match.withheld import match_withheld
 
 MAX_MESSAGE_BYTES = 16 << 20
 _PROMPT_CHARACTERS = 1_000
-"""How much of the end of a system prompt says what the skills are wanted for."""
+"""How many characters at the end of a system prompt are used to rank skills."""
 
 
 def check_message(message: str | UserMessage, *, sender: str) -> UserMessage:
     """Return the message as an event. Invalid text (lone surrogates) in it is replaced by U+FFFD.
 
     Raises:
-        InvalidInput: It is not a message, is empty, longer than 16 MiB, or has an image that is none.
+        InvalidInput: It is not a message, is empty, longer than 16 MiB, or an image in it is invalid.
         LimitExceeded: Its images and files have more than 64 MiB.
     """
     if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -67,10 +67,10 @@ def add_inputs(
     *,
     sender: str,
 ) -> str | UserMessage:
-    """Return a message with images and files behind its text; as it is where there are none.
+    """Return a message with images and files after its text; unchanged if there are none.
 
     Raises:
-        InvalidInput: One cannot be read, or is none that models can read.
+        InvalidInput: One cannot be read, or has an unsupported type.
         LimitExceeded: One has more than 20 MiB, or all of them more than 64 MiB.
     """
     if not images and not files:
@@ -96,7 +96,7 @@ def _not_a_message(value: object) -> InvalidInput:
 
 
 async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, networks: Sequence[str] = ()) -> bool:
-    """Whether a log has this very message. Reads one row; what is at a URL is fetched only to be compared.
+    """Whether a log has this message already. Reads one row; URLs are fetched only to compare their content.
 
     Args:
         message: With secrets masked.
@@ -110,7 +110,7 @@ async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, n
     except NotFound:
         return False
     message = cast("UserMessage", await fetch_inputs(message, networks))
-    # As the log has it: bytes named by digest, invalid text replaced.
+    # In the form of the log: bytes replaced by their digest, invalid text replaced.
     sent = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
     async for stored in store.read(conversation, seq, seq + 1):
         existing = stored.event
@@ -125,7 +125,7 @@ async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, n
 
 def _check_image(part: ImagePart) -> None:
     if part.content is not None or part.url is not None or part.sha256 is not None:
-        return  # looked at when it was read, or handed on as it is
+        return  # bytes were checked when they were read; a URL or a digest is passed on
     try:
         data = base64.b64decode(part.data, validate=True)
     except ValueError as error:
@@ -146,12 +146,12 @@ def events_of(
     registry: SkillRegistry,
     toolset: SkillToolset | None = None,
 ) -> list[Event]:
-    """Return the message's events: itself, what it activates, the title it gives, and the catalogue that fits it.
+    """Return the events of a message: itself, activated skills, a title, and a catalogue ranked for it.
 
-    Only what a person says activates skills: another agent's words name them without asking for them.
+    Only a user's message activates skills: the text of another agent may mention them without asking for them.
 
     Args:
-        toolset: The agent's skills; where not all are in the catalogue, the first message says which are.
+        toolset: The agent's skills. If not all fit into the catalogue, the first message decides which do.
     """
     is_users = message.sender == "user"
     activated = activation_events(message.plain, state, triggers, registry) if is_users else []
@@ -165,9 +165,9 @@ def events_of(
 
 
 def _rank_catalog(text: str, state: State, toolset: SkillToolset) -> list[Event]:
-    """Return the change of the instructions by which the catalogue has what the first message is about.
+    """Return the change of the instructions that ranks the catalogue for the first message.
 
-    It is before the first request, so that every request has the same beginning; later messages do not change it.
+    Made before the first request only: later changes would invalidate the provider's cached prefix.
     """
     request = "\n".join(
         filter(None, (state.title, text, state.instructions.partition("<available_skills>")[0][-1000:]))
@@ -178,7 +178,7 @@ def _rank_catalog(text: str, state: State, toolset: SkillToolset) -> list[Event]
 
 
 def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[PermissionDenied, list[Event]] | None:
-    """Return why a message that calls an untrusted skill by `/name` is not sent, with its record; None where it is."""
+    """Return the refusal of a message that calls an untrusted skill by `/name`, and its events; None if there is none."""
     if message.sender != "user":
         return None
     for match in match_withheld(registry, message.plain):
@@ -190,6 +190,6 @@ def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[Per
 
 
 def make_hook_events(verdict: HookVerdict) -> list[Event]:
-    """Return what hooks said as events: their record, and a message for the model where they have one."""
+    """Return the events of a hook's verdict, with a message for the model if it has one."""
     context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
     return [*verdict.events, *context]

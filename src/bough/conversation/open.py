@@ -1,4 +1,4 @@
-"""How a conversation comes into use: started, or opened again. What is refused leaves nothing behind."""
+"""Starting and opening conversations. If one is refused, nothing is written and nothing stays open."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from bough.types import JsonObject, new_id
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A conversation that can be written: its record, its first event, and what it is built of."""
+    """A validated new conversation: its record, its first event, its blueprint and its rules."""
 
     record: ConversationRecord
     started: ConversationStarted
@@ -53,7 +53,7 @@ class Prepared:
     rules: Rules
 
     async def greet(self, executor: str, rules: Rules) -> list[Event]:
-        """Return all first events; hooks are asked what they say of a start."""
+        """Run the hooks for the start, and return all first events."""
         policies = {"executor": executor, **self.started.policies}
         started = self.started.model_copy(update={"policies": policies})
         greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
@@ -62,7 +62,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Beginning:
-    """What a caller says of a new conversation; see `AsyncConversation.create`."""
+    """The arguments of a new conversation; see `AsyncConversation.create`."""
 
     agent: AgentLike | None
     workspace: str | Path
@@ -103,11 +103,11 @@ class Beginning:
         changed_rules: Collection[str] = (),
         settle_model: bool = True,
     ) -> Prepared:
-        """Return the conversation as it will be written. Nothing is written, no hook is asked.
+        """Validate the arguments and return the conversation. Writes nothing and runs no hook.
 
         Args:
-            settle_model: Whether an agent that names no model gets one now; otherwise who runs it chooses.
-            pool: See `blueprint_of`, for the rest as well.
+            settle_model: Whether an agent without a model gets one now; otherwise the process that runs it chooses.
+            pool: See `blueprint_of`, also for the other arguments.
 
         Raises: see `AsyncConversation.create`.
         """
@@ -118,7 +118,7 @@ class Beginning:
         if settle_model or spec is None or spec.model is not None or settings.model is not None:
             spec = settle_spec(spec, settings)
         rules = rules.within(spec).with_default_bounds()
-        if rules.limits.cost_usd is not None and spec.model is not None:  # each run checks its model, too
+        if rules.limits.cost_usd is not None and spec.model is not None:  # each run checks its model too
             require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(
@@ -145,7 +145,7 @@ class Beginning:
 
 
 def _mask_record(secrets: Secrets, record: ConversationRecord) -> ConversationRecord:
-    """Return a record without values of secrets in what its caller says of it."""
+    """Return a record with secrets masked in title, tags and config."""
     if not secrets.names:
         return record
     masked = secrets.masker().json({"title": record.title, "tags": record.tags, "config": record.config})
@@ -160,7 +160,7 @@ async def create_or_open(
     delegation: Delegation | None = None,
     **given: Unpack[GivenRules],
 ) -> Parts:
-    """Start the conversation, or open the one that has its id. Raises: see `AsyncConversation.create`."""
+    """Start the conversation, or open it if its id exists. Raises: see `AsyncConversation.create`."""
     if new.id is None:
         raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or leave exist_ok out")
     spec = spec_of(new.agent)
@@ -168,14 +168,14 @@ async def create_or_open(
         rules = Rules.build(settings, **given)
         return await new.start(store, executor, settings, rules, delegation)
     except Conflict:
-        # What is recorded has its model settled: compared with one that has not, every agent would be another one.
+        # The recorded agent has a model. Compared with one that has none yet, every agent would seem to differ.
         agent = None if spec is None else settle_spec(spec, settings)
         rules = Rules.build(settings, **given).within(spec)
         return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 
 class FoundLog(NamedTuple):
-    """A log that was read to its head: its record, and its journal."""
+    """A log that was read to its head, with the conversation's record."""
 
     record: ConversationRecord
     journal: Journal
@@ -185,7 +185,7 @@ async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> Fou
     """Read a log to its head, a long one from a kept state.
 
     Args:
-        is_run: Whether it will be run: without a kept state, what the model is shown is made in the same pass.
+        is_run: Whether it will be run. The view for the model is then built in the same pass.
 
     Raises:
         NotFound: There is no such conversation.
@@ -218,17 +218,17 @@ async def reopen(
     """Open a conversation that exists. Raises: see `AsyncConversation.open`.
 
     Args:
-        cache: Makes its blueprint; None: it shares nothing with other conversations.
+        cache: Builds its blueprint from parts shared with other conversations; None shares nothing.
         found: Its log, if the caller has read it.
-        record_agent: Whether a given agent that differs from the recorded one is written to the log. False for one
-            that was made from the record of an imported log, which has addresses and paths that it was made without.
+        record_agent: Whether to record `agent` if it differs from the recorded one. False for an agent rebuilt from
+            the record of an imported log, which has addresses and paths that the rebuilt one omits.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.close_on_failure():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
         record, journal = found or await find_log(environment.store, cid)
         if (nonce := record.config.get("made")) is not None:
-            await settle_workspace(settings.home, cid, nonce)  # whoever made the fork may have been killed before
+            await settle_workspace(settings.home, cid, nonce)  # unless the process that forked was killed before this
         await asked.secrets.resolve()
         journal.secrets = asked.secrets
         await quarantine(journal, record, settings, workspace)
@@ -236,16 +236,16 @@ async def reopen(
         given = spec_of(agent)
         asked = asked.within(given)
         rules = RulesInForce(state, asked)
-        rules()  # refuses where hooks or an analyzer are missing
+        rules()  # raises if recorded hooks or a recorded analyzer were not passed in
         spec = given or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))
         environment.narrow(recorded, given=executor or spec.executor, is_foreign=state.quarantined)
         if state.quarantined:
-            environment.require_sandbox()  # last: nothing that is given goes beyond it
+            environment.require_sandbox()  # after `narrow`: no argument may replace the sandbox of an imported log
         folder, pool = workspace_folder(state.workspace), environment.pool
 
         def build(spec: AgentSpec) -> Blueprint:
-            changed = state.changed_rules  # as of then: what tools wrote since the conversation was opened counts
+            changed = state.changed_rules  # read when building: tools may have changed rule files since the opening
             return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
 
         builder = AgentBuilder(spec, build)
@@ -261,7 +261,7 @@ async def page_of(
     limit: int,
     settings: Settings,
 ) -> Page:
-    """Return a page of a store's conversations; one that is only named is opened for it."""
+    """Return a page of a store's conversations. A store named by its URL is opened and closed again."""
     own_store = None if store is None or isinstance(store, str) else store
     opened = own_store or await open_store(store if isinstance(store, str) else settings.store)
     try:

@@ -1,4 +1,4 @@
-"""What an open conversation is made of, and what of it is shared with its forks and closed with the last of them."""
+"""The parts of an open conversation, and the environment that it shares with its forks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from bough.settings import Settings
 
 
 class Environment:
-    """Counts its users. A store or an executor that the caller handed in stays the caller's to close."""
+    """Store, executor and settings of conversations, closed with the last user.
+
+    A store or an executor that the caller passed in is not closed.
+    """
 
     def __init__(
         self, settings: Settings, store: EventStore, executor: CodeExecutor, delegation: Delegation | None = None
@@ -44,13 +47,13 @@ class Environment:
         executor_name: str,
         delegation: Delegation | None = None,
     ) -> Environment:
-        """Open what is only named; `executor_name` is used where no executor is given.
+        """Return an environment. Opens a store given by its URL, and the executor `executor_name` if none is given.
 
         Args:
             delegation: Runs the tasks of sub-agents; its log is the store.
 
         Raises:
-            InvalidInput: The store is another one than the log of `delegation`.
+            InvalidInput: The store is not the log of `delegation`.
         """
         if executor is not None and not hasattr(executor, "execute"):
             type_name = type(executor).__name__
@@ -67,12 +70,12 @@ class Environment:
         return new
 
     def narrow(self, recorded: str, *, given: CodeExecutor | None, is_foreign: bool = False) -> None:
-        """Continue with the recorded executor unless a caller's own is `given`; the settings' one only if no weaker.
+        """Use the executor of the caller, else the recorded one; that of the settings only if it is no weaker.
 
-        A resume never widens what may happen: where the recorded executor cannot run here, its runs are refused.
+        Resuming never widens what may happen: if the recorded executor is not available here, runs are refused.
 
         Raises:
-            PermissionDenied: The one given is weaker, and the person's settings do not name one as weak.
+            PermissionDenied: `given` is weaker than the recorded one, and the settings do not name one as weak.
         """
         if given is not None:
             if not is_foreign:
@@ -80,7 +83,7 @@ class Environment:
             self.executor = given
         elif recorded and recorded != self.executor.name:
             recorded_executor = make_recorded_executor(recorded)
-            # Of a program's own executor a log has only the name: the sandbox is the least that stands for it.
+            # The log has only the name of a program's own executor, whose isolation is unknown: use the sandbox.
             least = recorded_executor or executor_named("sandbox")
             if least.isolation > self.executor.isolation:
                 self.executor = least
@@ -98,29 +101,29 @@ class Environment:
             )
 
     def require_sandbox(self) -> None:
-        """Take the sandbox unless what is used is no weaker: for what came from elsewhere, whoever names another."""
+        """Use the sandbox unless the present executor is at least as strong. For imported conversations."""
         sandbox = executor_named("sandbox")
         if sandbox.isolation > self.executor.isolation:
             self.executor = sandbox
             self._owned.append(sandbox)
 
     def retain(self) -> Environment:
-        """Count one more user."""
+        """Add a user."""
         self._users += 1
         return self
 
     async def release(self) -> None:
-        """Count one user less; close what is owned after the last."""
+        """Remove a user. After the last one, close the store and executor that were opened here."""
         self._users -= 1
         if self._users <= 0:
             owned, self._owned = self._owned, []
-            async with AsyncExitStack() as releases:  # the last one first; each even where another fails
+            async with AsyncExitStack() as releases:  # last in, first out; all of them, even if one fails
                 for item in owned:
                     releases.push_async_callback(item.aclose)
 
     @asynccontextmanager
     async def close_on_failure(self) -> AsyncGenerator[None]:
-        """Close what is owned if the block fails, so that a refused conversation leaves nothing open."""
+        """Close what was opened here if the block fails."""
         self.retain()
         try:
             yield
@@ -131,17 +134,17 @@ class Environment:
 
 
 def _require_log(delegation: Delegation, store: EventStore | str | None) -> EventStore:
-    """Return the log of a broker: a conversation and its tasks are in one."""
+    """Return the log of a broker. A conversation and its tasks must be in the same store."""
     if store is None or store is delegation.log:
         return delegation.log
     raise InvalidInput("the broker's tasks are in another store than the conversation", hint="give store= or broker=")
 
 
 def require_delegation(spec: AgentSpec[Any], delegation: Delegation | None) -> None:
-    """Check that an agent with sub-agents has somebody who runs them.
+    """Check that there is a broker for an agent with sub-agents.
 
     Raises:
-        InvalidInput: It has not: an agent never runs silently without its sub-agents.
+        InvalidInput: There is none. An agent never runs silently without its sub-agents.
     """
     if spec.sub_agents and delegation is None:
         raise InvalidInput(
@@ -152,10 +155,10 @@ def require_delegation(spec: AgentSpec[Any], delegation: Delegation | None) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What an open conversation is made of: handed from what opens or forks it to what uses it.
+    """The parts of an open conversation, passed from opening or forking to its user.
 
     Attributes:
-        rules: Those in force: of the log, narrowed by those in memory.
+        rules: The effective rules: those of the log, narrowed by those in memory.
     """
 
     journal: Journal
@@ -165,7 +168,7 @@ class Parts:
     environment: Environment
 
     async def aclose(self) -> None:
-        """Let go of all of it, each part even where another one fails: for whoever runs it without a conversation."""
+        """Release all parts, even if one of them fails. For a caller that runs it without a conversation object."""
         async with AsyncExitStack() as releases:  # last in, first out
             releases.push_async_callback(self.environment.release)
             releases.push_async_callback(self.journal.aclose)

@@ -1,7 +1,7 @@
-"""What came from elsewhere: kept apart until a person adopts it. Nothing in it runs, widens or names a place here.
+"""The quarantine of imported conversations, which lasts until a person adopts them.
 
-An imported log gets an `Imported` as its first event of this store, before anything is done with it; the fold says what
-follows: calls wait, approvals are void, every call asks.
+Nothing in an imported log runs, widens rules or chooses paths here. It gets an `Imported` event as its first event in
+this store, before it is used. The fold derives the rest: calls wait, approvals are void, and every call asks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from bough.settings import Settings
 async def quarantine(
     journal: Journal, record: ConversationRecord, settings: Settings, workspace: str | Path | None
 ) -> None:
-    """Say in the log what of it came from elsewhere, where that was not said yet. One row is read.
+    """Record that a log was imported, if that was not done yet. Reads one row.
 
     Args:
-        workspace: Of the conversation here; None makes an empty folder below the home.
+        workspace: The workspace of the conversation here; None creates an empty folder in bough's home.
 
     Raises:
-        Conflict: A workspace is given, and the log has one of its own already.
+        Conflict: A workspace is given, and the conversation already has one here.
     """
     count = await journal.store.count_imported(journal.cid)
     imported = journal.state.imported
-    # What the sender's own log says of an import counts for nothing: the event of this store comes after all of it.
+    # An `Imported` of the sender's log does not count: that of this store comes after all imported events.
     if count == 0 or (imported is not None and imported >= count):
         if workspace is not None:
             raise Conflict(
@@ -49,7 +49,7 @@ async def quarantine(
 
 
 def choose_workspace(cid: UUID, settings: Settings, workspace: str | Path | None) -> Path:
-    """Return the folder of what came from elsewhere: never the one that the sender named."""
+    """Return the workspace of an imported conversation: never the one that the sender's log names."""
     if workspace is not None:
         return workspace_folder(workspace)
     folder = settings.home / "workspaces" / str(cid)
@@ -58,7 +58,7 @@ def choose_workspace(cid: UUID, settings: Settings, workspace: str | Path | None
 
 
 def describe_import(count: int, signer: Any, workspace: Path, state: State) -> list[Event]:
-    """Return the events that set a log apart, which is folded to `state` before them."""
+    """Return the events that begin the quarantine of a log with this state."""
     imported = Imported(count=count, signer=signer or None, workspace=str(workspace))
     waiting = {call.id: describe_imported(call) for call in state.open_calls}
     status = "waiting_for_confirmation" if waiting else "idle"
@@ -66,7 +66,7 @@ def describe_import(count: int, signer: Any, workspace: Path, state: State) -> l
 
 
 async def adopt(journal: Journal, given: Rules, *, by: str, policy: Policy | None) -> None:
-    """End the quarantine: the log's rules hold, narrowed by what is given; open calls still wait.
+    """End the quarantine. The log's rules apply, narrowed by `given` and `policy`. Open calls still wait.
 
     Raises:
         Conflict: It is not in quarantine.

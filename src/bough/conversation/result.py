@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T", default=Any)
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingCall:
-    """A call that waits for somebody.
+    """A call that waits for a decision or a result.
 
     Attributes:
-        kind: `approval`, `external` (a result from outside), `question`, or `task` (another agent's task asks).
-        risk: What the analyzer said; None where none looked.
+        kind: `approval`, `external` (an external result), `question`, or `task` (the task of a sub-agent asks).
+        risk: The risk that the analyzer assigned; None without one.
         reason: Why it waits.
     """
 
@@ -36,21 +36,21 @@ class WaitingCall:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Generic[T]):
-    """The end of a run of an agent that answers with `T`.
+    """The result of a run of an agent that answers with `T`.
 
     Attributes:
-        conversation: Id of the conversation.
-        output: Text of the response that ended this run; empty where it has none.
-        data: The validated value of the agent's `output_type`; None where the run gave none, or it answers with text.
-        finish_reason: Why that response ended; `none` where there is none, or it does not say.
-        partial: The text is cut off; running again continues there.
-        reason: Why it is not simply done: an error's code, the name of a limit, `interrupted`, `stuck`, `length`,
-            `content_filter`, `no_finish`, `script_failed`, `nothing_fits`; empty where it is.
-        waiting: The calls that wait for somebody.
-        steps: Model requests and tool rounds of this run.
+        conversation: The id of the conversation.
+        output: Text of the response that ended the run; empty if it has none.
+        data: The validated value of the agent's `output_type`; None if the run has none, or the agent answers in text.
+        finish_reason: Why that response ended; `none` if there is none, or the provider does not say.
+        partial: Whether the text is truncated. Running again continues it.
+        reason: Empty if the run is finished. Otherwise the code of an error, the name of a limit, `interrupted`,
+            `stuck`, `length`, `content_filter`, `no_finish`, `script_failed` or `nothing_fits`.
+        waiting: The calls that wait for a decision or a result.
+        steps: The number of model requests of this run, each with its calls.
         start: Seq of the first event of this run; `stop`: seq after its last one.
-        limit: The bound that ended the run, where one did.
-        usage: Of this conversation since it was started or forked.
+        limit: The limit that ended the run; None if none did.
+        usage: Usage of this conversation since it was started or forked.
     """
 
     conversation: UUID
@@ -69,7 +69,7 @@ class RunResult(Generic[T]):
 
 
 def list_waiting(waiting: Mapping[str, JsonObject]) -> tuple[WaitingCall, ...]:
-    """Return the calls that a state says are waiting."""
+    """Return the waiting calls of a state."""
     return tuple(
         WaitingCall(
             id=id,

@@ -1,4 +1,4 @@
-"""What is said to an open conversation, and its runs: begun, iterated, interrupted."""
+"""Messages to an open conversation, and its runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bough.types import require_type
 
 
 class ConversationRuns(ConversationControl[T]):
-    """An open conversation that is spoken to and run."""
+    """An open conversation with messages and runs, without forks."""
 
     async def send_message(
         self,
@@ -46,32 +46,31 @@ class ConversationRuns(ConversationControl[T]):
     ) -> UUID:
         """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
 
-        What a person says while calls wait answers them: they are rejected, and the model is told the text as the
-        reason.
+        A person's message rejects waiting calls, with its text as the reason.
+
+        Args:
+            images: Paths, bytes or URLs of images (png, jpeg, gif, webp), shown to the model after the text. A URL is
+                fetched now, within 30 s. The same bytes are stored once, however often they are sent.
+            files: The same for documents (pdf), texts and sounds (wav, mp3).
+            id: The id of its event. A message sent again with the same id, after a lost response, is appended once.
 
         Returns:
             The id of its event.
 
-        Args:
-            images: Paths, bytes or URLs of images (png, jpeg, gif, webp) that the model is shown behind the text. A URL
-                is fetched now, within 30 s. Bytes are kept beside the log, once however often they are sent.
-            files: Likewise of documents (pdf), texts and sounds (wav, mp3).
-            id: Of its event. Sent again with the same id, because an answer was lost, the same message is there once.
-
         Raises:
-            Conflict: `id` is that of another event.
-            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long; an image or a file cannot
-                be read, or is none that models can read.
+            Conflict: `id` belongs to another event.
+            InvalidInput: The message is neither text nor a `UserMessage`, is empty, or too long; or an image or a file
+                cannot be read, or has an unsupported type.
             LimitExceeded: An image or a file has more than 20 MiB, or all of them more than 64 MiB.
             ConnectError: The server of a URL does not answer.
-            PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; or a URL is not
-                https, or leads to a private network that `Settings.fetch_networks` does not list. It is not sent.
+            PermissionDenied: A hook refuses the message, it calls an untrusted skill by `/name`, a URL is not https, or
+                leads to a private network that is not in `Settings.fetch_networks`. Nothing is sent.
         """
         await self._settle_abandoned()
         whole = add_inputs(message, images, files, sender=sender)
         if id is not None:
             whole = message_event(whole, sender=sender).model_copy(update={"id": parse_id(id)})
-            if await self._has_sent(whole):  # before hooks are asked: they were, the first time
+            if await self._has_sent(whole):  # before the hooks run: they ran the first time
                 return whole.id
         events = await self.prepare_message(whole, sender=sender)
         first = cast("UserMessage", events[0])
@@ -86,11 +85,11 @@ class ConversationRuns(ConversationControl[T]):
         return first.id
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
-        """Return what sending a message appends, the message first, secrets masked; nothing is appended.
+        """Return the events that sending a message appends, the message first, secrets masked. Appends none of them.
 
-        The bytes of images and files go with it into whatever store it is appended to.
+        The message carries the bytes of its images and files to the store it is appended to.
 
-        Raises: see `send_message`; what a hook refuses is recorded.
+        Raises: see `send_message`; the refusal of a hook is recorded.
         """
         fetched = await fetch_inputs(message, self.settings.fetch_networks)
         checked = message_event(fetched, sender=sender)
@@ -102,7 +101,7 @@ class ConversationRuns(ConversationControl[T]):
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
-        # Masked here: whoever appends these does not do so by this journal.
+        # Masked here: the caller appends them without this journal, which masks otherwise.
         return list(
             self._journal.mask([*self._events_of(checked), *self._in_force.make_events(), *make_hook_events(verdict)])
         )
@@ -114,20 +113,20 @@ class ConversationRuns(ConversationControl[T]):
         on_node: NodeListener | None = None,
         limits: Limits | None = None,
     ) -> RunResult[T]:
-        """Run until the model has answered everything, and return how it ended.
+        """Run until the model has answered everything, and return the result.
 
-        Nothing to do: returns at once with 0 steps. After a crash it continues where the log ends: recorded responses
-        are not asked for again, finished tools do not run again, a call that had started is closed as interrupted.
+        Without work it returns at once with 0 steps. After a crash it continues where the log ends: recorded responses
+        are not requested again, finished tools do not run again, and a call that had started is closed as interrupted.
 
         Args:
-            on_event: A function, or a coroutine function, called for durable events and pieces of text in order, all
-                of them before this returns. One that raises is reported to the event loop and not called again.
+            on_event: A function or coroutine function, called for durable events and pieces of text, in order, all of
+                them before this returns. If it raises, that is reported to the event loop and it is not called again.
             on_node: Awaited for every node of PydanticAI's graph before that node runs.
-            limits: Bounds of this run alone, beside those of the conversation.
+            limits: Limits of this run, in addition to those of the conversation.
 
         Raises:
             Conflict: It is being run elsewhere.
-            ModelError: The model failed; the conversation is in `error` and can be run again.
+            ModelError: The model failed. The conversation's status is `error`, and it can be run again.
             StoreError: An event could not be written.
         """
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
@@ -139,7 +138,7 @@ class ConversationRuns(ConversationControl[T]):
         if on_event is not None:
             async with self._journal.call_for_updates(on_event):
                 return await self.run(on_node=on_node, limits=limits)
-        self._result = None  # what ends in an error has a result of its own, or none
+        self._result = None  # a run that raises must not leave the result of the previous one
         self._running = runner = self._runner(limits, on_node)
         self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
         try:
@@ -157,9 +156,9 @@ class ConversationRuns(ConversationControl[T]):
         return self._result
 
     async def ask(self, question: str) -> str:
-        """Return the model's answer to a question about the conversation, which never sees it.
+        """Return the model's answer to a question about the conversation.
 
-        The log has what it used, and neither question nor answer.
+        The log records the usage, but neither question nor answer, so later requests do not contain them.
 
         Raises:
             ModelError: The model could not answer.
@@ -177,22 +176,22 @@ class ConversationRuns(ConversationControl[T]):
         return answer
 
     async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
-        """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed.
+        """Stop the run now and kill its tools and scripts. The conversation is `paused` and can be resumed.
 
-        Returns when a run of this object has ended. One of another object, in whatever process, is asked through the
-        log and ends as soon as it has read that; nothing happens where none runs.
+        Returns when a run of this object has ended. A run of another object or process is asked through the log, and
+        ends as soon as it has read the request. Does nothing if there is no run.
         """
         if self._run is not None and self._running is not None:
             self._running.stop("interrupt")
-            self._run.cancel()  # one that has not begun yet knows no task of its own to stop
-            await asyncio.wait({self._run})  # which, unlike gather, a tool of that very run may call
+            self._run.cancel()  # a task that has not started yet does not know itself, so `stop` cannot cancel it
+            await asyncio.wait({self._run})  # not gather: a tool of this run may call `interrupt`
             return
         await self._journal.catch_up()
         if self.status == "running":
             await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
 
     async def condense(self) -> bool:
-        """Condense what the model sees now, and say whether there was something to condense.
+        """Condense what the model is shown. Returns whether there was anything to condense.
 
         Raises:
             Conflict: It is being run.
@@ -206,10 +205,8 @@ class ConversationRuns(ConversationControl[T]):
         async with hold_lease(self.store, self.id) as lease:
             return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
 
-    # How it does it.
-
     async def _has_sent(self, message: UserMessage) -> bool:
-        """Whether the log has this very message, which is folded then. Raises: see `is_sent`."""
+        """Whether the log has this message, which is folded then. Raises: see `is_sent`."""
         (masked,) = self._journal.mask([message])
         if not await is_sent(self.store, self.id, cast("UserMessage", masked), self.settings.fetch_networks):
             return False
@@ -217,21 +214,21 @@ class ConversationRuns(ConversationControl[T]):
         return True
 
     async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Interrupt a run: how it ended is told then, unlike where it is cancelled."""
+        """Interrupt a run. Unlike a cancelled one, it records how it ended."""
         if self._run is None:
-            run.cancel()  # it has not begun
+            run.cancel()  # it has not started
         else:
             await self.interrupt()
 
     def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
         if self._running is not None:
-            self._running.stop("interrupt")  # now: whatever the loop does next, no tool starts
+            self._running.stop("interrupt")  # before the event loop runs anything else, so that no tool starts
         super()._abandon(run)
 
     def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
-        """Have `watch` told of every event as it happens, and return what brings a message in at that very place.
+        """Call `watch` for every new event. Returns a function that inserts a message at the current position.
 
-        For replays: hooks are not asked, and the message is durable with what happens next.
+        For replays: no hooks run, and the message becomes durable with the next events.
         """
         self._journal.watchers.append(watch)
         return lambda message: self._journal.stage(*self._events_of(message))
