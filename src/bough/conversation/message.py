@@ -178,7 +178,7 @@ def _rank_catalog(text: str, state: State, toolset: SkillToolset) -> list[Event]
 
 
 def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[PermissionDenied, list[Event]] | None:
-    """Return the refusal of a message that calls an untrusted skill by `/name`, and its events; None if there is none."""
+    """Return the refusal of a message that calls an untrusted skill by `/name`, with its events, or None."""
     if message.sender != "user":
         return None
     for match in match_withheld(registry, message.plain):
