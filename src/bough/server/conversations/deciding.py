@@ -75,8 +75,8 @@ async def choose(access: Access, record: ConversationRecord, state: State, choic
         case "reject":
             return choose_rejected(state, [call], by=by, reason=choice.reason)
         case "answer":
-            shown = await count_shown_chars(access, record, state)
-            return choose_answer(state, call, choice.value, by=by, shown=shown)
+            max_chars = await count_shown_chars(access, record, state)
+            return choose_answer(state, call, choice.value, by=by, max_chars=max_chars)
 
 
 async def list_approvals(access: Access, record: ConversationRecord) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ def choose_answer(state: State, call: str, value: Json, *, by: str, max_chars: i
             hint=f"answer the task: `bough tasks input {waiting.get('task')} …`",
         )
     require_choice(waiting.get("request"), value)
-    return CallDecision(answers={call: value}, max_chars=max_chars, by=by)
+    return CallDecision(answers={call: value}, shown=max_chars, by=by)
 
 
 def kind_of(state: State, call: str) -> str | None:
