@@ -114,7 +114,7 @@ def _always(activation: Activation) -> Activation:
 
 
 def is_current(registry: SkillRegistry, name: str, digest: str | None) -> bool:
-    """Whether the hash `known` is that of the skill's current text; True if the skill cannot be read any more."""
+    """Whether the hash `digest` is that of the skill's current text; True if the skill cannot be read any more."""
     if digest is None:
         return False
     try:
@@ -124,7 +124,7 @@ def is_current(registry: SkillRegistry, name: str, digest: str | None) -> bool:
 
 
 def update_of(activation: Activation, previous_hash: str | None) -> str:
-    """Return the activation's text, marked as a new version if `known` is the hash of another text."""
+    """Return the activation's text, marked as a new version if `previous_hash` is the hash of another text."""
     if previous_hash is None or previous_hash == activation.content_hash:
         return activation.rendered
     head, line, body = activation.rendered.partition("\n")
@@ -145,7 +145,7 @@ def make_activation_event(
     Its text is empty if the conversation has it already; texts of tasks and texts with inputs are always repeated.
 
     Args:
-        known: Hash of the skill's text in the conversation; None if there is none.
+        previous_hash: Hash of the skill's text in the conversation; None if there is none.
     """
     again = not inputs and trigger not in ("task", "slash") and previous_hash == activation.content_hash
     return SkillActivated(

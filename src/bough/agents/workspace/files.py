@@ -234,7 +234,7 @@ def _describe_part(block: bytes, bytes_left: int, start_line: int, max_lines: in
     """Return the whole lines at the start of `block`, or a piece of the first one, and how to read on.
 
     Args:
-        left: How many bytes there are from the start of the block to the end of the file.
+        bytes_left: How many bytes there are from the start of the block to the end of the file.
     """
     lines = io.BytesIO(block).readlines()
     if lines and not lines[-1].endswith(b"\n") and len(block) < bytes_left:

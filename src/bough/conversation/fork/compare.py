@@ -145,7 +145,7 @@ def _calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObject])
     """Return the calls in the order in which they started, those that never did where they ended.
 
     Args:
-        asked: Arguments of calls that were made before the first event, by id.
+        earlier_arguments: Arguments of calls that were made before the first event, by id.
     """
     calls: dict[str, ComparedCall] = {}
     done: list[ComparedCall] = []

@@ -49,7 +49,7 @@ class Decisions:
         """Record the result of a call that waits, as JSON; the tool itself does not run.
 
         Args:
-            shown: How many characters of it the model is shown at most.
+            max_chars: How many characters of it the model is shown at most.
 
         Raises:
             Conflict: The call does not wait.

@@ -110,7 +110,7 @@ def choose_answer(state: State, call: str, value: Json, *, by: str, max_chars: i
     """Return the decision that a call has a result, given by somebody else.
 
     Args:
-        shown: How many characters of it the model is shown at most.
+        max_chars: How many characters of it the model is shown at most.
 
     Raises:
         InvalidInput: The value is none of the choices; or the call waits for a task, which is answered there.
