@@ -45,14 +45,14 @@ class SystemClock:
         return time.monotonic()
 
 
-def require_type(value: object, kinds: type | tuple[type, ...], what: str, hint: str) -> None:
+def require_type(value: object, kinds: type | tuple[type, ...], subject: str, hint: str) -> None:
     """Check the kind of what a caller gave: not everyone checks types.
 
     Raises:
         InvalidInput: It is of another kind.
     """
     if not isinstance(value, kinds):
-        raise InvalidInput(f"{what}: this is a {type(value).__name__}", hint=hint)
+        raise InvalidInput(f"{subject}: this is a {type(value).__name__}", hint=hint)
 
 
 def new_id() -> UUID:
@@ -65,4 +65,4 @@ def escape_json_controls(text: str) -> str:
 
     JSON demands that of those below U+0020 only; U+009B begins a command to a terminal as well.
     """
-    return _RAW_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -29,10 +29,10 @@ class Isolation(IntEnum):
     """A container of an engine, without network and capabilities."""
 
 
-def _set(made: object, /, **values: object) -> None:
+def _set(instance: object, /, **values: object) -> None:
     """Set the fields of a frozen object that is being made."""
     for name, value in values.items():
-        object.__setattr__(made, name, value)
+        object.__setattr__(instance, name, value)
 
 
 def _path_text(value: Any) -> Any:
@@ -129,8 +129,8 @@ class Guards:
         """Return these guards and the folders that lie below `workspace`; others need none, nobody can write there."""
         top = os.path.realpath(workspace)
         below = [os.path.relpath(os.path.realpath(folder), top) for folder in folders]
-        found = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
-        return replace(self, paths=tuple(dict.fromkeys((*self.paths, *found))))
+        inside = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
+        return replace(self, paths=tuple(dict.fromkeys((*self.paths, *inside))))
 
     def is_root(self, parts: Sequence[str]) -> bool:
         """Whether `parts` lead to a guarded file or folder itself."""

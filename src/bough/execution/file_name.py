@@ -7,7 +7,7 @@ import os
 from bough.errors import InvalidInput
 
 
-def split_name(name: str, *, what: str = "file name") -> list[str]:
+def split_name(name: str, *, subject: str = "file name") -> list[str]:
     """Return the parts of a relative path.
 
     Raises:
@@ -18,7 +18,7 @@ def split_name(name: str, *, what: str = "file name") -> list[str]:
     bad = not name or "\0" in name or "\\" in name or not 0 < _size_bytes(name) <= 1024
     if bad or any(part in ("", ".", "..") or _size_bytes(part) > 255 for part in parts):
         raise InvalidInput(
-            f"The {what} {name[:200]!a} is not a plain relative path.",
+            f"The {subject} {name[:200]!a} is not a plain relative path.",
             hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
         )
     return parts

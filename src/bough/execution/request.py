@@ -97,12 +97,12 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
     _check_files(request)
     python, argv, path0, code_file = _program(request)
     workspace, state = (None, None) if request.workspace is None else _workspace(os.fspath(request.workspace))
-    shown = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
+    shown_identities = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
     mounts: list[Mount] = []
     for mount in request.mounts:
         checked, state = _mount(mount, request, workspace)
         mounts.append(checked)
-        shown[checked.target] = (state.st_dev, state.st_ino)
+        shown_identities[checked.target] = (state.st_dev, state.st_ino)
     return Plan(
         request=request,
         python=python,
@@ -115,7 +115,7 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         workspace=workspace,
         mounts=tuple(mounts),
         rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
-        shown=shown,
+        shown=shown_identities,
     )
 
 
@@ -190,8 +190,8 @@ def _script_program(request: CodeExecutionInput, script: str) -> tuple[str | Non
 def _script_path(script: str) -> str:
     """Return the script's absolute path inside; a relative one counts from `/work`."""
     if script.startswith("/"):
-        return "/" + "/".join(split_name(script[1:], what="script"))
-    return f"{WORK}/" + "/".join(split_name(script, what="script"))
+        return "/" + "/".join(split_name(script[1:], subject="script"))
+    return f"{WORK}/" + "/".join(split_name(script, subject="script"))
 
 
 def _check_arguments(request: CodeExecutionInput) -> None:
@@ -201,22 +201,22 @@ def _check_arguments(request: CodeExecutionInput) -> None:
         _check_text(text, "argument")
 
 
-def _check_text(text: str, what: str) -> None:
+def _check_text(text: str, noun: str) -> None:
     try:
         raw = os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"An {what} has characters that cannot be passed on.", hint="Send valid Unicode.") from error
+        raise InvalidInput(f"An {noun} has characters that cannot be passed on.", hint="Send valid Unicode.") from error
     if b"\0" in raw:
-        raise InvalidInput(f"An {what} has a NUL character.", hint="Pass such data by stdin or by a file.")
+        raise InvalidInput(f"An {noun} has a NUL character.", hint="Pass such data by stdin or by a file.")
     if len(raw) > 128 * 1024 - 1:
-        raise InvalidInput(f"An {what} is longer than 128 KiB.", hint="Pass long data by stdin or by a file.")
+        raise InvalidInput(f"An {noun} is longer than 128 KiB.", hint="Pass long data by stdin or by a file.")
 
 
 def _check_limits(limits: ExecutionLimits) -> None:
-    for each in fields(limits):
-        value = getattr(limits, each.name)
+    for limit in fields(limits):
+        value = getattr(limits, limit.name)
         if not isinstance(value, int) or value < 0:
-            raise InvalidInput(f"The limit {each.name} is {value!r}.", hint="Limits are whole numbers, zero or more.")
+            raise InvalidInput(f"The limit {limit.name} is {value!r}.", hint="Limits are whole numbers, zero or more.")
     for name in ("memory_bytes", "processes", "open_files", "tmp_bytes", "work_bytes"):
         if getattr(limits, name) == 0:
             raise InvalidInput(f"The limit {name} is 0; nothing could run.", hint="Give at least 1.")
@@ -230,7 +230,7 @@ def _check_files(request: CodeExecutionInput) -> None:
         )
     names: set[str] = set()
     for file in request.input_files:
-        split_name(file.path, what="input file name")
+        split_name(file.path, subject="input file name")
         if file.path in names:
             raise InvalidInput(f"The input file {file.path!r} is given twice.", hint="Give every name once.")
         names.add(file.path)
@@ -255,7 +255,7 @@ def _check_no_file_is_folder(names: set[str]) -> None:
 def _cwd(request: CodeExecutionInput) -> str:
     if request.working_dir in (".", ""):
         return WORK
-    return f"{WORK}/" + "/".join(split_name(request.working_dir, what="working folder"))
+    return f"{WORK}/" + "/".join(split_name(request.working_dir, subject="working folder"))
 
 
 def _env(request: CodeExecutionInput) -> dict[str, str]:
@@ -282,8 +282,8 @@ def _env(request: CodeExecutionInput) -> dict[str, str]:
     return {**base, **request.env}
 
 
-def _timeout(wanted: float | None, default: float) -> float:
-    seconds = default if wanted is None else wanted
+def _timeout(requested: float | None, default: float) -> float:
+    seconds = default if requested is None else requested
     if not math.isfinite(seconds) or not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
         raise InvalidInput(
             f"A timeout of {seconds} seconds is refused.",
@@ -314,7 +314,7 @@ def _mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> 
         raise InvalidInput(f"The mount source {mount.source!r} is not there.", hint="Give an absolute, existing path.")
     if not mount.target.startswith("/"):
         raise InvalidInput(f"The mount target {mount.target!r} is not absolute.", hint="For example /skill.")
-    target = "/" + "/".join(split_name(mount.target[1:], what="mount target"))
+    target = "/" + "/".join(split_name(mount.target[1:], subject="mount target"))
     if _below(target, (*_SYSTEM_FOLDERS, "/tmp")) or target == WORK:  # noqa: S108
         raise InvalidInput(f"Nothing can be mounted at {target!r}.", hint="Use /skill, /data/… or below /work.")
     _check_target_in_workspace(target, request)
@@ -330,12 +330,12 @@ def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | N
     Raises:
         InvalidInput: It is gone; or it lies in the workspace, behind a link.
     """
-    given = os.path.normpath(source)
+    normal_path = os.path.normpath(source)
     folders = [] if workspace is None else [os.path.normpath(str(request.workspace)), workspace]
     try:
         for folder in folders:
-            if workspace is not None and given.startswith(folder + "/"):
-                names = given[len(folder) + 1 :]
+            if workspace is not None and normal_path.startswith(folder + "/"):
+                names = normal_path[len(folder) + 1 :]
                 return f"{workspace}/{names}", _look_beneath(workspace, names.split("/"))
         real = os.path.realpath(source)
         return real, os.lstat(real)

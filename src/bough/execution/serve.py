@@ -62,18 +62,18 @@ def serve_command(
 
 
 def _read_request(text: str) -> CodeExecutionInput:
-    given: dict[str, Any] = json.loads(text)
-    names, top, paths = given["guards"]
+    fields: dict[str, Any] = json.loads(text)
+    names, top, paths = fields["guards"]
     return CodeExecutionInput(
         code=_START,
         language="sh",
-        argv=tuple(given["command"]),
+        argv=tuple(fields["command"]),
         mounts=tuple(
-            Mount(source=source, target=target, writable=writable) for source, target, writable in given["mounts"]
+            Mount(source=source, target=target, writable=writable) for source, target, writable in fields["mounts"]
         ),
-        workspace=given["workspace"],
-        env=given["env"],
-        network=Network(domains=tuple(given["domains"])),
+        workspace=fields["workspace"],
+        env=fields["env"],
+        network=Network(domains=tuple(fields["domains"])),
         timeout_seconds=MAX_TIMEOUT_SECONDS,
         guards=Guards(names=frozenset(names), top=frozenset(top), paths=tuple(paths)),
     )

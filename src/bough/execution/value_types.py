@@ -58,8 +58,8 @@ def check_kinds(request: CodeExecutionInput) -> None:
         _check("a folder of a mount", [mount.source, mount.target], (str,))
 
 
-def _check(what: str, values: Iterable[Any], kinds: tuple[type, ...]) -> None:
+def _check(field: str, values: Iterable[Any], kinds: tuple[type, ...]) -> None:
     for value in values:
         if not isinstance(value, kinds):
             names = " or ".join("None" if kind is _NOTHING else kind.__name__ for kind in kinds)
-            raise InvalidInput(f"{what} is of the kind {type(value).__name__}.", hint=f"It must be {names}.")
+            raise InvalidInput(f"{field} is of the kind {type(value).__name__}.", hint=f"It must be {names}.")

@@ -89,8 +89,8 @@ def _subjects(request: ToolRequest) -> tuple[str, ...]:
     """What the entries' patterns are held against: each command of a command line, or the path, normalised."""
     if COMMAND_NAMES & request.arguments.keys():
         commands = (value for name, value in request.arguments.items() if name in COMMAND_NAMES)
-        each = [_commands(command_text(value), request.workspace) for value in commands]
-        return tuple(subject for subjects in each for subject in subjects) if all(each) else ()
+        subject_lists = [_commands(command_text(value), request.workspace) for value in commands]
+        return tuple(subject for subjects in subject_lists for subject in subjects) if all(subject_lists) else ()
     paths = (value for name, value in request.arguments.items() if name in PATH_NAMES)
     return tuple(_relative(path, request.workspace) for value in paths for path in texts_of(value))
 

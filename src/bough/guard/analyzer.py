@@ -138,15 +138,15 @@ def analyzer_from_json(value: Json) -> RuleAnalyzer:
     """
     data: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
     try:
-        made = _rule_analyzer(data) if data.get("kind") == "RuleAnalyzer" else None
+        analyzer = _rule_analyzer(data) if data.get("kind") == "RuleAnalyzer" else None
     except (ValueError, AttributeError, TypeError):
-        made = None
-    if made is None:
+        analyzer = None
+    if analyzer is None:
         raise InvalidInput(
             f"{value!r} describes no analyzer that can be made from data",
             hint="only RuleAnalyzer can; give any other as an object",
         )
-    return made
+    return analyzer
 
 
 def _rule_analyzer(data: JsonObject) -> RuleAnalyzer:

@@ -126,10 +126,10 @@ def policy_named(name: str) -> Policy:
     Raises:
         InvalidInput: No policy has that name.
     """
-    named: dict[str, Policy] = {"allow": NeverConfirm(), "ask": AlwaysConfirm(), "rules": ConfirmRisky()}
-    if name not in named:
-        raise InvalidInput(f"no policy named {name!r}", hint=f"choose one of: {', '.join(named)}")
-    return named[name]
+    policies: dict[str, Policy] = {"allow": NeverConfirm(), "ask": AlwaysConfirm(), "rules": ConfirmRisky()}
+    if name not in policies:
+        raise InvalidInput(f"no policy named {name!r}", hint=f"choose one of: {', '.join(policies)}")
+    return policies[name]
 
 
 def narrower(a: Policy, b: Policy) -> Policy:

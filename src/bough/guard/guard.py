@@ -96,9 +96,9 @@ class Guard:
             return self._refuse("allow-list", reason, verdict, risk)
         if not approved and verdict.decision == "ask":
             return _by_hook("confirm", verdict, risk)
-        asked = [each for each in assessment.findings if self.policy.needs_confirmation(each.risk)]
-        if asked and not approved:
-            reason = "; ".join(dict.fromkeys(each.reason for each in asked if each.reason))
+        to_confirm = [finding for finding in assessment.findings if self.policy.needs_confirmation(finding.risk)]
+        if to_confirm and not approved:
+            reason = "; ".join(dict.fromkeys(finding.reason for finding in to_confirm if finding.reason))
             return Review(
                 decision="confirm",
                 by="policy",
@@ -111,8 +111,8 @@ class Guard:
 
     async def after(self, call: ToolRequest, result: Json) -> HookVerdict:
         """Tell PostToolUse hooks what a tool returned; a `deny` cannot undo it, its reason is for the model."""
-        told = self.masker.json(result) if self.masker else result
-        return await self._ask(replace(self._tool_input(HookKind.POST_TOOL_USE, call), response=told))
+        masked_result = self.masker.json(result) if self.masker else result
+        return await self._ask(replace(self._tool_input(HookKind.POST_TOOL_USE, call), response=masked_result))
 
     async def on_prompt(self, text: str) -> HookVerdict:
         """Ask UserPromptSubmit hooks; `deny` keeps the message out, `context` goes to the model with it."""
@@ -175,8 +175,8 @@ class Guard:
             events=verdict.events,
         )
 
-    async def _ask(self, given: HookInput) -> HookVerdict:
-        verdict = await self.hooks.run(given, settled=self.settled)
+    async def _ask(self, hook_input: HookInput) -> HookVerdict:
+        verdict = await self.hooks.run(hook_input, settled=self.settled)
         if self.masker is None:
             return verdict
         events = tuple(
@@ -222,14 +222,14 @@ class BothAnalyzers:
     @property
     def outside(self) -> bool:
         """Whether one of them reaches outside of this process."""
-        return any(getattr(each, "outside", True) for each in (self.first, self.second))
+        return any(getattr(analyzer, "outside", True) for analyzer in (self.first, self.second))
 
     async def analyze(self, call: ToolRequest) -> Assessment:
         """Return what both found; one that found nothing counts as UNKNOWN."""
-        found = [await each.analyze(call) for each in (self.first, self.second)]
+        assessments = [await part.analyze(call) for part in (self.first, self.second)]
         return Assessment.collect(
-            (finding for each in found for finding in each.findings or _UNKNOWN),
-            spent=tuple(event for each in found for event in each.spent),
+            (finding for part in assessments for finding in part.findings or _UNKNOWN),
+            spent=tuple(event for part in assessments for event in part.spent),
         )
 
     def to_json(self) -> JsonObject:
@@ -239,7 +239,7 @@ class BothAnalyzers:
 
 def _narrower_policy(a: Guard, b: Guard) -> Policy:
     """Without an analyzer every risk is UNKNOWN; another guard's analyzer must not make such a call pass unasked."""
-    blind = [each for each in (a, b) if each.analyzer is None]
+    blind = [policy for policy in (a, b) if policy.analyzer is None]
     if len(blind) == 1 and blind[0].policy.needs_confirmation(Risk.UNKNOWN):
         return AlwaysConfirm()
     return narrower(a.policy, b.policy)

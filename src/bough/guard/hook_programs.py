@@ -69,10 +69,10 @@ def copy_programs(
         PermissionDenied: One cannot be copied: it is too large, or a link leads out of its folder.
         StoreError: The copies cannot be written.
     """
-    named = sorted({os.path.relpath(file, project) for file in files})
+    names = sorted({os.path.relpath(file, project) for file in files})
     modules = [match for command in commands for match in _MODULE_OPTION.findall(command)]
     units: set[str] = set()
-    for path in named:
+    for path in names:
         folder = os.path.dirname(path)
         units.add(folder or path)
         if not folder and path.endswith(".py"):
@@ -122,7 +122,7 @@ class ProgramRunner:
     async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
         """Run a command line and return how it ended. Cancelling kills it and all it started."""
         store = SnapshotStore(self.snapshots)
-        folders = {path: found.folder for path, digest in self.programs.copies if (found := store.find(digest))}
+        folders = {path: copy.folder for path, digest in self.programs.copies if (copy := store.find(digest))}
         if len(folders) < len(self.programs.copies):
             return Ran(None, trouble="the copy of its program is gone: run `bough skills trust` again")
         if self.programs.on_host:
@@ -147,7 +147,7 @@ class ProgramRunner:
             command, count = _name_elsewhere(command, path, place)
             source = folder if count else folder / path
             mounts.append(Mount(source=source, target=place if count else f"{WORK}/{path}"))
-        shown = {path: _MODULES_AT if path == MODULES else f"{WORK}/{path}" for path in folders}
+        sandbox_paths = {path: _MODULES_AT if path == MODULES else f"{WORK}/{path}" for path in folders}
         inside = {**payload, "cwd": WORK, "working_dir": WORK}
         request = CodeExecutionInput(
             code=command,
@@ -155,7 +155,7 @@ class ProgramRunner:
             stdin=json.dumps(inside, ensure_ascii=True).encode() + b"\n",
             workspace=workspace,
             mounts=tuple(mounts),
-            env=describe_event(payload, WORK) | self._python_path(shown),
+            env=describe_event(payload, WORK) | self._python_path(sandbox_paths),
             timeout_seconds=timeout_seconds,
             output_globs=(),
             limits=ExecutionLimits(stdout_bytes=OUTPUT_BYTES, stderr_bytes=OUTPUT_BYTES),
@@ -173,9 +173,11 @@ class ProgramRunner:
     def _python_path(self, folders: Mapping[str, str]) -> dict[str, str]:
         """Return the variables with which Python imports from the copies, not from what a script can write."""
         modules = [os.path.normpath(os.path.join(folders[MODULES], root)) for root in self.programs.search]
-        beside = [folder for path, folder in folders.items() if path != MODULES and (self.project / path).is_dir()]
+        package_folders = [
+            folder for path, folder in folders.items() if path != MODULES and (self.project / path).is_dir()
+        ]
         return {
-            "PYTHONPATH": os.pathsep.join((*beside, *modules)),
+            "PYTHONPATH": os.pathsep.join((*package_folders, *modules)),
             "PYTHONSAFEPATH": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }

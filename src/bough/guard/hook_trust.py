@@ -92,7 +92,7 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     Raises:
         InvalidInput: A file that counts is wrong.
     """
-    found = load_hooks(home / "hooks.json")
+    all_hooks = load_hooks(home / "hooks.json")
     for agreed in project_hooks(project):
         file = agreed.project / agreed.name
         programs = trust.programs_of(project, agreed.key)
@@ -100,11 +100,13 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
             runner = ProgramRunner(agreed.project, HookPrograms.from_json(programs), home / "snapshots")
             agreed = replace(agreed, runner=runner)
             hooks = load_hooks(file)
-            found = found.narrow(replace(hooks, hooks=tuple(replace(each, agreed=agreed) for each in hooks.hooks)))
+            all_hooks = all_hooks.narrow(
+                replace(hooks, hooks=tuple(replace(hook, agreed=agreed) for hook in hooks.hooks))
+            )
         else:
             note = f"the hooks of {file} are not asked: `bough skills trust` trusts them as they are now"
-            found = found.narrow(HookSet((), (note,)))
-    return found
+            all_hooks = all_hooks.narrow(HookSet((), (note,)))
+    return all_hooks
 
 
 def trust_hooks(
@@ -121,16 +123,16 @@ def trust_hooks(
         PermissionDenied: A program cannot be copied.
     """
     snapshots = SnapshotStore(home / "snapshots")
-    agreed = {each.key: each for each in hooks_files if each.digest}
+    agreed = {hooks_file.key: hooks_file for hooks_file in hooks_files if hooks_file.digest}
     programs: dict[str, JsonObject] = {}
-    for key, each in agreed.items():
-        hooks = _load(each.project / each.name)
-        files = _list_named_files(hooks, each.project)
+    for key, hooks_file in agreed.items():
+        hooks = _load(hooks_file.project / hooks_file.name)
+        files = _list_named_files(hooks, hooks_file.project)
         commands = [hook.command for hook in hooks]
-        programs[key] = copy_programs(each.project, files, commands, snapshots, on_host=on_host).to_json()
-        if not each.holds():
-            raise Conflict(f"{each.project / each.name} changed while it was being read", hint="try again")
-    digests = {key: each.digest for key, each in agreed.items()}
+        programs[key] = copy_programs(hooks_file.project, files, commands, snapshots, on_host=on_host).to_json()
+        if not hooks_file.holds():
+            raise Conflict(f"{hooks_file.project / hooks_file.name} changed while it was being read", hint="try again")
+    digests = {key: hooks_file.digest for key, hooks_file in agreed.items()}
     trust.trust(project, also=digests, skills={}, programs=programs)
     return tuple(agreed)
 
@@ -152,10 +154,10 @@ def _may_hold_hooks(file: Path) -> bool:
     if not file.is_file():
         return False
     try:
-        found = load_hooks(file)
+        hooks = load_hooks(file)
     except InvalidInput:
         return True
-    return bool(found.hooks or found.notes)
+    return bool(hooks.hooks or hooks.notes)
 
 
 def digest_of(files: Iterable[Path]) -> str:
@@ -181,12 +183,12 @@ def _list_named_files(hooks: Iterable[Hook], project: Path) -> Iterator[Path]:
             yield from _files(project / word, project)
 
 
-def _distinct(first: Path, rest: Iterable[Path]) -> Iterator[Path]:
-    seen = {first}
+def _distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
+    visited = {first}
     yield first
-    for path in rest:
-        if path not in seen:
-            seen.add(path)
+    for path in others:
+        if path not in visited:
+            visited.add(path)
             yield path
 
 

@@ -68,21 +68,21 @@ _GRAVITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 
 def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
-    said = set(decisions)
+    given_decisions = set(decisions)
     for decision in _GRAVITY:
-        if decision in said:
+        if decision in given_decisions:
             return decision
     return "none"
 
 
 def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> HookVerdict:
     """Return the most severe decision with its reasons, and every context."""
-    said = tuple(answers)
-    decision = _pick_most_severe(answer.decision for answer in said)
+    all_answers = tuple(answers)
+    decision = _pick_most_severe(answer.decision for answer in all_answers)
     return HookVerdict(
         decision=decision,
-        reason="\n".join(answer.reason for answer in said if answer.decision == decision and answer.reason),
-        context="\n".join(answer.context for answer in said if answer.context),
+        reason="\n".join(answer.reason for answer in all_answers if answer.decision == decision and answer.reason),
+        context="\n".join(answer.context for answer in all_answers if answer.context),
         events=events,
     )
 

@@ -62,7 +62,7 @@ class HookInput:
 
     def payload(self) -> JsonObject:
         """The input as hooks read it, with the names that both formats use."""
-        told: JsonObject = {
+        payload: JsonObject = {
             "hook_event_name": self.kind.value,
             "event_type": self.kind.value,
             "session_id": self.conversation_id,
@@ -70,12 +70,12 @@ class HookInput:
             "working_dir": str(self.workspace),
         }
         if self.tool is not None:
-            told |= {"tool_name": self.tool, "tool_input": self.arguments, "tool_use_id": self.tool_call_id}
+            payload |= {"tool_name": self.tool, "tool_input": self.arguments, "tool_use_id": self.tool_call_id}
         if self.kind is HookKind.POST_TOOL_USE:
-            told["tool_response"] = self.response
+            payload["tool_response"] = self.response
         if self.prompt is not None:
-            told |= {"prompt": self.prompt, "message": self.prompt}
-        return told | ({"source": self.source} if self.source else {})
+            payload |= {"prompt": self.prompt, "message": self.prompt}
+        return payload | ({"source": self.source} if self.source else {})
 
 
 class Agreement(Protocol):
@@ -145,22 +145,22 @@ class Hook:
                     hint="give a tool's name, `*`, or an expression such as `Write|Edit`",
                 ) from error
 
-    def matches(self, given: HookInput) -> bool:
+    def matches(self, hook_input: HookInput) -> bool:
         """Whether it is asked about this."""
-        if given.kind is not self.kind:
+        if hook_input.kind is not self.kind:
             return False
-        subject = given.tool if given.tool is not None else given.source
+        subject = hook_input.tool if hook_input.tool is not None else hook_input.source
         if self.matcher in ("", "*") or subject is None:
             return True
         pattern = self.matcher.strip("/") if re.fullmatch(r"/.+/", self.matcher) else self.matcher
         return any(name == self.matcher or re.fullmatch(pattern, name) for name in names_of(subject))
 
-    async def ask(self, given: HookInput) -> HookAnswer:
+    async def ask(self, hook_input: HookInput) -> HookAnswer:
         """Return its answer; whatever goes wrong in it is part of the answer."""
         if self.agreed is not None and not await asyncio.to_thread(self.agreed.holds):
             answer = HookAnswer(failed=True, reason="its files are no longer as they were trusted, so it did not run")
         else:
-            answer = await (self._run(given) if self.function is None else self._call(self.function, given))
+            answer = await (self._run(hook_input) if self.function is None else self._call(self.function, hook_input))
         if not self.waits:
             return replace(answer, decision="none", context="", error=answer.error or answer.failed, failed=False)
         if answer.failed and self.kind is HookKind.PRE_TOOL_USE and self.on_failure == "deny":
@@ -169,16 +169,18 @@ class Hook:
             )
         return answer
 
-    async def _run(self, given: HookInput) -> HookAnswer:
+    async def _run(self, hook_input: HookInput) -> HookAnswer:
         run = run_command if self.agreed is None else self.agreed.run
-        ran = await run(self.command, given.payload(), workspace=given.workspace, timeout_seconds=self.timeout_seconds)
-        plain = given.kind in (HookKind.USER_PROMPT_SUBMIT, HookKind.SESSION_START)
+        ran = await run(
+            self.command, hook_input.payload(), workspace=hook_input.workspace, timeout_seconds=self.timeout_seconds
+        )
+        plain = hook_input.kind in (HookKind.USER_PROMPT_SUBMIT, HookKind.SESSION_START)
         return command_answer(ran, plain_is_context=plain)
 
-    async def _call(self, function: HookFunction, given: HookInput) -> HookAnswer:
+    async def _call(self, function: HookFunction, hook_input: HookInput) -> HookAnswer:
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                returned = await _call_function(function, given.payload())
+                returned = await _call_function(function, hook_input.payload())
         except TimeoutError:
             return HookAnswer(failed=True, reason=f"it timed out after {self.timeout_seconds:g} s")
         except Exception as error:  # noqa: BLE001 - a user's code; recorded, and it never lets a call through
@@ -194,11 +196,11 @@ class Hook:
 
     def to_json(self) -> JsonObject:
         """What a conversation records of it."""
-        told: JsonObject = {"kind": self.kind.value, "matcher": self.matcher, "timeout": self.timeout_seconds}
-        told |= {"command": self.command} if self.function is None else {"function": self.label}
+        data: JsonObject = {"kind": self.kind.value, "matcher": self.matcher, "timeout": self.timeout_seconds}
+        data |= {"command": self.command} if self.function is None else {"function": self.label}
         if self.on_failure == "continue":
-            told["onFailure"] = "continue"
-        return told | ({"source": self.source} if self.source else {})
+            data["onFailure"] = "continue"
+        return data | ({"source": self.source} if self.source else {})
 
 
 async def _call_function(function: HookFunction, payload: JsonObject) -> Any:
@@ -239,13 +241,15 @@ class HookSet:
     def guarded(self) -> tuple[Path, ...]:
         """Programs of a project's hooks that run on this machine, which no script may change."""
         agreed = dict.fromkeys(hook.agreed for hook in self.hooks if hook.agreed is not None)
-        return tuple(path for each in agreed for path in each.guarded)
+        return tuple(path for programs in agreed for path in programs.guarded)
 
     def ask_at(self, kind: HookKind) -> bool:
         """Whether any hook is asked at this moment."""
         return any(hook.kind is kind for hook in self.hooks)
 
-    async def run(self, given: HookInput, *, settled: Callable[[], Awaitable[None]] = nothing_to_settle) -> HookVerdict:
+    async def run(
+        self, hook_input: HookInput, *, settled: Callable[[], Awaitable[None]] = nothing_to_settle
+    ) -> HookVerdict:
         """Ask every hook that matches, one after the other; the first no ends it.
 
         Args:
@@ -256,19 +260,19 @@ class HookSet:
         answers: list[HookAnswer] = []
         events: list[HookRan] = []
         for hook in self.hooks:
-            if not hook.matches(given):
+            if not hook.matches(hook_input):
                 continue
             if hook.outside:
                 await settled()
             started = time.monotonic()
-            answers.append(answer := await hook.ask(given))
+            answers.append(answer := await hook.ask(hook_input))
             events.append(
                 HookRan(
                     hook=hook.kind.value,
                     command=hook.label[:EVENT_OUTPUT],
                     verdict=_record(answer),
                     output=_output(answer)[:EVENT_OUTPUT],
-                    tool_call_id=given.tool_call_id,
+                    tool_call_id=hook_input.tool_call_id,
                     duration_seconds=round(time.monotonic() - started, 6),
                 )
             )
@@ -282,8 +286,8 @@ class HookSet:
 
 
 def _output(answer: HookAnswer) -> str:
-    said = [answer.output] if answer.reason in answer.output else [answer.reason, answer.output]
-    return "\n".join(each for each in said if each)
+    texts = [answer.output] if answer.reason in answer.output else [answer.reason, answer.output]
+    return "\n".join(text for text in texts if text)
 
 
 def _record(answer: HookAnswer) -> Any:

@@ -98,14 +98,14 @@ def limits_from_json(value: Json) -> Limits:
     Raises:
         InvalidInput: A key or a value is not one of limits.
     """
-    known = [field.name for field in fields(Limits)]
-    given = dict(cast(JsonObject, value)) if isinstance(value, dict) else None
-    if given is not None and "iterations" in given:
-        given["steps"] = given.pop("iterations")
-    if given is None or not given.keys() <= set(known):
-        raise InvalidInput(f"invalid limits {value!r}", hint=f"known limits: {', '.join(known)}")
+    valid_names = [field.name for field in fields(Limits)]
+    data = dict(cast(JsonObject, value)) if isinstance(value, dict) else None
+    if data is not None and "iterations" in data:
+        data["steps"] = data.pop("iterations")
+    if data is None or not data.keys() <= set(valid_names):
+        raise InvalidInput(f"invalid limits {value!r}", hint=f"known limits: {', '.join(valid_names)}")
     unset: JsonObject = {"per": "conversation", "steps": None, "tasks": None, "depth": None}
-    return Limits(**(unset | given))
+    return Limits(**(unset | data))
 
 
 def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: int = 0) -> LimitReached | None:
@@ -155,9 +155,10 @@ def narrower(a: Limits, b: Limits) -> Limits:
         return a
     if a.per != b.per:
         raise InvalidInput(f"limits per {a.per} and per {b.per} cannot be compared", hint="give both")
-    left, right = a.bounds, b.bounds
+    a_bounds, b_bounds = a.bounds, b.bounds
     bounds: dict[str, Any] = {
-        name: min(each[name] for each in (left, right) if name in each) for name in left.keys() | right.keys()
+        name: min(own[name] for own in (a_bounds, b_bounds) if name in own)
+        for name in a_bounds.keys() | b_bounds.keys()
     }
     both = a.unpriced == b.unpriced == "allow"
     unset: dict[str, Any] = {"steps": None, "tasks": None, "depth": None}

@@ -262,10 +262,10 @@ def _encode_value(value: str) -> set[str]:
     """A value as it is, escaped for JSON, a URL, HTML, a shell or Python, hexadecimal, base32 and base64."""
     data = _to_bytes(value)
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    escaped |= {each.replace("/", "\\/") for each in escaped}
-    twice = {json.dumps(each)[1:-1] for each in escaped}
+    escaped |= {text.replace("/", "\\/") for text in escaped}
+    twice = {json.dumps(text)[1:-1] for text in escaped}
     in_urls = {quote(data, safe=""), quote(data), quote_plus(data)}
-    lower = {_lower_escapes(each) for each in in_urls}
+    lower = {_lower_escapes(text) for text in in_urls}
     in_html = {html.escape(value, quote=False), html.escape(value), html.escape(value).replace("&#x27;", "&#39;")}
     in_code = {shlex.quote(value)[1:-1] if "'" in value else value, repr(value)[1:-1], repr(data)[2:-1]}
     in_code |= {value.replace("'", "\\'"), _SHELL_SPECIAL.sub(r"\\\g<0>", value)}

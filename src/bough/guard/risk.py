@@ -69,19 +69,19 @@ class Assessment:
     @classmethod
     def collect(cls, findings: Iterable[RiskFinding], *, spent: tuple[UsageAdded, ...] = ()) -> Assessment:
         """Return the assessment of all findings, most severe first, each once."""
-        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.risk))), spent)
+        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda finding: _GRAVITY.index(finding.risk))), spent)
 
     @property
     def risk(self) -> Risk:
         """The most severe risk found: HIGH, then UNKNOWN, then MEDIUM, then LOW."""
-        return min((each.risk for each in self.findings), key=_GRAVITY.index, default=Risk.UNKNOWN)
+        return min((finding.risk for finding in self.findings), key=_GRAVITY.index, default=Risk.UNKNOWN)
 
     @property
     def risks(self) -> frozenset[Risk]:
         """Every risk found. A policy is asked about each, so that none hides behind another."""
-        return frozenset(each.risk for each in self.findings) or frozenset({Risk.UNKNOWN})
+        return frozenset(finding.risk for finding in self.findings) or frozenset({Risk.UNKNOWN})
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The reasons of the most severe risk."""
-        return tuple(each.reason for each in self.findings if each.risk is self.risk and each.reason)
+        return tuple(finding.reason for finding in self.findings if finding.risk is self.risk and finding.reason)

@@ -208,8 +208,8 @@ class Secrets:
 
     def narrow(self, names: Iterable[str]) -> Secrets:
         """Return those of these names; what was seen already stays masked in both."""
-        kept = set(names)
-        out = Secrets({name: provider for name, provider in self._providers.items() if name in kept})
+        kept_names = set(names)
+        out = Secrets({name: provider for name, provider in self._providers.items() if name in kept_names})
         out._seen = self._seen
         return out
 

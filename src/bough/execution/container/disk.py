@@ -61,7 +61,7 @@ class ContainerDisk:
         if self._is_readable:
             return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
-        own = sum(int(each.get("SizeRw") or 0) for each in listed)
+        own = sum(int(container.get("SizeRw") or 0) for container in listed)
         return own + self._use.measure()
 
 

@@ -120,12 +120,12 @@ def hide_namesakes(placed, needed):
         placed: The boundary, with the places of what is shown.
         needed: Folders that must stay visible; what has one of them below it is not covered.
     """
-    shown = placed["shown"] | placed["read_only"]
-    for target in shown:
-        is_within = any(target.startswith(other + "/") for other in shown)
+    sources = placed["shown"] | placed["read_only"]
+    for target in sources:
+        is_within = any(target.startswith(other + "/") for other in sources)
         is_needed = any(path.startswith(target + "/") for path in needed)
         if os.path.exists(target) and not is_within and not is_needed:
-            mount(shown[target], target, None, MS_BIND | MS_REC)
+            mount(sources[target], target, None, MS_BIND | MS_REC)
 
 
 def clone_expected(path, identity):
@@ -358,11 +358,11 @@ def begin(sandlock, fds, own):
 
 def main():
     """Do what the arguments say."""
-    package_folder, what = sys.argv[1:3]
+    package_folder, mode = sys.argv[1:3]
     sandlock = import_sandlock(package_folder)
-    if what == "probe":
+    if mode == "probe":
         probe(sandlock, *sys.argv[3:6])
-    elif what == "serve":
+    elif mode == "serve":
         serve(sandlock, socket.socket(fileno=int(sys.argv[3])))
     else:
         start(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))

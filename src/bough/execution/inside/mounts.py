@@ -23,10 +23,10 @@ AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result, what):
+def check(result, operation):
     """Raise the error of a failed call of the C library."""
     if result:
-        raise OSError(ctypes.get_errno(), what)
+        raise OSError(ctypes.get_errno(), operation)
 
 
 def mount(source, target, kind, flags, options=None):
@@ -109,8 +109,8 @@ def cover(folder, path, identity):
         os.close(fd)
     fd = open_beneath(folder, path)
     try:
-        kept = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not take it away
-        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | kept
+        noexec = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not take it away
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | noexec
         mount(None, "/proc/self/fd/%d" % fd, None, flags)
     finally:
         os.close(fd)

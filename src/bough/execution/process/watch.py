@@ -72,9 +72,9 @@ def uses_more_memory(pid: int, limit_bytes: int) -> bool:
     the shared ones divided by their users, which is dear.
     """
     pids = processes_below(pid)
-    if sum(_resident(each) for each in pids) <= limit_bytes:
+    if sum(_resident(pid) for pid in pids) <= limit_bytes:
         return False
-    return sum(_proportional(each) for each in pids) > limit_bytes
+    return sum(_proportional(pid) for pid in pids) > limit_bytes
 
 
 def _resident(pid: int) -> int:

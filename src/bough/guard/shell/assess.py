@@ -129,7 +129,7 @@ def _assess_named(call: ShellCall, written: str) -> Iterator[RiskFinding]:
     else:
         yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the command {written[:60]!r}")
         yield from suffix_findings(call)
-        yield from (each for each in call.reads() if each.risk is not Risk.UNKNOWN)
+        yield from (finding for finding in call.reads() if finding.risk is not Risk.UNKNOWN)
 
 
 def _system(written: str) -> bool:

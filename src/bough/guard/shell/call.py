@@ -75,16 +75,16 @@ class ShellCall:
     @property
     def letters(self) -> frozenset[str]:
         """Letters of short options, clusters taken apart."""
-        found = (word.text[1:] for word in self.args if re.match(r"-[A-Za-z0-9]", word.text))
-        return frozenset(letter for cluster in found for letter in cluster)
+        clusters = (word.text[1:] for word in self.args if re.match(r"-[A-Za-z0-9]", word.text))
+        return frozenset(letter for cluster in clusters for letter in cluster)
 
     def has(self, letters: str = "", *names: str) -> bool:
         """Whether one of the short options or long options (abbreviated or not) is given."""
         return bool(self.letters & set(letters)) or any(self._long(name) for name in names)
 
     def _long(self, name: str) -> bool:
-        given = (word.text[2:].split("=")[0] for word in self.args if word.text.startswith("--"))
-        return any(each and name.startswith(each) for each in given)
+        long_options = (word.text[2:].split("=")[0] for word in self.args if word.text.startswith("--"))
+        return any(option and name.startswith(option) for option in long_options)
 
     @property
     def operands(self) -> tuple[Word, ...]:
@@ -97,7 +97,7 @@ class ShellCall:
     @property
     def values(self) -> tuple[Word, ...]:
         """Operands, and what hangs on options: `--file=X`, `-fX` where X looks like a path, `if=X`."""
-        return (*self.operands, *(word for each in self.args for word in _split_attached(each)))
+        return (*self.operands, *(word for argument in self.args for word in _split_attached(argument)))
 
     def unknown(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield an UNKNOWN finding for the first word whose value cannot be told."""

@@ -29,7 +29,7 @@ def search(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def _without(words: tuple[Word, ...], dropped: tuple[Word, ...]) -> tuple[Word, ...]:
-    return tuple(word for word in words if not any(word is each for each in dropped))
+    return tuple(word for word in words if not any(word is other for other in dropped))
 
 
 def look_or_write(call: ShellCall) -> Iterator[RiskFinding]:

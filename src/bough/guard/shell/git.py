@@ -32,14 +32,14 @@ _PLAIN_KEYS = re.compile(
 
 def git(call: ShellCall) -> Iterator[RiskFinding]:
     """Findings of a git command: its global options first, then the subcommand."""
-    rest = list(call.args)
-    while rest and rest[0].text.startswith("-"):
-        option = rest.pop(0)
-        value = rest.pop(0) if option.text in _VALUED and rest else Word(option.text.partition("=")[2], option.known)
+    words = list(call.args)
+    while words and words[0].text.startswith("-"):
+        option = words.pop(0)
+        value = words.pop(0) if option.text in _VALUED and words else Word(option.text.partition("=")[2], option.known)
         yield from _global(call, option.text.partition("=")[0], value)
-    if not rest or any(word.text == "--help" for word in rest):
+    if not words or any(word.text == "--help" for word in words):
         return
-    name, sub = rest[0], replace(call, args=tuple(rest[1:]))
+    name, sub = words[0], replace(call, args=tuple(words[1:]))
     if not name.known:
         yield RiskFinding(Risk.UNKNOWN, "which git command runs is not known")
     else:

@@ -127,8 +127,8 @@ def _torn(node: Node, source: bytes) -> bool:
     if node.type in _WHOLE or node.child_count < 2:
         return False
     return any(
-        left.type in _WORDS and right.type in _WORDS and not source[left.end_byte : right.start_byte].isspace()
-        for left, right in pairwise(node.children)
+        before.type in _WORDS and after.type in _WORDS and not source[before.end_byte : after.start_byte].isspace()
+        for before, after in pairwise(node.children)
     )
 
 
@@ -216,7 +216,9 @@ class _Collector:
         if name is None:
             return self._add((), self._redirects(node))
         arguments = tuple(
-            word for each in node.children_by_field_name("argument") for word in flat_words(each, self._variables)
+            word
+            for argument in node.children_by_field_name("argument")
+            for word in flat_words(argument, self._variables)
         )
         fed, redirects = stdin + self._parse_input(node), self._redirects(node)
         for words in islice(word_values(name, self._variables), MAX_VALUES):
@@ -235,15 +237,15 @@ class _Collector:
 
     def _parse_input(self, node: Node) -> tuple[Word, ...]:
         """What a node's input is: the texts of here-documents and here-strings, and files, which are not known."""
-        found: list[Word] = []
+        words: list[Word] = []
         for redirect in node.children_by_field_name("redirect"):
             for child in redirect.children:
                 if redirect.type == "heredoc_redirect" and child.type == "heredoc_body":
-                    found.append(Word(_source(child)))
+                    words.append(Word(_source(child)))
                 elif redirect.type == "herestring_redirect" and child.is_named:
-                    found += flat_words(child, self._variables)
-        found += [Word("", known=False) for each in _file_redirects(node) if _operator(each) == "<"]
-        return tuple(found)
+                    words += flat_words(child, self._variables)
+        words += [Word("", known=False) for redirect in _file_redirects(node) if _operator(redirect) == "<"]
+        return tuple(words)
 
     def _redirects(self, node: Node) -> tuple[Redirect, ...]:
         return tuple(

@@ -107,7 +107,7 @@ def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
         return
     for position, word in enumerate(call.args[:200]):
         if word.known and base_name(word) in DANGEROUS:
-            yield from (each for each in inner(call, call.args[position:]) if each.risk is Risk.HIGH)
+            yield from (finding for finding in inner(call, call.args[position:]) if finding.risk is Risk.HIGH)
 
 
 def env(call: ShellCall) -> Iterator[RiskFinding]:
@@ -123,18 +123,18 @@ def env(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
 
 
-def _env_option(call: ShellCall, word: Word, rest: list[Word]) -> Iterator[RiskFinding]:
+def _env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterator[RiskFinding]:
     text = word.text
-    if text in ("-u", "-C", "--unset", "--chdir") and rest:
-        rest.pop(0)
-    elif text in ("-S", "--split-string") and rest:
-        yield from call.setting.nested(" ".join(each.text for each in rest), call.setting)
-        rest.clear()
+    if text in ("-u", "-C", "--unset", "--chdir") and words:
+        words.pop(0)
+    elif text in ("-S", "--split-string") and words:
+        yield from call.setting.nested(" ".join(item.text for item in words), call.setting)
+        words.clear()
     elif match := re.match(r"(-\w*S|--split-string=)(.+)", text, re.DOTALL):
-        yield from call.setting.nested(" ".join((match[2], *(each.text for each in rest))), call.setting)
-        rest.clear()
+        yield from call.setting.nested(" ".join((match[2], *(item.text for item in words))), call.setting)
+        words.clear()
     elif "=" in text and not text.startswith("-"):
-        yield from (each for each in call.setting.nested(f"{text.split('=')[0]}=x", call.setting))
+        yield from (item for item in call.setting.nested(f"{text.split('=')[0]}=x", call.setting))
 
 
 def as_root(call: ShellCall) -> Iterator[RiskFinding]:
@@ -165,12 +165,12 @@ def _inline(call: ShellCall) -> bool:
 
 def _texts(call: ShellCall) -> Iterator[RiskFinding]:
     """Findings of the text that follows `-c`."""
-    seen = False
+    was_option = False
     for word in call.args:
-        if seen and not word.text.startswith(("-", "+")):
+        if was_option and not word.text.startswith(("-", "+")):
             yield from text(call, word)
             return
-        seen |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
+        was_option |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` is told to run a text that is not there")
 
 
@@ -248,11 +248,11 @@ def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
     """Python, Perl, Node …: code given inline is not read as code, only searched for what is plainly harmful."""
     family = re.sub(r"[\d.]+$", "", call.name).replace("pypy", "python").replace("nodejs", "node")
     codes = _CODE_OPTIONS.get(family, "")
-    given = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
+    inline = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
     if call.command.piped and not call.operands and not call.has("V", "version", "help"):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
     elif call.has(codes, "eval", "print") or (call.command.stdin and not call.operands):
-        yield from _code(call, given)
+        yield from _code(call, inline)
     elif any(word.computed for word in call.operands[:1]):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif family == "python" and call.has("m"):

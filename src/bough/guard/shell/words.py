@@ -53,7 +53,7 @@ class Word:
 
 def word_values(node: Node, variables: Variables) -> list[tuple[Word, ...]]:
     """Return the alternatives for what a node becomes: each a tuple of the words it falls into."""
-    return [tuple(_split(each)) for each in _limit_values(_values(node, variables, False, 0), node)]
+    return [tuple(_split(value)) for value in _limit_values(_values(node, variables, False, 0), node)]
 
 
 def flat_words(node: Node, variables: Variables) -> tuple[Word, ...]:
@@ -70,8 +70,8 @@ def _unknown(node: Node, computed: bool = False) -> list[Word]:
 
 
 def _limit_values(values: Iterable[Word], node: Node) -> list[Word]:
-    found = list(islice(values, MAX_VALUES + 1))
-    return found if len(found) <= MAX_VALUES else _unknown(node)
+    limited = list(islice(values, MAX_VALUES + 1))
+    return limited if len(limited) <= MAX_VALUES else _unknown(node)
 
 
 _QUOTES: Mapping[str, int] = {"command_name": 0, "concatenation": 0, "string": 1}
@@ -112,7 +112,7 @@ def _join_children(node: Node, edge: int, variables: Variables, quoted: bool, de
     parts += _between(source[position : len(source) - edge], quoted)
     if len(parts) == 1:
         return _limit_values(parts[0], node)
-    return _limit_values((sum(each, Word("")) for each in product(*parts)), node)
+    return _limit_values((sum(combination, Word("")) for combination in product(*parts)), node)
 
 
 def _between(source: bytes, quoted: bool) -> list[list[Word]]:
@@ -130,17 +130,17 @@ def _plain(text: str, quoted: bool) -> Word:
         return Word(re.sub(r'\\([$`"\\\n])', r"\1", text))
     pieces = re.split(r"(\\.)", text, flags=re.DOTALL)
     plain = "".join(p[1:] if p.startswith("\\") and len(p) == 2 else p.translate(_MARKS) for p in pieces)
-    known = not re.search(r"[$\s]", "".join(pieces[::2]))  # `$"…"`, `{ {`: words that the grammar reads wrongly
-    return Word(plain, known, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
+    is_known = not re.search(r"[$\s]", "".join(pieces[::2]))  # `$"…"`, `{ {`: words that the grammar reads wrongly
+    return Word(plain, is_known, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
 
 
 def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list[Word]:
-    known = variables.get(name)
-    if not known:
+    values = variables.get(name)
+    if not values:
         return _unknown(node)
     if quoted:
-        return [Word(text) for text in known]
-    return [Word(re.sub(r"\s+", _BREAK, text), pattern=any(mark in text for mark in "*?[")) for text in known]
+        return [Word(text) for text in values]
+    return [Word(re.sub(r"\s+", _BREAK, text), pattern=any(mark in text for mark in "*?[")) for text in values]
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)

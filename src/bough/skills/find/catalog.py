@@ -76,7 +76,8 @@ def render_catalog(
             bytes_left -= size
             fitting.add(skill.name)
     lines = [short[skill.name] for skill in offered if skill.name in fitting]
-    more = f'<more count="{len(offered) - len(fitting)}">search_skills finds them by words; list_skills lists them</more>\n'
+    omitted = len(offered) - len(fitting)
+    more = f'<more count="{omitted}">search_skills finds them by words; list_skills lists them</more>\n'
     return Catalog(_frame([*lines, more]), complete=False, shown=frozenset(fitting))
 
 
