@@ -107,8 +107,8 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_root)
     for name, module in verbs.items():
         app.command(name, context_settings=_settings(name))(_function(module, name))
-    for noun, (help, known) in nouns.items():
-        app.add_typer(_noun(noun, help, {second: known[second]} if second in known else known))
+    for noun, (help, noun_verbs) in nouns.items():
+        app.add_typer(_noun(noun, help, {second: noun_verbs[second]} if second in noun_verbs else noun_verbs))
     return app
 
 
@@ -129,8 +129,8 @@ def _settings(name: str) -> dict[str, Any]:
     return {"allow_interspersed_args": False} if name in ("exec", "skills run") else {}
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"bough {__version__}")
         raise typer.Exit
 
@@ -144,9 +144,9 @@ def _root(
     ] = False,
 ) -> None:
     """An agent runtime whose conversations fork like git branches, with skills as folders and a real sandbox."""
-    given = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
-    nouns = {noun: dict.fromkeys(verbs, given) for noun, (_, verbs) in _NOUNS.items()}
-    context.default_map = dict.fromkeys(_VERBS, given) | nouns
+    defaults = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
+    nouns = {noun: dict.fromkeys(verbs, defaults) for noun, (_, verbs) in _NOUNS.items()}
+    context.default_map = dict.fromkeys(_VERBS, defaults) | nouns
 
 
 _HELP = ("--help", "-h")
@@ -172,15 +172,15 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     if not groups:
         return command
 
-    def spread_out(**given: Any) -> Any:
+    def spread_out(**arguments: Any) -> Any:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        return command(**given)
+            arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
+        return command(**arguments)
 
-    parameters = [each for name in signature(command).parameters for each in _options(command, name, hints)]
+    parameters = [parameter for name in signature(command).parameters for parameter in _options(command, name, hints)]
     spread_out.__name__, spread_out.__doc__ = command.__name__, command.__doc__
     spread_out.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
-    spread_out.__annotations__ = {each.name: each.annotation for each in parameters}
+    spread_out.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return spread_out
 
 

@@ -27,10 +27,10 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
     bound = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
-    shown = lines if full or len(lines) <= bound + 1 else lines[:bound]
-    yield from paragraph("\n".join(shown), indent=INDENT)
-    if len(shown) < len(lines):
-        yield line((f"{'':{INDENT}}… {len(lines) - len(shown)} more lines, --full shows them", "dim"))
+    visible = lines if full or len(lines) <= bound + 1 else lines[:bound]
+    yield from paragraph("\n".join(visible), indent=INDENT)
+    if len(visible) < len(lines):
+        yield line((f"{'':{INDENT}}… {len(lines) - len(visible)} more lines, --full shows them", "dim"))
 
 
 def describe_event(event: JsonObject) -> Said:
@@ -100,8 +100,8 @@ def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
 
 def _describe_started(event: JsonObject) -> Said:
     agent = event.get("agent", {})
-    told = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
-    return "started", [(told, "dim")], ""
+    summary = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
+    return "started", [(summary, "dim")], ""
 
 
 def _describe_forked(event: JsonObject) -> Said:
@@ -113,9 +113,9 @@ def _describe_forked(event: JsonObject) -> Said:
 def _user(event: JsonObject) -> Said:
     sender = event.get("sender", "user")
     text = _text_of(event["content"])
-    head, _, rest = text.partition("\n")
+    head, _, body = text.partition("\n")
     by = "" if sender == "user" else f"({sender}) "
-    return "user", [(by, "dim"), (head, "strong")], rest
+    return "user", [(by, "dim"), (head, "strong")], body
 
 
 def _model(event: JsonObject) -> Said:
@@ -142,8 +142,8 @@ def _describe_stored(event: JsonObject) -> Said:
     text = "\n".join(_part_text(part.get("content")) for part in parts)
     if all(part.get("part_kind") == "tool-return" for part in parts):
         return "result", [(", ".join(str(part.get("tool_name")) for part in parts), "")], text
-    head, _, rest = text.partition("\n")
-    return "user", [(head, "strong")], rest
+    head, _, body = text.partition("\n")
+    return "user", [(head, "strong")], body
 
 
 def _part_text(content: Any) -> str:
@@ -206,12 +206,12 @@ def _script(event: JsonObject) -> Said:
 
 def _describe_changed(event: JsonObject) -> Said:
     changes = {key: value for key, value in event["changes"].items() if key not in _UNSAID}
-    told = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
+    summary = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
     agent = event["changes"].get("agent")
     if agent:
-        told = ", ".join(filter(None, [f"model {agent.get('model')}", told]))
+        summary = ", ".join(filter(None, [f"model {agent.get('model')}", summary]))
     reason = f" ({event['reason']})" if event.get("reason") else ""
-    return "changed", [(one_line(told) + reason, "dim")], ""
+    return "changed", [(one_line(summary) + reason, "dim")], ""
 
 
 def _plain(value: Json) -> str:
@@ -242,8 +242,8 @@ def _error(event: JsonObject) -> Said:
 
 
 def _other(event: JsonObject) -> Said:
-    rest = {key: value for key, value in event.items() if key not in ("seq", "id", "kind", "ts", "schema_version")}
-    return event["kind"], [(f" {arguments(rest)}", "dim")], ""
+    fields = {key: value for key, value in event.items() if key not in ("seq", "id", "kind", "ts", "schema_version")}
+    return event["kind"], [(f" {arguments(fields)}", "dim")], ""
 
 
 _WORDS: Mapping[str, Callable[[JsonObject], Said]] = {

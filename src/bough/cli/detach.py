@@ -97,8 +97,8 @@ async def submit_detached(
     tasks = open_task_store(settings.store)
     broker = make_broker(tasks, settings)
     bounded = {"confirmation_policy": rules.get("confirmation_policy"), "limits": rules.get("limits")}
-    given = {name: rule for name, rule in bounded.items() if rule is not None and getattr(spec, name) is None}
-    spec = spec.model_copy(update=given)
+    applied_rules = {name: rule for name, rule in bounded.items() if rule is not None and getattr(spec, name) is None}
+    spec = spec.model_copy(update=applied_rules)
     broker.register_agents([spec])
     try:
         task_id = await broker.submit(

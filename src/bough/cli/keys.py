@@ -47,9 +47,9 @@ def lines_typed() -> Generator[None]:
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    wanted = [*before]
-    wanted[3] |= termios.ICANON | termios.ECHO
-    termios.tcsetattr(fd, termios.TCSAFLUSH, wanted)  # discards what was typed: nobody had seen the question
+    attributes = [*before]
+    attributes[3] |= termios.ICANON | termios.ECHO
+    termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)  # discards what was typed: nobody had seen the question
     try:
         yield
     finally:

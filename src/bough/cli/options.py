@@ -97,16 +97,16 @@ Tags: TypeAlias = Annotated[
 ]
 
 
-def skill_roots_of(given: list[Path] | None) -> tuple[Path, ...]:
+def skill_roots_of(roots: list[Path] | None) -> tuple[Path, ...]:
     """Return the folders of skills that were named, absolute.
 
     Raises:
         InvalidInput: One is not a folder.
     """
-    for root in given or ():
+    for root in roots or ():
         if not root.is_dir():
             raise InvalidInput(f"{root} is not a folder of skills", hint="--skills takes a folder with skills in it")
-    return tuple(root.absolute() for root in given or ())
+    return tuple(root.absolute() for root in roots or ())
 
 
 def settings_of(

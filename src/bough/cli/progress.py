@@ -20,9 +20,9 @@ class Progress:
         interval_seconds: Time between two lines, and before the first.
     """
 
-    def __init__(self, renderer: Renderer, what: str, *, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    def __init__(self, renderer: Renderer, noun: str, *, interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._renderer = renderer
-        self._what = what
+        self._what = noun
         self._interval_seconds = interval_seconds
         self._told_seconds = monotonic()
 
@@ -30,8 +30,8 @@ class Progress:
         """Take in how many have been done, and how many there are where that is known."""
         if (now := monotonic()) - self._told_seconds >= self._interval_seconds:
             self._told_seconds = now
-            known = "" if of is None else f" of {of}"
-            self._renderer.note(line((f"{done}{known} {self._what}", "dim")))
+            total = "" if of is None else f" of {of}"
+            self._renderer.note(line((f"{done}{total} {self._what}", "dim")))
 
 
 class CountedFile:

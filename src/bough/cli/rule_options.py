@@ -78,9 +78,9 @@ class RuleOptions:
         if self.policy is not None and old is not None and not allows_change(old, policy_named(self.policy)):
             yield f"--policy {self.policy}: the conversation asks more often, and keeps doing so"
         bounds = limits_from_json(recorded.get("limits") or {}).bounds
-        asked = self._limits()
-        for name, wanted in asked.bounds.items() if asked else ():
-            if name in bounds and wanted > bounds[name]:
+        requested = self._limits()
+        for name, bound in requested.bounds.items() if requested else ():
+            if name in bounds and bound > bounds[name]:
                 yield f"the conversation has a limit of {bounds[name]} {LIMITS[name]}, and keeps it"
 
     def _limits(self) -> Limits | None:
@@ -92,14 +92,14 @@ class RuleOptions:
             "total_tokens": self.max_tokens,
             "cost_usd": self.max_cost_usd,
         }
-        said = {name: bound for name, bound in typed.items() if bound is not None}
-        return Limits(**said) if said else None
+        bounds = {name: bound for name, bound in typed.items() if bound is not None}
+        return Limits(**bounds) if bounds else None
 
 
 NO_RULES = RuleOptions()
 
 
-def secrets_named(named: Iterable[str]) -> Secrets:
+def secrets_named(arguments: Iterable[str]) -> Secrets:
     """Return secrets that are read from the environment when a script needs them.
 
     Raises:
@@ -107,7 +107,7 @@ def secrets_named(named: Iterable[str]) -> Secrets:
     """
     from bough.guard import EnvSecret, Secrets
 
-    pairs = [each.partition("=") for each in named]
+    pairs = [argument.partition("=") for argument in arguments]
     secrets = Secrets({name: EnvSecret(variable or name) for name, _, variable in pairs})
     try:
         secrets.values()

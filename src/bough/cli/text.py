@@ -109,11 +109,11 @@ def shorten(text: str, width: int) -> str:
     """Return `text` cut to `width` cells, the cut marked."""
     if cells(text) <= width:
         return text
-    kept, used = 0, 1
-    while kept < len(text) and used + _cell(text[kept]) <= width:
-        used += _cell(text[kept])
-        kept += 1
-    return text[:kept].rstrip() + "…"
+    count, used = 0, 1
+    while count < len(text) and used + _cell(text[count]) <= width:
+        used += _cell(text[count])
+        count += 1
+    return text[:count].rstrip() + "…"
 
 
 def is_visible(text: str) -> bool:
@@ -157,6 +157,6 @@ def escape_controls(text: str) -> str:
     )
 
 
-def harmless_line(shown: Line) -> Line:
+def harmless_line(source_line: Line) -> Line:
     """Return a line without control characters."""
-    return replace(shown, spans=tuple((harmless(text), style) for text, style in shown.spans))
+    return replace(source_line, spans=tuple((harmless(text), style) for text, style in source_line.spans))

@@ -55,13 +55,13 @@ def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Ite
 
 def _write_section(event: JsonObject) -> str:
     word, summary, text = describe_event(event)
-    text, told = _escape_controls(text), _escape_controls(_join_lines(summary))
+    text, summary_text = _escape_controls(text), _escape_controls(_join_lines(summary))
     heading = f"\n## {event['seq']} {escape_line(_escape_controls(word))}\n"
     if word == "user":
-        said = told + (f"\n{text}" if text else "")
-        return f"{heading}\n{escape_html(said)}\n"
-    if told:
-        heading += f"\n{_code(told)}\n"
+        content = summary_text + (f"\n{text}" if text else "")
+        return f"{heading}\n{escape_html(content)}\n"
+    if summary_text:
+        heading += f"\n{_code(summary_text)}\n"
     body = f"\n{escape_html(text) if word in _SPOKEN else fence(text)}\n" if text else ""
     return heading + body
 
@@ -82,13 +82,13 @@ def html_document(record: ConversationRecord) -> Transcript:
 
 def _article(event: JsonObject) -> str:
     word, summary, text = describe_event(event)
-    seq, told = event["seq"], _join_lines(summary)
+    seq, summary_text = event["seq"], _join_lines(summary)
     if word == "user":
-        text, told = "\n".join(filter(None, (told, text))), ""
+        text, summary_text = "\n".join(filter(None, (summary_text, text))), ""
     body = f"<pre>{escape(text)}</pre>" if text else ""
     return _escape_controls(
         f'<article class="{escape(word)}" id="e{seq}"><h2><a href="#e{seq}">{seq}</a> {escape(word)} '
-        f'<span class="summary">{escape(told)}</span></h2>{body}</article>\n'
+        f'<span class="summary">{escape(summary_text)}</span></h2>{body}</article>\n'
     )
 
 

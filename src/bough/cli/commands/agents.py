@@ -29,11 +29,11 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List the agents of the configuration."""
-    found = _load(config, home, store)
-    agents = [describe_agent(found, name) for name in found.names]
-    where = str(found.file.path) if found.file.path else None
+    agent_config = _load(config, home, store)
+    agents = [describe_agent(agent_config, name) for name in agent_config.names]
+    where = str(agent_config.file.path) if agent_config.file.path else None
     cells: list[tuple[Span, ...]] = [
-        ((each["name"], "id"), (each["model"] or "", ""), (each["description"], "")) for each in agents
+        ((agent["name"], "id"), (agent["model"] or "", ""), (agent["description"], "")) for agent in agents
     ]
     rows = tuple(cells)
     blocks: list[Block] = [line(("there are no agents: write a config.yaml with `agents:`", "dim"))]
@@ -50,9 +50,11 @@ def show(
     json: options.Json = False,
 ) -> Report:
     """Show an agent with what it uses, and the agents below it."""
-    found = _load(config, home, store)
-    found.entry(name)
-    return Report(command="agents show", data=describe_agent(found, name), blocks=list(_tree(found, name, 0)))
+    agent_config = _load(config, home, store)
+    agent_config.entry(name)
+    return Report(
+        command="agents show", data=describe_agent(agent_config, name), blocks=list(_tree(agent_config, name, 0))
+    )
 
 
 def check(
@@ -88,30 +90,34 @@ def schema(
     return Report(command="agents schema", data=data, blocks=[*paragraph(json_text.dumps(data, indent=2))])
 
 
-def describe_agent(found: AgentConfig, name: str) -> JsonObject:
+def describe_agent(agent_config: AgentConfig, name: str) -> JsonObject:
     """Return an agent's entry as the configuration has it, its name with it; no key or token is in it."""
-    return {"name": name, **found.entry(name).model_dump(mode="json", exclude_defaults=True), **_always(found, name)}
+    return {
+        "name": name,
+        **agent_config.entry(name).model_dump(mode="json", exclude_defaults=True),
+        **_always(agent_config, name),
+    }
 
 
-def _always(found: AgentConfig, name: str) -> JsonObject:
-    entry = found.entry(name)
+def _always(agent_config: AgentConfig, name: str) -> JsonObject:
+    entry = agent_config.entry(name)
     return {"description": entry.description, "model": entry.model}
 
 
-def _tree(found: AgentConfig, name: str, depth: int) -> Iterator[Block]:
-    described = describe_agent(found, name)
+def _tree(agent_config: AgentConfig, name: str, depth: int) -> Iterator[Block]:
+    described = describe_agent(agent_config, name)
     indent = "  " * depth
     yield line(indent, (name, "id"), f"  {described.pop('description')}")
     below: list[Any] = described.pop("sub_agents", [])
     for key, value in described.items():
         if key not in ("name", "system_prompt") and value is not None:
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore
-            yield line(f"{indent}  ", (f"{key} ", "dim"), shown)
-    for each in below:
-        if each in found.names:
-            yield from _tree(found, each, depth + 1)
+            value_text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore
+            yield line(f"{indent}  ", (f"{key} ", "dim"), value_text)
+    for sub_agent in below:
+        if sub_agent in agent_config.names:
+            yield from _tree(agent_config, sub_agent, depth + 1)
         else:
-            yield line(f"{indent}  ", (str(each), "id"))
+            yield line(f"{indent}  ", (str(sub_agent), "id"))
 
 
 def _load(config: Path | None, home: str | None, store: str | None) -> AgentConfig:

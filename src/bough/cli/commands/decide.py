@@ -55,7 +55,7 @@ def approve(
         str | None,
         typer.Option("--arguments", metavar="JSON", help="Run the one call that is named with these arguments."),
     ] = None,
-    given: Continuing = ALL,
+    continuing: Continuing = ALL,
 ) -> Report | int:
     """Approve pending tool calls and continue."""
     edited = None if arguments is None else _object(arguments)
@@ -64,21 +64,21 @@ def approve(
         calls = call or (_only(conversation, "approval") if edited is not None else [])
         await conversation.approve(*calls, arguments=edited)
 
-    return asyncio.run(_record_decision("approve", id, decide, given))
+    return asyncio.run(_record_decision("approve", id, decide, continuing))
 
 
 def reject(
     id: options.Conversation = "-",
     call: Calls = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the model.")] = "",
-    given: Continuing = ALL,
+    continuing: Continuing = ALL,
 ) -> Report | int:
     """Reject pending tool calls and continue."""
 
     async def decide(conversation: AsyncConversation) -> None:
         await conversation.reject(*(call or ()), reason=reason)
 
-    return asyncio.run(_record_decision("reject", id, decide, given))
+    return asyncio.run(_record_decision("reject", id, decide, continuing))
 
 
 def answer(
@@ -87,7 +87,7 @@ def answer(
     ],
     value: Annotated[str | None, typer.Argument(metavar="VALUE", help="Text, or a JSON object or list.")] = None,
     call: Annotated[str | None, typer.Option("--call", metavar="ID", help="The call, where several wait.")] = None,
-    given: Continuing = ALL,
+    continuing: Continuing = ALL,
 ) -> Report | int:
     """Answer a pending question or external call and continue."""
     name, text = ("-", id_or_value) if value is None else (id_or_value, value)
@@ -96,7 +96,7 @@ def answer(
         (chosen,) = [call] if call is not None else _only(conversation, "question", "external")
         await conversation.answer(chosen, read_value(text))
 
-    return asyncio.run(_record_decision("answer", name, decide, given))
+    return asyncio.run(_record_decision("answer", name, decide, continuing))
 
 
 def _only(conversation: AsyncConversation, *kinds: str) -> list[str]:
@@ -106,11 +106,11 @@ def _only(conversation: AsyncConversation, *kinds: str) -> list[str]:
         InvalidInput: None does, or several do.
     """
     waiting = conversation.state.waiting
-    found = [id for id, call in waiting.items() if (call.get("kind") or "approval") in kinds]
-    if len(found) == 1:
-        return found
-    what = "no call waits for that" if not found else f"{len(found)} calls wait"
-    raise InvalidInput(what, hint=f"name one with --call: {', '.join(found or waiting) or 'none waits'}")
+    call_ids = [id for id, call in waiting.items() if (call.get("kind") or "approval") in kinds]
+    if len(call_ids) == 1:
+        return call_ids
+    message = "no call waits for that" if not call_ids else f"{len(call_ids)} calls wait"
+    raise InvalidInput(message, hint=f"name one with --call: {', '.join(call_ids or waiting) or 'none waits'}")
 
 
 def _object(text: str) -> JsonObject:
@@ -123,32 +123,32 @@ def _object(text: str) -> JsonObject:
     return cast("JsonObject", value)
 
 
-async def _record_decision(command: str, id: str, decide: Decision, given: Continuing) -> Report | int:
+async def _record_decision(command: str, id: str, decide: Decision, continuing: Continuing) -> Report | int:
     """Record a decision about one conversation, and run on unless calls still wait."""
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput("calls wait at the end of a conversation", hint=f"leave @{target.at} out")
-    settings = options.settings_of(given.home, given.store, script_timeout=given.script_timeout)
-    rules = RuleOptions(secret=given.secret)
+    settings = options.settings_of(continuing.home, continuing.store, script_timeout=continuing.script_timeout)
+    rules = RuleOptions(secret=continuing.secret)
     async with await open_conversation(target.name, settings, rules) as conversation:
-        renderer = renderer_for(json=given.json)
+        renderer = renderer_for(json=continuing.json)
         before = dict(conversation.state.waiting)
         await decide(conversation)
-        left = conversation.state.waiting
-        if given.no_run or left:
+        still_waiting = conversation.state.waiting
+        if continuing.no_run or still_waiting:
             return _report_recorded(command, conversation)
         for call_id, call in before.items():
-            for shown in call_lines(call_id, call):
-                renderer.note(shown)
+            for output_line in call_lines(call_id, call):
+                renderer.note(output_line)
         return await continue_run(
             conversation,
             renderer,
             rules,
             None,
             command=command,
-            json=given.json,
-            stream=shows_stream(given.no_stream),
-            timeout_seconds=given.timeout,
+            json=continuing.json,
+            stream=shows_stream(continuing.no_stream),
+            timeout_seconds=continuing.timeout,
         )
 
 

@@ -63,8 +63,8 @@ async def _store(settings: Settings, progress: Progress) -> list[Check]:
     name = hide_password(settings.store)
     try:
         async with options.open_settings_store(settings, create=False) as store:
-            found = await check_store(store, progress)
-            found.require()
+            integrity = await check_store(store, progress)
+            integrity.require()
             states = await _check_states(store)
             folders = await _check_folders(store, settings)
     except CorruptLog as error:
@@ -73,7 +73,7 @@ async def _store(settings: Settings, progress: Progress) -> list[Check]:
         return [*checks, *(_damage(finding) for finding in findings)]
     except BoughError as error:
         return [Check("store", name, "broken", error.message, error.hint, essential=True)]
-    counts = f"{found.conversations} conversations, {found.events} events, ok"
+    counts = f"{integrity.conversations} conversations, {integrity.events} events, ok"
     return [Check("store", name, "ok", counts, essential=True), states, *folders]
 
 
@@ -82,13 +82,13 @@ async def _check_states(store: StoreAdmin) -> Check:
     from bough.conversation.log.kept_states import count_states
 
     try:
-        found = await count_states(store)
+        counts = await count_states(store)
     except (StoreError, Unavailable) as error:
         return Check("store", "kept states", "missing", error.message)
-    said = f"{found.kept} kept, {found.other} by another version of bough, {found.damaged} damaged"
-    if not found.damaged:
-        return Check("store", "kept states", "ok", said)
-    return Check("store", "kept states", "broken", said, "nothing: they are made again when they are next needed")
+    summary = f"{counts.kept} kept, {counts.other} by another version of bough, {counts.damaged} damaged"
+    if not counts.damaged:
+        return Check("store", "kept states", "ok", summary)
+    return Check("store", "kept states", "broken", summary, "nothing: they are made again when they are next needed")
 
 
 async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
@@ -98,10 +98,12 @@ async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
     orphans = await find_orphans(store, settings.home)
     if not orphans:
         return []
-    shown = ", ".join(map(str, orphans[:_SHOWN_ORPHANS]))
+    folder_names = ", ".join(map(str, orphans[:_SHOWN_ORPHANS]))
     more = f" and {len(orphans) - _SHOWN_ORPHANS} more" if len(orphans) > _SHOWN_ORPHANS else ""
-    said = f"{len(orphans)} made for forks belong to no conversation of this store: {shown}{more}"
-    return [Check("store", "folders", "broken", said, "remove them, unless a conversation of another store has them")]
+    summary = f"{len(orphans)} made for forks belong to no conversation of this store: {folder_names}{more}"
+    return [
+        Check("store", "folders", "broken", summary, "remove them, unless a conversation of another store has them")
+    ]
 
 
 async def _tasks(settings: Settings) -> list[Check]:
@@ -126,9 +128,9 @@ def _damage(finding: JsonObject) -> Check:
         return Check("store", "database", "broken", finding["problem"], essential=True)
     name = UUID(cid).hex[-8:]
     parts = ", ".join(f"{lo} to {hi - 1}" for lo, hi in readable)
-    said = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'none of its own'}"
+    summary = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'none of its own'}"
     fix = f"bough conv export {name} --salvage -o {name}.jsonl" if parts else "put a copy of the store back"
-    return Check("store", name, "broken", said, fix, essential=True)
+    return Check("store", name, "broken", summary, fix, essential=True)
 
 
 def _sheet(checks: list[Check], *, works: bool) -> Iterator[Line]:

@@ -86,19 +86,19 @@ def fork(
     return asyncio.run(main())
 
 
-async def _fork_unopened(settings: Settings, target: Target, **wanted: Any) -> Report | None:
+async def _fork_unopened(settings: Settings, target: Target, **request_fields: Any) -> Report | None:
     """Fork without building the agent, which takes a second and a program's memory; None where that is needed.
 
     Args:
-        wanted: Fields of the request.
+        request_fields: Fields of the request.
     """
     from bough.conversation.fork.fork import fork_unopened
     from bough.conversation.fork.request import ForkRequest
 
     async with options.open_settings_store(settings) as store:
         source = await store.resolve(target.name)
-        made = await fork_unopened(store, source, ForkRequest(at=target.at, **wanted), settings)
-    return None if made is None else _report_fork(source, made.record, has_work=made.state.has_work)
+        fork = await fork_unopened(store, source, ForkRequest(at=target.at, **request_fields), settings)
+    return None if fork is None else _report_fork(source, fork.record, has_work=fork.state.has_work)
 
 
 def _report_fork(source: UUID, record: ConversationRecord, *, has_work: bool) -> Report:

@@ -48,17 +48,17 @@ def create(
     async def make(table: KeyTable) -> NewKey:
         from bough.server.auth.caller import SCOPES
 
-        named: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
-        return await table.create(name, expires=ends, **named)
+        key_fields: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
+        return await table.create(name, expires=ends, **key_fields)
 
     return _report_key("keys create", asyncio.run(_with_table(options.settings_of(home, store), make)))
 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
     """List the keys, without their texts."""
-    found = asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.list()))
-    blocks = [_row(info) for info in found] or [line(("no keys: only this machine may use the server", "dim"))]
-    return Report(command="keys list", data={"items": [_json(info) for info in found]}, blocks=blocks)
+    infos = asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.list()))
+    blocks = [_row(info) for info in infos] or [line(("no keys: only this machine may use the server", "dim"))]
+    return Report(command="keys list", data={"items": [_json(info) for info in infos]}, blocks=blocks)
 
 
 def revoke(id: KeyId, home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
@@ -106,12 +106,12 @@ def _json(info: KeyInfo) -> dict[str, Any]:
         return None if time is None else time.isoformat()
 
     times = {"created": format_time(info.created), "expires": format_time(info.expires), "used": format_time(info.used)}
-    named = {"id": info.id, "tenant": info.tenant, "name": info.name, "role": info.role, "scopes": list(info.scopes)}
-    return {**named, **times, "revoked": format_time(info.revoked)}
+    fields = {"id": info.id, "tenant": info.tenant, "name": info.name, "role": info.role, "scopes": list(info.scopes)}
+    return {**fields, **times, "revoked": format_time(info.revoked)}
 
 
 def _duration(text: str, option: str) -> timedelta:
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if match is None:
         raise InvalidInput(f"{option}: not a duration", hint="for example 90d, 12h, 30m, 10s")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])

@@ -48,9 +48,9 @@ def mcp(
     that is offered; BOUGH_API_KEY is the key.
     """
     if server is not None:
-        given: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
-        given |= {"--home": home, "--store": store}
-        if unfit := next((name for name, value in given.items() if value), None):
+        client_options: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
+        client_options |= {"--home": home, "--store": store}
+        if unfit := next((name for name, value in client_options.items() if value), None):
             raise InvalidInput(f"{unfit} is the server's own with --server", hint=f"leave {unfit} out")
         from bough.server.mcp.relay import relay_stdio
 

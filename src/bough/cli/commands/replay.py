@@ -78,22 +78,22 @@ def _data(name: str, report: ReplayReport) -> JsonObject:
         "conversation": name,
         "same": report.same,
         "events": report.events,
-        "differences": [_difference_json(each) for each in report.differences],
+        "differences": [_difference_json(difference) for difference in report.differences],
         "output": report.output,
         "error": None if report.error is None else report.error.as_dict(),
     }
 
 
-def _difference_json(each: Difference) -> JsonObject:
-    return {"seq": each.seq, "recorded": each.recorded, "replayed": each.replayed}
+def _difference_json(difference: Difference) -> JsonObject:
+    return {"seq": difference.seq, "recorded": difference.recorded, "replayed": difference.replayed}
 
 
 def _sheet(report: ReplayReport) -> Iterator[Line]:
-    for each in report.differences:
-        kind = (each.recorded or each.replayed or {}).get("kind", "")
-        yield line((f"event {each.seq}  {kind}", "strong"))
-        for shown in each.render().splitlines():
-            yield line((shown, _STYLES.get(shown[:1], "")))
+    for difference in report.differences:
+        kind = (difference.recorded or difference.replayed or {}).get("kind", "")
+        yield line((f"event {difference.seq}  {kind}", "strong"))
+        for text in difference.render().splitlines():
+            yield line((text, _STYLES.get(text[:1], "")))
     if report.error is not None:
         yield line(("the replay ended early: ", "bad"), report.error.message, hang=2)
     if report.same:

@@ -77,15 +77,15 @@ def run(
 
         spec = agent_of(agent, settings, skill_roots=roots, settle_model=not detach)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
-        given = rules.make_rules(settings, workspace, may_write=may_write(spec))
+        rule_arguments = rules.make_rules(settings, workspace, may_write=may_write(spec))
         if detach:
             folder = str(workspace.absolute())
             return await submit_detached(
-                spec, message, settings=settings, workspace=folder, rules=given, title=title, tags=tags,
+                spec, message, settings=settings, workspace=folder, rules=rule_arguments, title=title, tags=tags,
                 key=idempotency_key,
             )  # fmt: skip
         conversation = await AsyncConversation.create(
-            spec, workspace=workspace, title=title, tags=tags, settings=settings, **given
+            spec, workspace=workspace, title=title, tags=tags, settings=settings, **rule_arguments
         )
         async with conversation:
             if note := describe_start(settings.model is not None or agent is not None, conversation.agent.model_name):

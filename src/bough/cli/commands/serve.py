@@ -78,7 +78,7 @@ def serve_at(
     place: ServedAt,
     settings: Settings,
     specs: list[AgentSpec],
-    given: Mapping[str, Any],
+    server_options: Mapping[str, Any],
     *,
     a2a_agent: str | None = None,
     command: str = "serve",
@@ -86,7 +86,7 @@ def serve_at(
     """Serve until a signal comes.
 
     Args:
-        given: Of the server's settings.
+        server_options: Of the server's settings.
         a2a_agent: Served by A2A at the root.
 
     Raises:
@@ -99,7 +99,7 @@ def serve_at(
     from bough.server.serve import listen, require_safe_bind, run_server
     from bough.server.settings import ServerSettings
 
-    served = ServerSettings.load(settings, **given)
+    served = ServerSettings.load(settings, **server_options)
     has_keys = asyncio.run(_has_keys(settings))
     host = place.host
     require_safe_bind(host, has_keys=has_keys, unsafe=place.unsafe)
@@ -116,8 +116,8 @@ def serve_at(
         if place.json:
             renderer.report(Report(command=command, data={"url": url}))
 
-    named: Any = {"transcript": as_markdown, "a2a_agent": a2a_agent}
-    app = create_app(settings, server=served, agents=specs, bind=host, **named)
+    app_options: Any = {"transcript": as_markdown, "a2a_agent": a2a_agent}
+    app = create_app(settings, server=served, agents=specs, bind=host, **app_options)
     run_server(app, served, listening, ready)
 
 
@@ -149,18 +149,18 @@ def _agents_at(name: str) -> list[AgentSpec]:
 
     module, _, attribute = name.partition(":")
     try:
-        found: Any = getattr(import_module(module), attribute)
+        value: Any = getattr(import_module(module), attribute)
     except (ImportError, ValueError, AttributeError) as error:
         raise InvalidInput(f"--agents {name}: {error}", hint="for example my_package.agents:reviewer") from error
-    if callable(found) and not isinstance(found, AgentSpec):
-        found = cast("Callable[[], Any]", found)()
-    given: list[Any] = [found] if isinstance(found, AgentSpec) else _specs_in(found)
-    if not given or not all(isinstance(spec, AgentSpec) for spec in given):
+    if callable(value) and not isinstance(value, AgentSpec):
+        value = cast("Callable[[], Any]", value)()
+    specs: list[Any] = [value] if isinstance(value, AgentSpec) else _specs_in(value)
+    if not specs or not all(isinstance(spec, AgentSpec) for spec in specs):
         raise InvalidInput(f"--agents {name} is not an AgentSpec", hint="name a spec, or a list of them")
-    return given
+    return specs
 
 
-def _specs_in(found: Any) -> list[Any]:
-    if isinstance(found, Mapping):
-        return list(cast("Mapping[str, Any]", found).values())
-    return list(cast("list[Any]", found)) if isinstance(found, (list, tuple)) else []
+def _specs_in(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[str, Any]", value).values())
+    return list(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else []

@@ -20,14 +20,14 @@ Tenant = Annotated[str, typer.Argument(metavar="T", help="The tenant's name, as 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
     """List the tenants; the first key of one makes it."""
-    found = asyncio.run(_list(options.settings_of(home, store)))
+    tenants = asyncio.run(_list(options.settings_of(home, store)))
     items = [
         {"id": id, "created": created.isoformat(), "disabled": None if disabled is None else disabled.isoformat()}
-        for id, created, disabled in found
+        for id, created, disabled in tenants
     ]
     blocks = [
         line((id, "strong"), f"  since {created:%Y-%m-%d}", ("  disabled" if disabled else "", "warn"))
-        for id, created, disabled in found
+        for id, created, disabled in tenants
     ]
     return Report(
         command="tenants list",

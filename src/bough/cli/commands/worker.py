@@ -60,18 +60,18 @@ def worker(
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
-        given = [spec for name in agents or () for spec in load_agents(name)]
-        names_given = {spec.name for spec in given}
-        specs = [*given, *(spec for spec in list_for_workers(settings) if spec.name not in names_given)]
+        named_specs = [spec for name in agents or () for spec in load_agents(name)]
+        names_given = {spec.name for spec in named_specs}
+        specs = [*named_specs, *(spec for spec in list_for_workers(settings) if spec.name not in names_given)]
         tasks = open_task_store(settings.store)
         names = [name.strip() for name in queues.split(",") if name.strip()]
         rules = read_rules(settings)
         try:
             with reload_at_sighup(rules.reload):
                 broker = make_broker(tasks, settings, rules)
-                shown = hide_password(settings.store)
+                store_url = hide_password(settings.store)
                 renderer.note(
-                    line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}")
+                    line(f"bough {__version__}  {store_url}  {broker.dispatcher.name}  queues {', '.join(names)}")
                 )
                 work_for_servers(broker, await tasks.open(), settings, rules)
                 async with sending_pieces(broker, settings.store), TaskLog(broker, renderer):
@@ -145,12 +145,12 @@ def load_agents(name: str) -> list[AgentSpec]:
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = import_module(module)
+        value: Any = import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"--agents {name!r} cannot be loaded: {error}", hint="check the module's name") from error
-    specs = [found] if isinstance(found, AgentSpec) else list(found.values() if isinstance(found, dict) else found)  # pyright: ignore
+    specs = [value] if isinstance(value, AgentSpec) else list(value.values() if isinstance(value, dict) else value)  # pyright: ignore
     if not specs or not all(isinstance(spec, AgentSpec) for spec in specs):  # pyright: ignore
         raise InvalidInput(f"--agents {name!r} is not an AgentSpec", hint="name an AgentSpec, or a list of them")
     return specs  # pyright: ignore

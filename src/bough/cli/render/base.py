@@ -66,7 +66,7 @@ class Renderer(Protocol):
         """Write one record of a result that comes bit by bit, for programs."""
         ...
 
-    def busy(self, what: str) -> AbstractContextManager[None]:
+    def busy(self, text: str) -> AbstractContextManager[None]:
         """Show, for the length of a `with` block, that something is in progress."""
         ...
 

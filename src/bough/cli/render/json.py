@@ -30,10 +30,10 @@ class JsonRenderer:
         Nothing is written when the first item is not available.
         """
         start, end = _dump(_envelope(command, {name: []}, ())).split("[]", 1)
-        rest = iter(items)
-        pieces = [start, "[", *(_dump(first) for first in islice(rest, 1))]
+        remaining = iter(items)
+        pieces = [start, "[", *(_dump(first) for first in islice(remaining, 1))]
         self._out.write("".join(pieces))
-        for item in rest:
+        for item in remaining:
             self._out.write(", " + _dump(item))
         self._out.write("]" + end + "\n")
         self._out.flush()
@@ -60,7 +60,7 @@ class JsonRenderer:
         """Nothing: the text is in the record of the result."""
 
     @contextmanager
-    def busy(self, what: str) -> Generator[None]:
+    def busy(self, text: str) -> Generator[None]:
         """Show nothing."""
         yield
 

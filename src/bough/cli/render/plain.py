@@ -27,8 +27,8 @@ class PlainRenderer:
     def report(self, report: Report) -> None:
         """Write the blocks to stdout; where they are read by a person, what may come next to stderr."""
         for block in report.blocks:
-            for shown in layout(block, self._width):
-                self.result(shown)
+            for output_line in layout(block, self._width):
+                self.result(output_line)
         if report.next and self._out.isatty():
             self.note(line(("next: " + "  or  ".join(report.next), "dim")))
 
@@ -60,7 +60,7 @@ class PlainRenderer:
         """Nothing: people read lines."""
 
     @contextmanager
-    def busy(self, what: str) -> Generator[None]:
+    def busy(self, text: str) -> Generator[None]:
         """Show nothing: there is nobody to watch."""
         yield
 

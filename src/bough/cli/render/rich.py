@@ -34,13 +34,13 @@ class RichRenderer(PlainRenderer):
         self._consoles = {id(stream): _console(stream) for stream in (out, err) if wants_colour(stream)}
 
     @contextmanager
-    def busy(self, what: str) -> Generator[None]:
+    def busy(self, text: str) -> Generator[None]:
         """Show a spinner on stderr until the block ends."""
         console = self._consoles.get(id(self._err))
         if console is None:
             yield
             return
-        with console.status(Text(what, "dim"), spinner="dots", spinner_style="dim"):
+        with console.status(Text(text, "dim"), spinner="dots", spinner_style="dim"):
             yield
 
     def _write_on_terminal(self, stream: TextIO, line: Line) -> None:

@@ -91,7 +91,7 @@ def _ask(described: list[Line], *, json: bool) -> None:
     if json or not can_ask():
         raise InvalidInput("no terminal to ask on: nothing was adopted", hint="pass --yes")
     renderer = renderer_for(json=False)
-    for shown in described:
-        renderer.note(shown)
+    for output_line in described:
+        renderer.note(output_line)
     if input("adopt it? y, n: ").strip().lower() not in ("y", "yes"):
         raise PermissionDenied("nothing was adopted", hint="inspect it with `bough conv show`")

@@ -53,15 +53,18 @@ def tag(
     For example `bough conv tag ID stage=draft owner-`.
     """
     name = _whole(id)
-    given = changes or []
-    gone = [*(remove or ()), *(each[:-1] for each in given if each.endswith("-") and "=" not in each)]
-    added = options.tags_of([each for each in given if "=" in each or not each.endswith("-")])
+    arguments = changes or []
+    gone = [
+        *(remove or ()),
+        *(argument[:-1] for argument in arguments if argument.endswith("-") and "=" not in argument),
+    ]
+    added = options.tags_of([argument for argument in arguments if "=" in argument or not argument.endswith("-")])
     record = asyncio.run(_set_tags(options.settings_of(home, store), name, added, gone))
-    said = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
+    tag_text = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
     return Report(
         command="conv tag",
         data={"conversation": record_json(record)},
-        blocks=[line((short(record.id), "id"), f"  {said or 'no tags'}")],
+        blocks=[line((short(record.id), "id"), f"  {tag_text or 'no tags'}")],
     )
 
 
@@ -87,8 +90,15 @@ def delete(
     done = "would be deleted" if dry_run else "deleted"
     return Report(
         command="conv delete",
-        data={"mode": chosen, "deleted": not dry_run, "conversations": [record_json(each) for each in concerned]},
-        blocks=[line((short(each.id), "id"), f"  {_title(each)}  {done}") for each in concerned],
+        data={
+            "mode": chosen,
+            "deleted": not dry_run,
+            "conversations": [record_json(concerned_record) for concerned_record in concerned],
+        },
+        blocks=[
+            line((short(concerned_record.id), "id"), f"  {_title(concerned_record)}  {done}")
+            for concerned_record in concerned
+        ],
     )
 
 
@@ -128,13 +138,13 @@ async def _list_affected(settings: Settings, name: str, mode: DeleteMode) -> lis
 
 
 async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
-    found: list[ConversationRecord] = []
+    descendants: list[ConversationRecord] = []
     waiting = [cid]
     while waiting:
         forks = await store.children(waiting.pop())
-        found += [each for each in forks if not each.deleted]
-        waiting += [each.id for each in forks]
-    return found
+        descendants += [fork for fork in forks if not fork.deleted]
+        waiting += [fork.id for fork in forks]
+    return descendants
 
 
 async def _delete(
@@ -153,14 +163,14 @@ async def _delete(
     from bough.conversation.fork.orphans import remove_made
 
     async with options.open_settings_store(settings) as store, AsyncExitStack() as leases:
-        for each in concerned:
+        for concerned_record in concerned:
             try:
-                await leases.enter_async_context(hold_lease(store, each.id))
+                await leases.enter_async_context(hold_lease(store, concerned_record.id))
             except Conflict as conflict:
-                if force and await _interrupt(store, each.id, leases):
+                if force and await _interrupt(store, concerned_record.id, leases):
                     continue
                 raise Conflict(
-                    f"{short(each.id)} is being run, so nothing was deleted",
+                    f"{short(concerned_record.id)} is being run, so nothing was deleted",
                     hint="wait until that run has ended" if force else "--force interrupts it, and deletes it then",
                     details=conflict.details,
                 ) from conflict
@@ -193,15 +203,15 @@ def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, js
         return
     if json or not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be deleted; --yes deletes it")
-    for each in concerned:
-        typer.echo(_render_record(each).plain, err=True)
+    for concerned_record in concerned:
+        typer.echo(_render_record(concerned_record).plain, err=True)
     if not typer.confirm(f"Delete? {mode}: {_MEANS[mode]}", err=True):
         raise InvalidInput("nothing was deleted", hint="--dry-run shows what would be deleted")
 
 
-def _render_record(each: ConversationRecord) -> Line:
-    return line(f"  {short(each.id)}  {_title(each)}  {each.head} events")
+def _render_record(record: ConversationRecord) -> Line:
+    return line(f"  {short(record.id)}  {_title(record)}  {record.head} events")
 
 
-def _title(each: ConversationRecord) -> str:
-    return harmless(one_line(each.title or "untitled", 40))
+def _title(record: ConversationRecord) -> str:
+    return harmless(one_line(record.title or "untitled", 40))

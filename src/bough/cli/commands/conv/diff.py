@@ -61,12 +61,12 @@ def diff(
 
     Lines with - are in the first only, lines with + in the second.
     """
-    common, left, right = asyncio.run(_compare(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
+    common, side_a, side_b = asyncio.run(_compare(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
     return Report(
         command="conv diff",
-        data={"common_events": common, "a": left.as_json(), "b": right.as_json()},
-        blocks=list(_sheet(common, left, right, full=full)),
-        next=(f"bough conv tree {short(left.record.id)}",),
+        data={"common_events": common, "a": side_a.as_json(), "b": side_b.as_json()},
+        blocks=list(_sheet(common, side_a, side_b, full=full)),
+        next=(f"bough conv tree {short(side_a.record.id)}",),
     )
 
 
@@ -81,8 +81,8 @@ async def _compare(settings: Settings, a: Target, b: Target) -> tuple[int, _Side
             [stored.as_json() async for stored in store.read(record.id, common, stop)]
             for record, stop in zip(records, stops, strict=True)
         ]
-    left, right = (_Side(record=record, events=own) for record, own in zip(records, events, strict=True))
-    return common, left, right
+    side_a, side_b = (_Side(record=record, events=own) for record, own in zip(records, events, strict=True))
+    return common, side_a, side_b
 
 
 def _stop(record: ConversationRecord, target: Target) -> int:
@@ -98,14 +98,14 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
     yield _side_line("- ", a, "bad")
     yield _side_line("+ ", b, "good")
     yield line((f"  {common} events in common", "dim"))
-    left, right = _render_events(a.events, full=full), _render_events(b.events, full=full)
+    rendered_a, rendered_b = _render_events(a.events, full=full), _render_events(b.events, full=full)
     keys = [[_key(event) for event in _list_actions(side.events)] for side in (a, b)]
     for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind == "equal":
-            yield from (_mark_line("  ", shown, "dim") for event in left[a1:a2] for shown in event)
+            yield from (_mark_line("  ", output_line, "dim") for event in rendered_a[a1:a2] for output_line in event)
             continue
-        yield from (_mark_line("- ", shown, "bad") for event in left[a1:a2] for shown in event)
-        yield from (_mark_line("+ ", shown, "good") for event in right[b1:b2] for shown in event)
+        yield from (_mark_line("- ", output_line, "bad") for event in rendered_a[a1:a2] for output_line in event)
+        yield from (_mark_line("+ ", output_line, "good") for event in rendered_b[b1:b2] for output_line in event)
 
 
 def _render_events(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
@@ -121,8 +121,10 @@ def _list_actions(events: Sequence[JsonObject]) -> list[JsonObject]:
 def _key(event: JsonObject) -> str:
     """Return what an event says, whole, without its place and how long it took; arguments and texts are not cut."""
     lines = describe(event, full=True)
-    shown = "\n".join("".join(text for text, style in each.spans if style != "dim") for each in lines)
-    return f"{shown}\n{_dump(event.get('arguments'))}{_dump(_list_calls(event))}{_dump(event.get('result'))}"
+    visible_text = "\n".join(
+        "".join(text for text, style in output_line.spans if style != "dim") for output_line in lines
+    )
+    return f"{visible_text}\n{_dump(event.get('arguments'))}{_dump(_list_calls(event))}{_dump(event.get('result'))}"
 
 
 def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
@@ -154,6 +156,6 @@ def _side_line(mark: str, side: _Side, style: Style) -> Line:
     return line((mark, style), (short(side.record.id), "id"), f"  {title}  ", (tokens, "dim"), hang=4)
 
 
-def _mark_line(mark: str, shown: Line, style: Style) -> Line:
-    spans: tuple[Span, ...] = ((mark, style), *shown.spans)
-    return Line(spans, None if shown.hang is None else shown.hang + 2)
+def _mark_line(mark: str, source_line: Line, style: Style) -> Line:
+    spans: tuple[Span, ...] = ((mark, style), *source_line.spans)
+    return Line(spans, None if source_line.hang is None else source_line.hang + 2)

@@ -100,8 +100,8 @@ def import_(
     if signed_by is None and not accept_unknown:
         record = asyncio.run(_import_known(settings, file, progress, json=json))
     else:
-        named = None if signed_by is None else [parse_public_key(text) for text in signed_by]
-        record = asyncio.run(_import_bundle(settings, file, named, progress))
+        keys = None if signed_by is None else [parse_public_key(text) for text in signed_by]
+        record = asyncio.run(_import_bundle(settings, file, keys, progress))
     return Report(
         command="conv import",
         data={"conversation": record_json(record)},
@@ -193,12 +193,12 @@ def _to_stdout(exporting: _Exporting, *, json: bool) -> Report | None:
     return None
 
 
-def _format(named: str | None, output: Path | None) -> str:
-    if named is None:
+def _format(format_name: str | None, output: Path | None) -> str:
+    if format_name is None:
         return _ENDINGS.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
-    if named in FORMATS:
-        return named
-    raise InvalidInput(f"invalid format {named!r}", hint=f"choose one of: {', '.join(FORMATS)}")
+    if format_name in FORMATS:
+        return format_name
+    raise InvalidInput(f"invalid format {format_name!r}", hint=f"choose one of: {', '.join(FORMATS)}")
 
 
 @contextmanager
@@ -250,9 +250,9 @@ async def _import_known(settings: Settings, file: Path, progress: Progress, *, j
     """
     from bough.events.bundle.keys import TRUSTED, read_known_keys
 
-    known = read_known_keys(settings.home)
+    known_keys = read_known_keys(settings.home)
     try:
-        return await _import_bundle(settings, file, known, progress)
+        return await _import_bundle(settings, file, known_keys, progress)
     except PermissionDenied as error:
         signer = str(error.details.get("public_key"))
         hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / TRUSTED} makes it known"

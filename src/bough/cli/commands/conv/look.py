@@ -85,7 +85,7 @@ def show(
             *(_task_line(task, "") for task in tasks),
             line(),
             *([line((f"… {_count(begin)} before; --from 0, or --all", "dim"))] if begin and first is None else []),
-            *(shown for event in events for shown in describe(event, full=full)),
+            *(output_line for event in events for output_line in describe(event, full=full)),
             *([line((f"… {_count(end - after)} more: --from {after}", "dim"))] if after is not None else []),
         ],
         next=(f"bough fork {short(record.id)}@SEQ", f"bough conv tree {short(record.id)}"),
@@ -107,17 +107,17 @@ def tree(
         data={
             "conversation": str(record.id),
             "root": str(record.root),
-            "conversations": [record_json(each) | {"depth": len(stem) // 3} for each, stem in branches],
+            "conversations": [record_json(branch) | {"depth": len(stem) // 3} for branch, stem in branches],
             "tasks": [_task_json(task) for task in tasks],
             "damaged": [as_details(finding) for finding in damaged],
         },
         blocks=[
             *(
-                shown
-                for each, stem in branches
-                for shown in (
-                    _tree_line(each, stem, marked=each.id == record.id),
-                    *(_task_line(task, stem) for task in tasks if each.id in (task.conversation, task.parent)),
+                output_line
+                for branch, stem in branches
+                for output_line in (
+                    _tree_line(branch, stem, marked=branch.id == record.id),
+                    *(_task_line(task, stem) for task in tasks if branch.id in (task.conversation, task.parent)),
                 )
             ),
             *_damage_lines(damaged),
@@ -146,7 +146,7 @@ def tail(
     return Report(
         command="conv tail",
         data={"conversation": record_json(record), "events": events},
-        blocks=[shown for event in events for shown in describe(event)],
+        blocks=[output_line for event in events for output_line in describe(event)],
     )
 
 
@@ -200,13 +200,13 @@ async def _stream(settings: Settings, target: Target, first: int, stop: int | No
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         renderer.record({"type": "conversation", "conversation": record_json(record)})
-        for shown in (*_heading(record), line()):
-            renderer.result(shown)
+        for output_line in (*_heading(record), line()):
+            renderer.result(output_line)
         async for stored in store.read(record.id, first, _end(record, target, stop)):
             event = stored.as_json()
             renderer.record({"type": "event", "event": event})
-            for shown in describe(event, full=full):
-                renderer.result(shown)
+            for output_line in describe(event, full=full):
+                renderer.result(output_line)
 
 
 def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
@@ -229,8 +229,8 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
         async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
             event = stored.as_json()
             renderer.record({"type": "event", "event": event})
-            for shown in describe(event):
-                renderer.result(shown)
+            for output_line in describe(event):
+                renderer.result(output_line)
 
 
 async def _family(
@@ -248,7 +248,7 @@ async def _family(
             records += page.items
             damaged += page.damaged
             cursor, more = page.next_cursor, page.next_cursor is not None
-        tasks = await list_tasks_around(store, [each.id for each in records if not each.deleted])
+        tasks = await list_tasks_around(store, [member.id for member in records if not member.deleted])
         return record, records, tasks, damaged
 
 
@@ -338,10 +338,10 @@ def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationR
 
     Without recursion: a chain of forks may be long.
     """
-    known = {record.id for record in records}
+    record_ids = {record.id for record in records}
     forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
-    for record in sorted(records, key=lambda each: (each.created, each.id), reverse=True):
-        forks[record.forked_from if record.forked_from in known else None].append(record)
+    for record in sorted(records, key=lambda item: (item.created, item.id), reverse=True):
+        forks[record.forked_from if record.forked_from in record_ids else None].append(record)
     stack = [(record, "", "") for record in forks[None]]
     while stack:
         record, stem, below = stack.pop()

@@ -44,10 +44,12 @@ def add(
 
     title, events = asyncio.run(main())
     case = case_of_log(events, title)
-    found = add_case(read_set(set) if set.exists() else None, set, case)
+    eval_set = add_case(read_set(set) if set.exists() else None, set, case)
     return Report(
         command="eval add",
-        data={"set": str(set), "case": case.id, "cases": len(found.cases)},
-        blocks=[line((case.id, "strong"), f"  {set}, {len(found.cases)} cases; files of its workspace are not copied")],
+        data={"set": str(set), "case": case.id, "cases": len(eval_set.cases)},
+        blocks=[
+            line((case.id, "strong"), f"  {set}, {len(eval_set.cases)} cases; files of its workspace are not copied")
+        ],
         next=(f"bough eval run {set}",),
     )

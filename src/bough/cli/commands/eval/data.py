@@ -45,15 +45,15 @@ def data(
 
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
-    found = read_data_set(BIGQUERYBENCH if set is None else set)
-    show_faults(renderer, found.faults)
+    eval_set = read_data_set(BIGQUERYBENCH if set is None else set)
+    show_faults(renderer, eval_set.faults)
     if how.dry_run:
-        return dry_run_report("eval data", found, how)
-    if not found.cases:
+        return dry_run_report("eval data", eval_set, how)
+    if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="correct the faults above")
     spec = agent_of(agent, settings, skill_roots=options.skill_roots_of(skills))
     run = evaluate_data(
-        found,
+        eval_set,
         spec,
         settings=settings,
         projects=_read_projects(project or []),
@@ -65,11 +65,11 @@ def data(
     return run_report("eval data", asyncio.run(run))
 
 
-def _read_projects(given: list[str]) -> dict[str, Path | Literal["bigquery"]]:
-    found: dict[str, Path | Literal["bigquery"]] = {}
-    for each in given:
-        name, separator, file = each.partition("=")
+def _read_projects(arguments: list[str]) -> dict[str, Path | Literal["bigquery"]]:
+    projects: dict[str, Path | Literal["bigquery"]] = {}
+    for argument in arguments:
+        name, separator, file = argument.partition("=")
         if not separator or not name or not file:
-            raise InvalidInput(f"--project {each!r} names no file", hint="for example --project sales=sales.duckdb")
-        found[name] = "bigquery" if file == "bigquery" else Path(file)
-    return found
+            raise InvalidInput(f"--project {argument!r} names no file", hint="for example --project sales=sales.duckdb")
+        projects[name] = "bigquery" if file == "bigquery" else Path(file)
+    return projects

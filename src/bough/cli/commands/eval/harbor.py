@@ -122,7 +122,7 @@ def harbor(
             options=with_progress(how, renderer),
         )
     )
-    failed = next((each.task for each in run.tasks if each.status != "passed"), "")
+    failed = next((task.task for task in run.tasks if task.status != "passed"), "")
     return Report(
         command="eval harbor",
         data=run.as_dict(),
@@ -139,26 +139,26 @@ def _exit_code(run: HarborRun) -> int:
     return OUTCOMES["limit_exceeded"].exit_code if is_over_budget else 1
 
 
-def _choose_agent(named: str | None, settings: Settings) -> AgentSpec | ReferenceAgent:
-    match named:
+def _choose_agent(name: str | None, settings: Settings) -> AgentSpec | ReferenceAgent:
+    match name:
         case "oracle":
             return "oracle"
         case "nop":
             return "nop"
         case _:
-            return agent_of(None if named is None else Path(named), settings)
+            return agent_of(None if name is None else Path(name), settings)
 
 
 def _blocks(run: HarborRun) -> list[Block]:
     blocks: list[Block] = []
-    for each in run.builds.images:
-        if each.how == "failed":
-            reason, *log = each.reason.splitlines() or [""]
-            blocks.append(line(("no image ", "bad"), (each.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
+    for item in run.builds.images:
+        if item.how == "failed":
+            reason, *log = item.reason.splitlines() or [""]
+            blocks.append(line(("no image ", "bad"), (item.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
             blocks += [line(("    " + one_line(text, 300), "dim"), hang=6) for text in log[-_BUILD_LOG_LINES:]]
     blocks += [line(("left out ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
     if run.tasks:
-        rows = tuple(_row(*each) for each in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
+        rows = tuple(_row(*item) for item in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
         head = ("task", "reward", "status", "seconds", "reason")
         blocks.append(Table(head=head, rows=rows, flexible=4, right=frozenset({1, 3})))
     for task in run.tasks:
@@ -172,8 +172,8 @@ def _blocks(run: HarborRun) -> list[Block]:
     if run.run is not None:
         scored = "" if run.verified else "  tests left out: scored by the trace"
         style: Style = "good" if run.passed else "bad"
-        told = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
-        blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", told, hang=2))
+        summary = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
+        blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", summary, hang=2))
         blocks.append(line(("run ", "dim"), (run.run, "id")))
         blocks.append(line(("report ", "dim"), f"{run.folder}/report.html"))
     return blocks

@@ -48,13 +48,13 @@ def judge(
     if not labels:
         raise InvalidInput(f"{file} has no labels", hint="one JSON object a line; fix the faults above")
     folder = RunFolder.new(runs_root(settings, runs))
-    found = asyncio.run(_measure(model, votes, labels, folder, settings, jobs))
-    passed = found.kappa >= threshold
-    _write_run(folder, file, model, votes, threshold, found)
+    agreement = asyncio.run(_measure(model, votes, labels, folder, settings, jobs))
+    passed = agreement.kappa >= threshold
+    _write_run(folder, file, model, votes, threshold, agreement)
     return Report(
         command="eval judge",
-        data={"run": folder.run, **found.as_dict(), "threshold": threshold, "passed": passed},
-        blocks=_blocks(found),
+        data={"run": folder.run, **agreement.as_dict(), "threshold": threshold, "passed": passed},
+        blocks=_blocks(agreement),
         exit_code=0 if passed else 1,
     )
 
@@ -70,7 +70,9 @@ async def _measure(
     return measure_agreement(await judge_labels(judge, labels, folder, settings, jobs=jobs))
 
 
-def _write_run(folder: RunFolder, file: Path, model: str, votes: int, threshold: float, found: JudgeAgreement) -> None:
+def _write_run(
+    folder: RunFolder, file: Path, model: str, votes: int, threshold: float, agreement: JudgeAgreement
+) -> None:
     from bough.evals.judge.prompt import PROMPT_SHA256
 
     folder.write_record(
@@ -87,21 +89,26 @@ def _write_run(folder: RunFolder, file: Path, model: str, votes: int, threshold:
             "argv": sys.argv[1:],
         }
     )
-    (folder.path / "agreement.json").write_text(json_text.dumps(found.as_dict(), indent=1) + "\n", encoding="utf-8")
+    (folder.path / "agreement.json").write_text(json_text.dumps(agreement.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
-def _blocks(found: JudgeAgreement) -> list[Block]:
+def _blocks(agreement: JudgeAgreement) -> list[Block]:
     rows: tuple[tuple[Span, ...], ...] = (
-        (("person yes", ""), (str(found.yes_yes), ""), (str(found.yes_no), "")),
-        (("person no", ""), (str(found.no_yes), ""), (str(found.no_no), "")),
+        (("person yes", ""), (str(agreement.yes_yes), ""), (str(agreement.yes_no), "")),
+        (("person no", ""), (str(agreement.no_yes), ""), (str(agreement.no_no), "")),
     )
     blocks: list[Block] = [Table(head=("", "judge yes", "judge no"), rows=rows, flexible=0)]
-    for each in found.differing:
-        said = "yes" if each.judged else "no"
-        blocks.append(line((each.id, "strong"), f"  judge {said}: {each.rationale}", hang=2))
-    interval = f"({found.interval.low:.3f} to {found.interval.high:.3f})"
-    failed = f", {found.failed} failed" if found.failed else ""
+    for item in agreement.differing:
+        verdict = "yes" if item.judged else "no"
+        blocks.append(line((item.id, "strong"), f"  judge {verdict}: {item.rationale}", hang=2))
+    interval = f"({agreement.interval.low:.3f} to {agreement.interval.high:.3f})"
+    failed = f", {agreement.failed} failed" if agreement.failed else ""
     blocks.append(
-        line((f"{found.kappa:.3f}", "strong"), f" kappa {interval}, accuracy {found.accuracy:.3f}", failed, hang=2)
+        line(
+            (f"{agreement.kappa:.3f}", "strong"),
+            f" kappa {interval}, accuracy {agreement.accuracy:.3f}",
+            failed,
+            hang=2,
+        )
     )
     return blocks

@@ -73,7 +73,7 @@ class EvalRunOptions:
     ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
 
-    def to_options(self, **given: Any) -> EvalOptions:
+    def to_options(self, **overrides: Any) -> EvalOptions:
         """Return what `evaluate` takes.
 
         Raises:
@@ -101,7 +101,7 @@ class EvalRunOptions:
             "record_to": self.record,
             "recorded": self.recorded,
             "argv": sys.argv[1:],
-            **given,
+            **overrides,
         }
         return EvalOptions(**fields)  # pyright: ignore[reportArgumentType]
 
@@ -109,7 +109,7 @@ class EvalRunOptions:
 NO_OPTIONS = EvalRunOptions()
 
 
-def parse_metrics(named: Sequence[str]) -> dict[str, float | None]:
+def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
     """Return thresholds by metric; a metric without one takes its own.
 
     Raises:
@@ -117,19 +117,19 @@ def parse_metrics(named: Sequence[str]) -> dict[str, float | None]:
     """
     from bough.evals.score import METRICS, THRESHOLDS
 
-    found: dict[str, float | None] = {}
-    for each in named:
-        name, separator, text = each.partition("=")
+    thresholds: dict[str, float | None] = {}
+    for argument in arguments:
+        name, separator, text = argument.partition("=")
         if name not in METRICS:
             raise InvalidInput(f"invalid metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
         try:
             threshold = float(text) if separator else THRESHOLDS.get(name)
         except ValueError as error:
-            raise InvalidInput(f"--metric {each!r} has no number", hint="for example --metric order=0.5") from error
+            raise InvalidInput(f"--metric {argument!r} has no number", hint="for example --metric order=0.5") from error
         if threshold is not None and not threshold >= 0:
-            raise InvalidInput(f"--metric {each!r} is not a bound", hint="give a number, 0 or more")
-        found[name] = threshold
-    return found
+            raise InvalidInput(f"--metric {argument!r} is not a bound", hint="give a number, 0 or more")
+        thresholds[name] = threshold
+    return thresholds
 
 
 def runs_root(settings: Settings, runs: Path | None) -> Path:
@@ -147,15 +147,15 @@ def show_faults(renderer: Renderer, faults: Sequence[Fault]) -> None:
 
 def progress_line(planned: PlannedAttempt, result: AttemptResult) -> Line:
     """Return what is said of a finished attempt."""
-    told = f"  {one_line(result.reason, 160)}" if result.reason else ""
-    return line(_MARKS[result.status], f" {planned.name}", (f"  {result.seconds:.1f} s", "dim"), told, hang=6)
+    reason_text = f"  {one_line(result.reason, 160)}" if result.reason else ""
+    return line(_MARKS[result.status], f" {planned.name}", (f"  {result.seconds:.1f} s", "dim"), reason_text, hang=6)
 
 
 def run_blocks(run: EvalRun) -> list[Block]:
     """Return a finished run for people: metrics as a table, the head below."""
     blocks: list[Block] = []
     if run.metrics:
-        rows = tuple(_metric_row(each.as_dict() | {"name": each.name}) for each in run.metrics)
+        rows = tuple(_metric_row(metric.as_dict() | {"name": metric.name}) for metric in run.metrics)
         blocks.append(Table(head=("metric", "mean", "scored", "passed"), rows=rows, flexible=0, right=frozenset({1})))
     blocks.append(head_line(run.summary.as_dict(), threshold=run.threshold, passed=run.passed))
     blocks.append(line(("run ", "dim"), (run.run, "id")))

@@ -45,10 +45,10 @@ def report(
             from bough.evals.rescore import rescore_run
 
             rescored = (await rescore_run(folder)).as_dict()
-        found, notes = await read_run(folder)
+        run_summary, notes = await read_run(folder)
         if format is not None:
-            return await render_report(folder, found, notes, format)
-        await write_reports(folder, found, notes)
+            return await render_report(folder, run_summary, notes, format)
+        await write_reports(folder, run_summary, notes)
         return ""
 
     text = asyncio.run(main())
@@ -73,8 +73,8 @@ def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
         return []
     blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored anew, {rescored['changed']} changed")]
     if left_out := rescored["left_out"]:
-        told = ", ".join(left_out[:10]) + (" …" if len(left_out) > 10 else "")
-        blocks.append(line(("changed since the run, scores kept: ", "warn"), told, hang=2))
+        names = ", ".join(left_out[:10]) + (" …" if len(left_out) > 10 else "")
+        blocks.append(line(("changed since the run, scores kept: ", "warn"), names, hang=2))
     return blocks
 
 
@@ -91,19 +91,19 @@ def compare(
     from bough.evals.run.folder import find_run
 
     root = runs_root(options.settings_of(home, store), runs)
-    found = asyncio.run(compare_runs(find_run(root, a), find_run(root, b)))
-    blocks: list[Block] = [line(f"{found.cases} cases in both, {found.left_out} left out")]
-    if found.differs_in:
-        blocks.append(line(("differs in: ", "warn"), ", ".join(found.differs_in), hang=2))
-    for kind, changed in (("worse ", found.worse), ("better", found.better)):
+    comparison = asyncio.run(compare_runs(find_run(root, a), find_run(root, b)))
+    blocks: list[Block] = [line(f"{comparison.cases} cases in both, {comparison.left_out} left out")]
+    if comparison.differs_in:
+        blocks.append(line(("differs in: ", "warn"), ", ".join(comparison.differs_in), hang=2))
+    for kind, changed in (("worse ", comparison.worse), ("better", comparison.better)):
         style = "bad" if kind == "worse " else "good"
         blocks += [
-            line((kind, style), f" {each.case}  {each.a:.2f} to {each.b:.2f}  {each.reason}", hang=7)
-            for each in changed
+            line((kind, style), f" {case.case}  {case.a:.2f} to {case.b:.2f}  {case.reason}", hang=7)
+            for case in changed
         ]
-    rows = tuple(_row(figure.as_dict() | {"name": figure.name}) for figure in found.figures)
+    rows = tuple(_row(figure.as_dict() | {"name": figure.name}) for figure in comparison.figures)
     blocks.append(Table(head=("figure", "A", "B", "difference", "95 %", "p", "n"), rows=rows, flexible=0))
-    return Report(command="eval compare", data=found.as_dict(), blocks=blocks)
+    return Report(command="eval compare", data=comparison.as_dict(), blocks=blocks)
 
 
 def _row(figure: JsonObject) -> tuple[Span, ...]:

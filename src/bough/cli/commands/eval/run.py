@@ -54,21 +54,21 @@ def run(
 
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
-    found = read_set(set)
-    show_faults(renderer, found.faults)
+    eval_set = read_set(set)
+    show_faults(renderer, eval_set.faults)
     if how.dry_run:
-        return dry_run_report("eval run", found, how)
-    if not found.cases:
+        return dry_run_report("eval run", eval_set, how)
+    if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
     roots = options.skill_roots_of(skills)
     spec = agent_of(agent, settings, skill_roots=roots)
-    needed = _skill_options(found, roots)
+    needed = _skill_options(eval_set, roots)
 
     async def main() -> EvalRun:
         from bough.evals.loop import evaluate
 
         return await evaluate(
-            found,
+            eval_set,
             spec,
             settings=settings,
             folder=runs_root(settings, runs),
@@ -79,14 +79,14 @@ def run(
     return run_report("eval run", asyncio.run(main()))
 
 
-def _skill_options(found: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
+def _skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
     """Return what the cases of a skill need: the skill itself on offer, its evals out of reach."""
-    if found.format != "skill" or found.path is None:
+    if eval_set.format != "skill" or eval_set.path is None:
         return {}
     from bough.evals.skill.benchmark import SkillSides
 
-    sides = SkillSides(found.path, roots)
-    return {"agent_for": sides.agent_for, "begin": sides.begin, "skill_folder": found.path.absolute()}
+    sides = SkillSides(eval_set.path, roots)
+    return {"agent_for": sides.agent_for, "begin": sides.begin, "skill_folder": eval_set.path.absolute()}
 
 
 def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
@@ -106,12 +106,12 @@ def run_report(command: str, run: EvalRun) -> Report:
     data: JsonObject = run.folder_report()
     failure = OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
     code = 0 if run.passed else failure
-    failed = next((each.case for each in run.cases if not each.passed), None)
+    failed = next((case.case for case in run.cases if not case.passed), None)
     following = (f"bough eval show {run.run}" + (f" {failed}" if failed else ""),)
     return Report(command=command, data=data, blocks=run_blocks(run), next=following, exit_code=code)
 
 
-def dry_run_report(command: str, found: EvalSet, how: EvalRunOptions) -> Report:
+def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Report:
     """Return the plan of a set without running it; exit code 1 with faults, 2 where no case is left.
 
     Raises:
@@ -122,9 +122,9 @@ def dry_run_report(command: str, found: EvalSet, how: EvalRunOptions) -> Report:
     from bough.evals.run.plan import choose_cases
 
     metrics = parse_metrics(how.metric or ())
-    cases = choose_cases(found.cases, filter=how.filter, limit=how.limit)
+    cases = choose_cases(eval_set.cases, filter=how.filter, limit=how.limit)
     if not cases:
-        raise InvalidInput(f"{found.name} has no cases to run", hint="fix the faults above, or see --filter")
+        raise InvalidInput(f"{eval_set.name} has no cases to run", hint="fix the faults above, or see --filter")
     plan: list[JsonObject] = [
         {
             "case": case.id,
@@ -135,14 +135,14 @@ def dry_run_report(command: str, found: EvalSet, how: EvalRunOptions) -> Report:
         }
         for case in cases
     ]
-    judged = sum(each["needs_judge"] for each in plan)
+    judged = sum(planned["needs_judge"] for planned in plan)
     head = f"{len(cases)} cases, {how.repeat} attempts each, {judged} statements for a judge, "
     return Report(
         command=command,
-        data={"set": found.name, "plan": plan, "faults": [fault.as_dict() for fault in found.faults]},
+        data={"set": eval_set.name, "plan": plan, "faults": [fault.as_dict() for fault in eval_set.faults]},
         blocks=[
-            *(line((each["case"], "strong"), f"  {', '.join(each['metrics'])}", hang=2) for each in plan),
-            line(head, f"{sum(fault.severity == 'error' for fault in found.faults)} errors in the set"),
+            *(line((planned["case"], "strong"), f"  {', '.join(planned['metrics'])}", hang=2) for planned in plan),
+            line(head, f"{sum(fault.severity == 'error' for fault in eval_set.faults)} errors in the set"),
         ],
-        exit_code=1 if found.has_errors else 0,
+        exit_code=1 if eval_set.has_errors else 0,
     )

@@ -62,13 +62,13 @@ def score(
     return run_report("eval score", asyncio.run(main()))
 
 
-def _find_case(named: str) -> SetCase:
+def _find_case(argument: str) -> SetCase:
     from bough.evals.formats.read import read_set
 
-    path, separator, name = named.rpartition("#")
+    path, separator, name = argument.rpartition("#")
     if not separator or not path or not name:
-        raise InvalidInput(f"--case {named!r} names no case", hint="for example --case evals.yaml#first")
-    found = read_set(Path(path)).case(name)
-    if found is None:
+        raise InvalidInput(f"--case {argument!r} names no case", hint="for example --case evals.yaml#first")
+    case = read_set(Path(path)).case(name)
+    if case is None:
         raise InvalidInput(f"{path} has no case {name!r}", hint=f"`bough eval run {path} --dry-run` names its cases")
-    return found
+    return case

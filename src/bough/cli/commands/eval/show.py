@@ -43,11 +43,11 @@ def list_(
     from bough.evals.run.folder import list_runs, summarize_run
 
     settings = options.settings_of(home, store)
-    found = [summarize_run(each) for each in list_runs(runs_root(settings, runs))[:limit]]
-    rows = tuple(_row(each) for each in found)
+    run_summaries = [summarize_run(summary) for summary in list_runs(runs_root(settings, runs))[:limit]]
+    rows = tuple(_row(summary) for summary in run_summaries)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
     blocks: list[Block] = [Table(head=head, rows=rows, flexible=2)] if rows else [line("no runs yet")]
-    return Report(command="eval list", data={"runs": found}, blocks=blocks, next=("bough eval show -",))
+    return Report(command="eval list", data={"runs": run_summaries}, blocks=blocks, next=("bough eval show -",))
 
 
 def show(
@@ -68,7 +68,7 @@ def show(
         raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` makes it")
     if case is not None:
         return _show_case(folder, str(record.get("store") or folder.store_url), report, case)
-    rows = tuple(_case_row(each) for each in sort_notes(report["cases"], record.get("sides") or [""]))
+    rows = tuple(_case_row(case) for case in sort_notes(report["cases"], record.get("sides") or [""]))
     passed = bool(report["passed"])
     return Report(
         command="eval show",
@@ -85,39 +85,44 @@ def show(
 
 def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
     run = folder.run
-    found = [each for each in report["cases"] if name in _names_of(each)]
-    if not found:
+    attempts = [attempt for attempt in report["cases"] if name in _names_of(attempt)]
+    if not attempts:
         raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
-    logs = asyncio.run(_read_logs(folder, [each["conversation"] for each in found if each["conversation"]]))
+    logs = asyncio.run(_read_logs(folder, [attempt["conversation"] for attempt in attempts if attempt["conversation"]]))
     blocks: list[Block] = []
     commands: list[str] = []
-    for each in found:
-        heading = f"{each['case']}{'@' + each['side'] if each['side'] else ''}#{each['attempt']}"
-        blocks.append(line((heading, "strong"), "  ", (each["status"], _STYLES[each["status"]]), f"  {each['reason']}"))
-        for metric, score in each["scores"].items():
+    for attempt in attempts:
+        heading = f"{attempt['case']}{'@' + attempt['side'] if attempt['side'] else ''}#{attempt['attempt']}"
+        blocks.append(
+            line((heading, "strong"), "  ", (attempt["status"], _STYLES[attempt["status"]]), f"  {attempt['reason']}")
+        )
+        for metric, score in attempt["scores"].items():
             style = _choose_style(score["passed"])
             bound = "" if score["threshold"] is None else f" (bound {score['threshold']:g})"
             blocks.append(
                 line(f"  {metric} ", (str(score["value"]), style), bound, (f"  {score['reason']}", "dim"), hang=4)
             )
-        for verdict in each.get("verdicts", ()):
-            told = f"  {verdict['rubric_id']}: {verdict['verdict']} ({verdict['votes']})  {verdict['rationale']}"
-            blocks.append(line(told, hang=4))
-        for try_ in each.get("replaced", ()):
+        for verdict in attempt.get("verdicts", ()):
+            verdict_text = (
+                f"  {verdict['rubric_id']}: {verdict['verdict']} ({verdict['votes']})  {verdict['rationale']}"
+            )
+            blocks.append(line(verdict_text, hang=4))
+        for try_ in attempt.get("replaced", ()):
             blocks.append(line(f"  attempt {try_['attempt']} ended in an error: {try_['reason']}", hang=4))
-        trial: JsonObject = each.get("harbor") or {}
+        trial: JsonObject = attempt.get("harbor") or {}
         for text in trial.get("log_end", ()):
             blocks.append(line(("  log  ", "dim"), text, hang=7))
-        if each["conversation"]:
+        if attempt["conversation"]:
             commands = [
-                f"bough --store {store_url} {verb} {each['conversation']}" for verb in ("conv show", "fork", "replay")
+                f"bough --store {store_url} {verb} {attempt['conversation']}"
+                for verb in ("conv show", "fork", "replay")
             ]
-            events = logs[each["conversation"]]
+            events = logs[attempt["conversation"]]
             if len(events) > _SHOWN_EVENTS:
                 blocks.append(line((f"… {len(events) - _SHOWN_EVENTS} events before", "dim")))
-            blocks += [shown for event in events[-_SHOWN_EVENTS:] for shown in describe(event, full=False)]
+            blocks += [output_line for event in events[-_SHOWN_EVENTS:] for output_line in describe(event, full=False)]
             blocks += [line(("  " + command, "id")) for command in commands]
-    return Report(command="eval show", data={"run": run, "cases": found}, blocks=blocks, next=tuple(commands[:1]))
+    return Report(command="eval show", data={"run": run, "cases": attempts}, blocks=blocks, next=tuple(commands[:1]))
 
 
 def _names_of(case: JsonObject) -> set[str]:

@@ -47,10 +47,10 @@ def skill(
         raise InvalidInput(f"{directory} is not a skill", hint="give the folder with its SKILL.md")
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
-    found = read_skill_set(directory)
-    show_faults(renderer, (*found.faults, *read_trigger_set(directory).faults))
+    eval_set = read_skill_set(directory)
+    show_faults(renderer, (*eval_set.faults, *read_trigger_set(directory).faults))
     if how.dry_run:
-        return dry_run_report("eval skill", found, how)
+        return dry_run_report("eval skill", eval_set, how)
     spec = agent_of(agent, settings)
 
     async def main() -> SkillEvalRun:
@@ -84,11 +84,11 @@ def _blocks(run: JsonObject) -> list[Block]:
     blocks += [line((note, "warn"), hang=2) for note in run["benchmark"]["notes"]]
     for split, figures in run["triggers"].items():
         if figures["queries"]:
-            told = f"{figures['passed']} of {figures['queries']} queries, precision {_share(figures['precision'])}"
-            blocks.append(line(f"triggers, {split}: {told}, recall {_share(figures['recall'])}"))
+            text = f"{figures['passed']} of {figures['queries']} queries, precision {_share(figures['precision'])}"
+            blocks.append(line(f"triggers, {split}: {text}, recall {_share(figures['recall'])}"))
         for failure in figures.get("failures", ()):
-            wanted = "should" if failure["should_trigger"] else "should not"
-            blocks.append(line(f"  {wanted} trigger: {failure['query']}", hang=4))
+            expectation = "should" if failure["should_trigger"] else "should not"
+            blocks.append(line(f"  {expectation} trigger: {failure['query']}", hang=4))
     if run["not_judged"]:
         blocks.append(line(f"not judged: {run['not_judged']} statements"))
     if run["folder"] is not None:

@@ -72,13 +72,13 @@ def add(
     )
     staging = settings.home / "staging" if root is None else None
     done = install(request, root or settings.home / "installed", staging=staging)
-    kept = {each.lock.digest for each in done.taken} | TrustStore(settings.home).digests()
-    SnapshotStore(settings.home / "snapshots").collect(kept)
+    protected = {skill.lock.digest for skill in done.taken} | TrustStore(settings.home).digests()
+    SnapshotStore(settings.home / "snapshots").collect(protected)
     return Report(
         command="skills add",
         data={
-            "skills": [_make_installed_json(each) for each in done.taken],
-            "refused": [_refusal_json(each) for each in done.refused],
+            "skills": [_make_installed_json(skill) for skill in done.taken],
+            "refused": [_refusal_json(skill) for skill in done.refused],
         },
         blocks=[*_list_taken(done.taken), *_list_refused(done.refused)],
         next=(f"bough skills show {done.taken[0].name}",),
@@ -107,9 +107,10 @@ def update(
     )
     return Report(
         command="skills update",
-        data={"skills": [_update_json(each) for each in done]},
-        blocks=[shown for each in done for shown in _list_update(each)] or [line(("no skills installed", "dim"))],
-        exit_code=1 if any(each.refused is not None for each in done) else 0,
+        data={"skills": [_update_json(update_result) for update_result in done]},
+        blocks=[output_line for update_result in done for output_line in _list_update(update_result)]
+        or [line(("no skills installed", "dim"))],
+        exit_code=1 if any(update_result.refused is not None for update_result in done) else 0,
     )
 
 
@@ -125,8 +126,8 @@ def remove(
     gone = remove_skills(options.settings_of(home, store).home / "installed", names)
     return Report(
         command="skills remove",
-        data={"skills": [{"name": each.used_name, "source": each.source, "digest": each.digest} for each in gone]},
-        blocks=[line((each.used_name, "id"), "  removed") for each in gone],
+        data={"skills": [{"name": entry.used_name, "source": entry.source, "digest": entry.digest} for entry in gone]},
+        blocks=[line((entry.used_name, "id"), "  removed") for entry in gone],
     )
 
 
@@ -164,55 +165,55 @@ def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabl
     )
 
 
-def _make_installed_json(each: InstalledSkill) -> dict[str, object]:
+def _make_installed_json(skill: InstalledSkill) -> dict[str, object]:
     return {
-        "name": each.name,
-        "path": str(each.folder),
-        "source": each.lock.source,
-        "commit": each.lock.commit,
-        "digest": each.lock.digest,
-        "diagnostics": [note.as_dict() for note in each.diagnostics],
+        "name": skill.name,
+        "path": str(skill.folder),
+        "source": skill.lock.source,
+        "commit": skill.lock.commit,
+        "digest": skill.lock.digest,
+        "diagnostics": [note.as_dict() for note in skill.diagnostics],
     }
 
 
-def _refusal_json(each: RefusedSkill) -> dict[str, object]:
+def _refusal_json(refused: RefusedSkill) -> dict[str, object]:
     return {
-        "name": each.name,
-        "path": each.path,
-        "reason": each.error.message,
-        "diagnostics": [note.as_dict() for note in each.diagnostics],
+        "name": refused.name,
+        "path": refused.path,
+        "reason": refused.error.message,
+        "diagnostics": [note.as_dict() for note in refused.diagnostics],
     }
 
 
-def _update_json(each: SkillUpdate) -> dict[str, object]:
+def _update_json(update_result: SkillUpdate) -> dict[str, object]:
     return {
-        "name": each.name,
-        "changes": list(each.changes),
-        "diagnostics": [note.as_dict() for note in each.findings],
-        "refused": None if each.refused is None else each.refused.message,
+        "name": update_result.name,
+        "changes": list(update_result.changes),
+        "diagnostics": [note.as_dict() for note in update_result.findings],
+        "refused": None if update_result.refused is None else update_result.refused.message,
     }
 
 
-def _list_taken(taken: Sequence[InstalledSkill]) -> Iterator[Line]:
-    for each in taken:
-        yield line((each.name, "id"), f"  {each.folder}")
-        for note in each.diagnostics:
+def _list_taken(installed: Sequence[InstalledSkill]) -> Iterator[Line]:
+    for skill in installed:
+        yield line((skill.name, "id"), f"  {skill.folder}")
+        for note in skill.diagnostics:
             yield from diagnostic_lines(note, with_path=True)
 
 
 def _list_refused(refused: Sequence[RefusedSkill]) -> Iterator[Line]:
-    for each in refused:
-        yield line((each.name, "id"), ("  not installed: ", "bad"), each.error.message)
-        for note in each.diagnostics:
+    for skill in refused:
+        yield line((skill.name, "id"), ("  not installed: ", "bad"), skill.error.message)
+        for note in skill.diagnostics:
             yield from diagnostic_lines(note, with_path=True)
 
 
-def _list_update(each: SkillUpdate) -> Iterator[Line]:
-    if each.refused is not None:
-        yield line((each.name, "id"), ("  not updated: ", "bad"), each.refused.message)
+def _list_update(update_result: SkillUpdate) -> Iterator[Line]:
+    if update_result.refused is not None:
+        yield line((update_result.name, "id"), ("  not updated: ", "bad"), update_result.refused.message)
         return
-    yield line((each.name, "id"), "  updated" if each.changes else "  up to date")
-    for change in each.changes:
+    yield line((update_result.name, "id"), "  updated" if update_result.changes else "  up to date")
+    for change in update_result.changes:
         yield line((f"  {change}", "dim"))
-    for note in each.findings:
+    for note in update_result.findings:
         yield from diagnostic_lines(note, with_path=True)

@@ -80,16 +80,16 @@ def lock(
     faults: list[Diagnostic] = []
     locked = lock_all(folder, faults=faults)
     write_lock(folder / NAME, locked)
-    wrong = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
+    wrong = [output_line for item in faults for output_line in diagnostic_lines(item, with_path=True)]
     return Report(
         command="skills lock",
         data={
             "file": str(folder / NAME),
-            "skills": [{"folder": each.folder, "source": each.source, "digest": each.digest} for each in locked],
-            "diagnostics": [each.as_dict() for each in faults],
+            "skills": [{"folder": item.folder, "source": item.source, "digest": item.digest} for item in locked],
+            "diagnostics": [item.as_dict() for item in faults],
         },
         blocks=[
-            *(line((each.folder, "id"), (f"  {each.digest[:16]}", "dim"), f"  {each.source}") for each in locked),
+            *(line((item.folder, "id"), (f"  {item.digest[:16]}", "dim"), f"  {item.source}") for item in locked),
             *wrong,
         ],
         exit_code=1 if faults else 0,
@@ -97,10 +97,10 @@ def lock(
 
 
 def _report_verified(folder: Path, faults: list[Diagnostic]) -> Report:
-    blocks = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
+    blocks = [output_line for fault in faults for output_line in diagnostic_lines(fault, with_path=True)]
     return Report(
         command="skills lock",
-        data={"folder": str(folder), "diagnostics": [each.as_dict() for each in faults]},
+        data={"folder": str(folder), "diagnostics": [fault.as_dict() for fault in faults]},
         blocks=blocks or [line(("ok  ", "good"), f"{folder} matches its lock file")],
         exit_code=1 if faults else 0,
     )

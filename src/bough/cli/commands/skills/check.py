@@ -53,10 +53,10 @@ def check(
 
     if format not in FORMATS:
         raise InvalidInput(f"invalid format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
-    found = iter_check(directory, recursive, "strict" if strict else "lenient")
+    skills = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
-    found = _add_usage_faults(_add_eval_faults(found))
-    checked = tally.of(_add_scan(found) if scan else found)
+    skills = _add_usage_faults(_add_eval_faults(skills))
+    checked = tally.of(_add_scan(skills) if scan else skills)
     if format == "sarif":
         _write_sarif(checked)
     elif json or format == "json":
@@ -80,24 +80,24 @@ class _Tally:
             yield skill
 
 
-def _add_usage_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+def _add_usage_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
     """Add what is wrong with a skill's MCP servers, and the inputs that its text uses and does not declare."""
     from bough.skills.match.inputs import check_inputs_declared
     from bough.skills.read.parse import read_file
     from bough.skills.run.mcp import check_servers
 
-    for skill in found:
-        known = read_file(skill.path).skill if skill.loaded else None
-        if known is None:
+    for skill in skills:
+        loaded_skill = read_file(skill.path).skill if skill.loaded else None
+        if loaded_skill is None:
             yield skill
         else:
-            notes = (*check_inputs_declared(known), *check_servers(known, os.environ))
+            notes = (*check_inputs_declared(loaded_skill), *check_servers(loaded_skill, os.environ))
             yield replace(skill, diagnostics=(*skill.diagnostics, *notes)) if notes else skill
 
 
-def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+def _add_eval_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
     """Add what is wrong with the evals of each skill that has any."""
-    for skill in found:
+    for skill in skills:
         folder = skill.path.parent
         if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
             yield skill
@@ -105,7 +105,7 @@ def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
         from bough.evals.formats.skill import read_skill_set, read_trigger_set
 
         faults = dict.fromkeys((*read_skill_set(folder).faults, *read_trigger_set(folder).faults))
-        told = [
+        diagnostics = [
             Diagnostic(
                 f"evals-{fault.code}",
                 "info" if fault.severity == "note" else fault.severity,
@@ -117,19 +117,19 @@ def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
             for fault in faults
             if fault.code != "empty"
         ]
-        yield replace(skill, diagnostics=(*skill.diagnostics, *told))
+        yield replace(skill, diagnostics=(*skill.diagnostics, *diagnostics))
 
 
-def _add_scan(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+def _add_scan(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
     """Add the findings of the scan for each skill that is a folder."""
     from bough.skills.model import is_skill_file
     from bough.skills.trust.scan import Scanner
 
     scanner = Scanner()
-    for skill in found:
+    for skill in skills:
         if is_skill_file(os.path.basename(skill.file)):
-            seen = scanner.scan_folder(skill.path.parent)
-            yield replace(skill, diagnostics=(*skill.diagnostics, *seen))
+            findings = scanner.scan_folder(skill.path.parent)
+            yield replace(skill, diagnostics=(*skill.diagnostics, *findings))
         else:
             yield skill
 
@@ -138,14 +138,14 @@ def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
     from bough import __version__
     from bough.skills.find.report import as_sarif
 
-    found = [_make_relative(each, skill.file) for skill in checked for each in skill.diagnostics]
-    renderer_for(json=True).record(as_sarif(found, version=__version__))
+    diagnostics = [_make_relative(diagnostic, skill.file) for skill in checked for diagnostic in skill.diagnostics]
+    renderer_for(json=True).record(as_sarif(diagnostics, version=__version__))
 
 
-def _make_relative(found: Diagnostic, file: str) -> Diagnostic:
+def _make_relative(diagnostic: Diagnostic, file: str) -> Diagnostic:
     """Return a diagnostic with a path relative to the current folder, as SARIF viewers expect."""
-    path = os.path.relpath(found.path or file)
-    return Diagnostic(found.code, found.severity, found.message, found.line, found.fix, path)
+    path = os.path.relpath(diagnostic.path or file)
+    return Diagnostic(diagnostic.code, diagnostic.severity, diagnostic.message, diagnostic.line, diagnostic.fix, path)
 
 
 def _write_text(checked: Iterator[CheckedSkill], tally: _Tally) -> None:
@@ -154,7 +154,7 @@ def _write_text(checked: Iterator[CheckedSkill], tally: _Tally) -> None:
         good = skill.loaded and not skill.has_errors
         mark = ("ok   ", "good") if good else ("bad  ", "bad")
         renderer.result(line(mark, (skill.name, "strong"), f"  {skill.path}"))
-        for each in skill.diagnostics:
-            for told in diagnostic_lines(each, file=skill.file):
-                renderer.result(told)
+        for diagnostic in skill.diagnostics:
+            for output_line in diagnostic_lines(diagnostic, file=skill.file):
+                renderer.result(output_line)
     renderer.result(line((f"{tally.checked} checked, {tally.bad} with errors", "dim")))

@@ -33,13 +33,12 @@ def list_(
     if name is not None:
         return show(name, workspace=workspace, skills=skills, home=home, store=store, json=json)
     registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
-    found = registry.list_all()
     return Report(
         command="skills list",
         data={
-            "skills": [skill_json(skill) for skill in found],
+            "skills": [skill_json(skill) for skill in registry.list_all()],
             "withheld": [skill_json(skill) for skill in registry.withheld],
-            "diagnostics": [each.as_dict() for each in registry.diagnostics],
+            "diagnostics": [diagnostic.as_dict() for diagnostic in registry.diagnostics],
         },
         blocks=list(_listing(registry)),
         next=("bough skills trust",) if registry.withheld else (),
@@ -63,7 +62,7 @@ def show(
             "content": skill.content,
             "content_hash": skill.content_hash,
             "files": list(skill.resources.all),
-            "diagnostics": [each.as_dict() for each in skill.diagnostics],
+            "diagnostics": [diagnostic.as_dict() for diagnostic in skill.diagnostics],
         },
         blocks=list(_sheet(skill)),
         next=(f'bough run "/{skill.name} …"',),
@@ -93,7 +92,7 @@ def match(
     return Report(
         command="skills match",
         data={
-            "matches": [_match_json(each) for each in matches],
+            "matches": [_match_json(found_match) for found_match in matches],
             "nearest": [skill_json(skill) for skill in nearest],
             "untrusted": [skill_json(skill) for skill in untrusted],
         },
@@ -147,18 +146,18 @@ def _match_json(match: TriggerMatch) -> JsonObject:
 
 
 def _listing(registry: SkillRegistry) -> Iterator[Block]:
-    found = registry.list_all()
-    if found:
-        rows = tuple(_row(skill) for skill in found)
+    skills = registry.list_all()
+    if skills:
+        rows = tuple(_row(skill) for skill in skills)
         yield Table(head=("name", "kind", "from", "description"), rows=rows, flexible=3)
-    if all(skill.scope == "builtin" for skill in found) and not registry.withheld:
+    if all(skill.scope == "builtin" for skill in skills) and not registry.withheld:
         yield line(("no skills found in this project", "dim"))
         yield line(("put a folder with a SKILL.md into .agents/skills, or pass a folder with --skills", "dim"))
     for skill in registry.withheld:
         yield line((f"{skill.name}: not trusted: bough skills trust", "warn"))
-    for each in registry.diagnostics:
-        if each.code != "untrusted":
-            yield from diagnostic_lines(each, with_path=True)
+    for diagnostic in registry.diagnostics:
+        if diagnostic.code != "untrusted":
+            yield from diagnostic_lines(diagnostic, with_path=True)
 
 
 def _row(skill: SkillMetadata) -> tuple[Span, ...]:
@@ -171,34 +170,36 @@ def _sheet(skill: Skill) -> Iterator[Line]:
     yield line((str(skill.path), "dim"))
     for name in skill.resources.all:
         yield line(("  file  ", "dim"), name)
-    for each in skill.diagnostics:
-        yield from diagnostic_lines(each)
+    for diagnostic in skill.diagnostics:
+        yield from diagnostic_lines(diagnostic)
     yield line()
     yield from paragraph(skill.content)
 
 
-def diagnostic_lines(found: Diagnostic, *, with_path: bool = False, file: str | None = None) -> Iterator[Line]:
+def diagnostic_lines(diagnostic: Diagnostic, *, with_path: bool = False, file: str | None = None) -> Iterator[Line]:
     """Yield a diagnostic and its fix.
 
     Args:
         with_path: Whether to show the file it concerns.
         file: Show the file only if it is not this one.
     """
-    with_path = with_path or (file is not None and str(found.path) not in ("", file))
-    place = f"line {found.line}: " if found.line else ""
-    where = f"{found.path}: " if with_path and found.path else ""
-    said = f"  {where}{place}{found.message}"
-    yield line("  ", (found.severity, _SEVERITY[found.severity]), said, (f"  [{found.code}]", "dim"), hang=4)
-    if found.fix:
-        yield line((f"    fix: {one_line(found.fix)}", "dim"), hang=9)
+    with_path = with_path or (file is not None and str(diagnostic.path) not in ("", file))
+    place = f"line {diagnostic.line}: " if diagnostic.line else ""
+    where = f"{diagnostic.path}: " if with_path and diagnostic.path else ""
+    text = f"  {where}{place}{diagnostic.message}"
+    yield line(
+        "  ", (diagnostic.severity, _SEVERITY[diagnostic.severity]), text, (f"  [{diagnostic.code}]", "dim"), hang=4
+    )
+    if diagnostic.fix:
+        yield line((f"    fix: {one_line(diagnostic.fix)}", "dim"), hang=9)
 
 
 def _render_matches(matches: list[TriggerMatch], nearest: list[SkillMetadata]) -> Iterator[Line]:
-    for each in matches:
-        said = f'  {each.kind} "{each.keyword}"' + "".join(f" {key}={value}" for key, value in each.inputs.items())
-        yield line((each.skill, "id"), said)
-        if each.missing:
-            yield line((f"  asks for {', '.join(each.missing)}", "warn"))
+    for match in matches:
+        text = f'  {match.kind} "{match.keyword}"' + "".join(f" {key}={value}" for key, value in match.inputs.items())
+        yield line((match.skill, "id"), text)
+        if match.missing:
+            yield line((f"  asks for {', '.join(match.missing)}", "warn"))
     if not matches:
         yield line(("no trigger matches", "dim"))
     if nearest:

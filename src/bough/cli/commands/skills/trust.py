@@ -67,48 +67,54 @@ def trust(
         hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
     reviews = review_project(folder)
     check_hosts(reviews, hosts := tuple(host_servers or ()))
-    shown = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
+    output = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
     if hook_files:
         place = (
             ("hooks run on this machine, outside the sandbox", "warn")
             if host_hooks
             else ("hooks run in the sandbox", "dim")
         )
-        shown += [line("  ", place)]
-    shown += [line(("  runs on this machine, outside the sandbox  ", "warn"), path) for path in list_code_files(folder)]
-    good = [each for each in reviews if not each.is_refused]
-    found = sorted([*(each.key for each in good), *hooks])
-    data: dict[str, Any] = {"trusted": [], "found": found, "skills": [_review_json(each, hosts) for each in reviews]}
+        output += [line("  ", place)]
+    output += [
+        line(("  runs on this machine, outside the sandbox  ", "warn"), path) for path in list_code_files(folder)
+    ]
+    good = [review for review in reviews if not review.is_refused]
+    names = sorted([*(review.key for review in good), *hooks])
+    data: dict[str, Any] = {
+        "trusted": [],
+        "found": names,
+        "skills": [_review_json(review, hosts) for review in reviews],
+    }
     if dry_run or not (reviews or hooks):
         empty = line(("no code or hooks to trust in this project", "dim"))
-        return Report(command="skills trust", data=data, blocks=shown or [empty])
-    bad = [each for each in good if each.has_error_findings and not accept_findings]
+        return Report(command="skills trust", data=data, blocks=output or [empty])
+    bad = [review for review in good if review.has_error_findings and not accept_findings]
     if bad:
         raise PermissionDenied(
-            f"the scan found errors in {', '.join(each.key for each in bad)}; nothing was trusted",
+            f"the scan found errors in {', '.join(review.key for review in bad)}; nothing was trusted",
             hint="review them with `bough skills trust --dry-run`, or pass --accept-findings",
-            details={"skills": [_review_json(each, hosts) for each in bad]},
+            details={"skills": [_review_json(review, hosts) for review in bad]},
         )
-    if found:
-        _ask(shown, yes=yes, json=json)
+    if names:
+        _ask(output, yes=yes, json=json)
         snapshots = SnapshotStore(settings.home / "snapshots")
         keep_reviewed(good, snapshots)
         trust_hooks(folder, hook_files, home=settings.home, trust=trusted, on_host=host_hooks)
-        trusted.trust(folder, also=hooks, skills={each.key: each.grant(hosts) for each in good})
+        trusted.trust(folder, also=hooks, skills={review.key: review.grant(hosts) for review in good})
         snapshots.collect(trusted.digests())
-    refused = [each for each in reviews if each.is_refused]
-    blocks = [line((name, "id"), "  trusted") for name in found]
-    blocks += [shown for each in refused for shown in _list_refusal(each)]
+    refused = [review for review in reviews if review.is_refused]
+    blocks = [line((name, "id"), "  trusted") for name in names]
+    blocks += [output for review in refused for output in _list_refusal(review)]
     exit_code = PermissionDenied("").exit_code if refused else 0
-    return Report(command="skills trust", data=data | {"trusted": found}, blocks=blocks, exit_code=exit_code)
+    return Report(command="skills trust", data=data | {"trusted": names}, blocks=blocks, exit_code=exit_code)
 
 
 def _report_revoked(was_there: bool) -> Report:
-    told = "trust in this project revoked" if was_there else "this project was not trusted"
-    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(told)])
+    text = "trust in this project revoked" if was_there else "this project was not trusted"
+    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(text)])
 
 
-def _ask(shown: Sequence[Line], *, yes: bool, json: bool) -> None:
+def _ask(output: Sequence[Line], *, yes: bool, json: bool) -> None:
     """Show the review and ask whether to trust it.
 
     Raises:
@@ -119,8 +125,8 @@ def _ask(shown: Sequence[Line], *, yes: bool, json: bool) -> None:
     if json or not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask", hint="see `bough skills trust --dry-run`, then pass --yes")
     renderer = renderer_for(json=False)
-    for each in shown:
-        renderer.note(each)
+    for output_line in output:
+        renderer.note(output_line)
     if not typer.confirm("Let these skills run their code in the sandbox?", err=True):
         raise InvalidInput("no skills trusted", hint="run again to trust them")
 
@@ -138,14 +144,14 @@ def _list_reviews(reviews: Sequence[SkillReview], hosts: Sequence[str]) -> Itera
                 yield line(("  MCP server  ", "dim"), name, (f"  in the sandbox: {command}", "dim"))
         if review.domains:
             yield line(("  reaches  ", "dim"), " ".join(review.domains))
-        for each in review.findings:
-            yield from diagnostic_lines(each, file=str(review.file))
+        for finding in review.findings:
+            yield from diagnostic_lines(finding, file=str(review.file))
 
 
 def _list_refusal(review: SkillReview) -> Iterator[Line]:
     yield line((review.key, "id"), ("  not trusted: it cannot be verified", "bad"))
-    for each in review.tree.faults:
-        yield from diagnostic_lines(each)
+    for fault in review.tree.faults:
+        yield from diagnostic_lines(fault)
 
 
 def _review_json(review: SkillReview, hosts: Sequence[str]) -> dict[str, Any]:
@@ -153,11 +159,11 @@ def _review_json(review: SkillReview, hosts: Sequence[str]) -> dict[str, Any]:
         "path": review.key,
         "digest": review.tree.digest,
         "refused": review.is_refused,
-        "runs": [{"path": each.path, "size": each.size, "executable": each.executable} for each in review.runs],
+        "runs": [{"path": item.path, "size": item.size, "executable": item.executable} for item in review.runs],
         "servers": [
             {"name": name, "command": command, "place": "host" if name in hosts else "sandbox"}
             for name, command in review.servers.items()
         ],
         "domains": list(review.domains),
-        "diagnostics": [each.as_dict() for each in review.findings],
+        "diagnostics": [item.as_dict() for item in review.findings],
     }

@@ -35,10 +35,10 @@ def cancel(
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
             broker = make_broker(tasks, options.settings_of(home, store))
-            found = await _open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
-            if found and not yes:
-                _require_consent(f"cancel {len(found)} task{'s' if len(found) > 1 else ''}?")
-            cancelled = [await broker.cancel(task_id) for task_id in found]
+            task_ids = await _open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
+            if task_ids and not yes:
+                _require_consent(f"cancel {len(task_ids)} task{'s' if len(task_ids) > 1 else ''}?")
+            cancelled = [await broker.cancel(task_id) for task_id in task_ids]
             await broker.aclose()
             return report_changed("tasks cancel", cancelled)
 
@@ -82,14 +82,14 @@ def input_(
         async with open_existing(home, store) as tasks:
             broker = make_broker(tasks, options.settings_of(home, store))
             task = await broker.poll(await tasks.resolve(id))
-            given: Any = answer
+            value: Any = answer
             if approve or reject:
-                given = {"approve": approve or [], "reject": reject or [], "reason": reason}
+                value = {"approve": approve or [], "reject": reject or [], "reason": reason}
             elif answer is None:
-                given = _ask(task)
+                value = _ask(task)
             elif (task.request or {}).get("kind") == "approval":
-                given = _yes_or_no(answer)
-            answered = await broker.provide_input(task.id, given)
+                value = _yes_or_no(answer)
+            answered = await broker.provide_input(task.id, value)
             await broker.aclose()
             return report_changed("tasks input", [answered])
 
@@ -115,8 +115,8 @@ def _ask(task: Task) -> Any:
     if not sys.stdin.isatty():
         raise InvalidInput(f"task {task.id} waits for an answer", hint="give it: bough tasks input ID ANSWER")
     renderer = renderer_for(json=False)
-    for asked in describe_request(task):
-        renderer.note(asked)
+    for output_line in describe_request(task):
+        renderer.note(output_line)
     if (task.request or {}).get("kind") == "approval":
         return typer.confirm("let them run?", default=False)
     return typer.prompt("answer")

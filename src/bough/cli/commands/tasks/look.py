@@ -50,10 +50,10 @@ def list_(
         async with open_tasks(home, store) as tasks:
             if tasks is None:
                 return report_list([], None)
-            wanted = await _filter(tasks, state, agent, queue, parent)
+            task_filter = await _filter(tasks, state, agent, queue, parent)
             if watch:
-                return await _watch(tasks, wanted, limit, renderer_for(json=json), json=json)
-            page = await tasks.list(wanted, cursor, limit)
+                return await _watch(tasks, task_filter, limit, renderer_for(json=json), json=json)
+            page = await tasks.list(task_filter, cursor, limit)
             return report_list(page.items, page.next_cursor)
 
     return asyncio.run(main())
@@ -124,13 +124,13 @@ def wait(
     async def main() -> Report:
         settings = options.settings_of(home, store)
         async with open_existing(home, store) as tasks:
-            found = [await tasks.resolve(name) for name in ids or ["-"]]
+            task_ids = [await tasks.resolve(name) for name in ids or ["-"]]
             broker = make_broker(tasks, settings)
             if run:
                 async with broker:
-                    ended = await _wait_all(broker, found, timeout)
+                    ended = await _wait_all(broker, task_ids, timeout)
             else:
-                ended = await _wait_all(broker, found, timeout)
+                ended = await _wait_all(broker, task_ids, timeout)
                 await broker.aclose()
             return report_ended(ended)
 
@@ -145,23 +145,23 @@ async def _filter(
     try:
         states = frozenset[TaskState]() if state is None else frozenset({TaskState(state.lower())})
     except ValueError as error:
-        known = ", ".join(each.value for each in TaskState)
-        raise InvalidInput(f"no state named {state!r}", hint=f"choose one of: {known}") from error
+        valid_states = ", ".join(valid_state.value for valid_state in TaskState)
+        raise InvalidInput(f"no state named {state!r}", hint=f"choose one of: {valid_states}") from error
     cid = None if parent is None else await tasks.log.resolve(parent)
     return TaskFilter(states=states, agent=agent, queue=queue, parent=cid)
 
 
-async def _watch(tasks: RelationalTaskStore, wanted: Any, limit: int, renderer: Renderer, *, json: bool) -> int:
+async def _watch(tasks: RelationalTaskStore, task_filter: Any, limit: int, renderer: Renderer, *, json: bool) -> int:
     """Show what changes after every commit of any process, until no listed task is open."""
     log = await tasks.open()
-    known: dict[str, int] = {}
+    versions: dict[str, int] = {}
     commits = log.commits()
     try:
         while True:
-            page = await tasks.list(wanted, limit=limit)
+            page = await tasks.list(task_filter, limit=limit)
             for task in reversed(page.items):
-                if known.get(task.id) != task.version:
-                    known[task.id] = task.version
+                if versions.get(task.id) != task.version:
+                    versions[task.id] = task.version
                     show_change(task, renderer, json=json)
             if all(task.is_terminal for task in page.items):
                 return 0

@@ -93,8 +93,8 @@ def describe_request(task: Task) -> Iterator[Line]:
         if choices := request.get("choices"):
             yield line((f"{'choices':<14}", "dim"), ", ".join(map(str, choices)))
     for call in request.get("calls", ()):
-        said = f"{call['tool']} {call.get('arguments') or ''}"
-        yield line((f"{'approve?':<14}", "warn"), (call["id"], "id"), "  ", one_line(said, 120))
+        call_text = f"{call['tool']} {call.get('arguments') or ''}"
+        yield line((f"{'approve?':<14}", "warn"), (call["id"], "id"), "  ", one_line(call_text, 120))
         if call.get("reason"):
             yield line(" " * 14, (str(call["reason"]), "dim"))
     if request.get("kind") == "task":
@@ -115,14 +115,14 @@ def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:
 def node_json(node: Any) -> JsonObject:
     """Return a node of a tree of tasks as programs see it."""
     child, below = node
-    return {"task": task_json(child), "children": [node_json(each) for each in below]}
+    return {"task": task_json(child), "children": [node_json(grandchild) for grandchild in below]}
 
 
 def event_line(event: TaskEvent) -> Line:
     """Return the line of a task event."""
-    said = event.payload.get("state") or event.payload.get("message") or event.payload.get("tool") or event.payload
+    summary = event.payload.get("state") or event.payload.get("message") or event.payload.get("tool") or event.payload
     kind = event.event_type.value
-    return line((f"{event.seq:>5}", "dim"), f"  {kind:<13}", one_line(str(said), 100))
+    return line((f"{event.seq:>5}", "dim"), f"  {kind:<13}", one_line(str(summary), 100))
 
 
 def report_ended(tasks: list[Task]) -> Report:
@@ -133,7 +133,7 @@ def report_ended(tasks: list[Task]) -> Report:
         code = 124
     else:
         code = 0 if all(task.state is TaskState.COMPLETED for task in tasks) else 1
-    blocks = [each for task in tasks for each in (*describe_task(task), line())]
+    blocks = [output_line for task in tasks for output_line in (*describe_task(task), line())]
     return Report(
         command="tasks wait", data={"tasks": [task_json(task) for task in tasks]}, blocks=blocks[:-1], exit_code=code
     )
