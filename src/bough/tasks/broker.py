@@ -430,7 +430,7 @@ class TaskBroker:
                 admit.check(tables, owner, submission.metadata)
             return submit(tables, submission, self.dispatcher.enqueue)
 
-        side_tables = (*(() if admit is None else admit.beside), *(() if submission.check is None else (USAGE,)))
+        side_tables = (*(() if admit is None else admit.side_tables), *(() if submission.check is None else (USAGE,)))
         submitted = await self.store.change(change, side_tables=side_tables)
         if submitted.is_new:
             _LOG.info(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bough.errors import InvalidInput, StoreError
 from bough.events.bundle.format import VERSION, no_bundle
-from bough.events.content import MAX_INPUT_BYTES, digest_of_bytes
+from bough.events.content import MAX_INPUT_BYTES, sha256_hex
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, Status, StoredEvent, moment
 from bough.types import JsonObject
@@ -138,7 +138,7 @@ def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
         data = base64.b64decode(parsed.data, validate=True)
     except ValueError as error:
         raise no_bundle(f"line {line}: data: not base64") from error
-    _require(digest_of_bytes(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
+    _require(sha256_hex(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
     sizes = events.sizes_of(parsed.blob)
     _require(bool(sizes), f"line {line}: no event before it names these bytes")
     _require(sizes == {len(data)}, f"line {line}: the bytes have another size than their event says")

@@ -13,7 +13,7 @@ _SHORTEST = 4
 _WHOLE = 32
 
 
-def digits_of(name: str) -> str:
+def parse_digits(name: str) -> str:
     """Return the hexadecimal digits a name consists of: 4 to 32, lower case.
 
     Raises:

@@ -18,7 +18,7 @@ from bough.events.model import ConversationStarted, TaskChanged, TaskNoted, Usag
 from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.store import EventStore
-from bough.events.stores.names import digits_of
+from bough.events.stores.names import parse_digits
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent
 from bough.tasks.state import TaskState
@@ -226,7 +226,7 @@ class RelationalTaskStore(TaskStore):
         ttl_seconds: float = LEASE_SECONDS,
     ) -> Claim | None:
         """Claim a task. See `TaskStore.claim`."""
-        side_tables = () if self.admission is None else self.admission.beside
+        side_tables = () if self.admission is None else self.admission.side_tables
         may_start = None if self.admission is None else self.admission.may_start
         if id is not None:
             parsed_id = parse_id(id)
@@ -282,7 +282,7 @@ class RelationalTaskStore(TaskStore):
             NotFound: No task matches.
             InvalidInput: The name is invalid, or several tasks match.
         """
-        digits = "" if name.strip() == "-" else digits_of(name)
+        digits = "" if name.strip() == "-" else parse_digits(name)
 
         def find(tables: Tables) -> builtins.list[UUID]:
             rows = tables.run("task.named", digits=digits) if digits else tables.run("task.latest")

@@ -30,12 +30,12 @@ class Admission(NamedTuple):
     """Checks that run inside every submission without a parent, and before such a task starts.
 
     Attributes:
-        beside: The side tables that the checks read.
+        side_tables: The side tables that the checks read.
         check: `check(tables, owner, metadata)` raises if the owner of the conversation may not submit the task now.
         may_start: Whether the owner may run one more task; None means always.
     """
 
-    beside: tuple[Beside, ...]
+    side_tables: tuple[Beside, ...]
     check: Callable[[Tables, str | None, Mapping[str, Any]], None]
     may_start: MayStart | None = None
 

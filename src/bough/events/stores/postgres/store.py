@@ -18,7 +18,7 @@ from psycopg_pool import PoolTimeout
 
 from bough.errors import BoughError, Conflict, StoreError, Unavailable
 from bough.events.draft import Append
-from bough.events.lease_renewal import Keeper
+from bough.events.lease_renewal import LeaseRenewer
 from bough.events.queries import queries
 from bough.events.record import Lease
 from bough.events.stores import faults
@@ -84,10 +84,10 @@ class PostgresEventStore(RelationalEventStore):
         self._appends: Batch[Append] = Batch("bough-appends", self.url, work)
         self._writing = partial(PostgresWriting, sql=self._sql, clock=clock, channel=schema, followers=self._followers)
         renewal = RenewalConnection(url, schema, self._writing, watchdog)
-        self._keeper = Keeper(renewal.renew, renewal.close)
+        self._lease_renewer = LeaseRenewer(renewal.renew, renewal.close)
         self._threads = ThreadPoolExecutor(_THREADS, "bough-postgres")
         self._pid = os.getpid()
-        weakref.finalize(self, self._keeper.stop)
+        weakref.finalize(self, self._lease_renewer.stop)
         weakref.finalize(self, self._appends.stop)
         weakref.finalize(self, self._listener.stop)
         weakref.finalize(self, watchdog.stop)
@@ -138,8 +138,8 @@ class PostgresEventStore(RelationalEventStore):
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._keeper.stop()
-        self._keeper.join()
+        self._lease_renewer.stop()
+        self._lease_renewer.join()
         self._appends.stop()
         self._appends.join()
         self._threads.shutdown()

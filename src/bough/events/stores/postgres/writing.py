@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 
 from bough.events.beside import Beside
-from bough.events.draft import Append, Draft, ImportPiece, clean_changes, dump, load, uuid_of
+from bough.events.draft import Append, Draft, ImportPiece, clean_changes, dump, load, to_uuid
 from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
 from bough.events.stores import faults
 from bough.events.stores.postgres.connection import Db
@@ -93,7 +93,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         self.news.append((wanted.id, base, draft))
         self.follow(wanted.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
-        ids: dict[str, Any] = {"root": uuid_of(root), "parent": uuid_of(parent), "fork_event": uuid_of(event)}
+        ids: dict[str, Any] = {"root": to_uuid(root), "parent": to_uuid(parent), "fork_event": to_uuid(event)}
         return replace(wanted, **fields, **places, **ids, number=number)
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:

@@ -14,9 +14,9 @@ from zlib import crc32
 
 from bough.errors import CorruptLog, InvalidInput
 from bough.events.beside import Beside
-from bough.events.draft import dump, load, uuid_of
+from bough.events.draft import dump, load, to_uuid
 from bough.events.integrity import Census, report_damaged_row
-from bough.events.lineage import Range, clip, owner_of
+from bough.events.lineage import Range, clip, find_owner
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
@@ -29,7 +29,7 @@ from bough.events.record import (
 )
 from bough.events.stores import faults
 from bough.events.stores.cursor import decode_cursor, encode_cursor
-from bough.events.stores.names import LATEST, digits_of, only
+from bough.events.stores.names import LATEST, only, parse_digits
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
@@ -135,7 +135,7 @@ class RelationalReading(ABC):
     def resolve(self, name: str) -> UUID:
         """Return the conversation that a name stands for."""
         latest = name.strip() == LATEST
-        rows = self.run("latest") if latest else self.run("named", digits=digits_of(name))
+        rows = self.run("latest") if latest else self.run("named", digits=parse_digits(name))
         return only(name, [UUID(bytes=row[0]) for row in rows])
 
     def generations(self, cid: UUID) -> builtins.list[Any]:
@@ -183,7 +183,7 @@ class RelationalReading(ABC):
         if row is None:
             raise faults.no_event(event_id)
         number, seq, owner = row
-        if cid is not None and owner_of(self.parts(cid)[0], seq) != number:
+        if cid is not None and find_owner(self.parts(cid)[0], seq) != number:
             raise faults.no_event(event_id, cid)
         return UUID(bytes=owner), seq
 
@@ -346,12 +346,12 @@ def record_of(row: Sequence[Any]) -> ConversationRecord:
     return ConversationRecord(
         id=UUID(bytes=id),
         root=UUID(bytes=root),
-        parent=uuid_of(parent),
+        parent=to_uuid(parent),
         base=base,
         head=head,
-        forked_from=uuid_of(forked_from),
+        forked_from=to_uuid(forked_from),
         forked_at=None if forked_from is None else at,
-        fork_event=None if forked_from is None else uuid_of(fork_event),
+        fork_event=None if forked_from is None else to_uuid(fork_event),
         generation=generation,
         deleted=bool(deleted),
         status=status or "idle",
@@ -385,7 +385,7 @@ def missing(lo: int, hi: int) -> CorruptLog:
 def events_of(rows: Iterable[Any], first: int, *, step: int = 1, budget: float = inf) -> list[StoredEvent]:
     """Return the events in rows `(seq, id, kind, ts, data, digest)`, as many as a budget of bytes allows, at least one.
 
-    All in one loop, `digest_of` written out, since it runs once for every event that is ever read.
+    All in one loop, `event_checksum` written out, since it runs once for every event that is ever read.
 
     Args:
         first: The seq of the first one.

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.beside import Beside, Follow, Tables, list_packages
-from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, fresh, parse_cut, plan_fork
+from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
 from bough.events.integrity import Census
-from bough.events.lease_renewal import Keeper, Keeping
+from bough.events.lease_renewal import LeaseRenewer, RenewedLease
 from bough.events.lineage import Range
 from bough.events.record import (
     ConversationFilter,
@@ -61,7 +61,7 @@ class RelationalEventStore(BaseEventStore):
     _is_read_only = False
     """Whether nothing can be written."""
 
-    _keeper: Keeper
+    _lease_renewer: LeaseRenewer
     """Renews leases; each store has a way of its own to do that in a thread."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class RelationalEventStore(BaseEventStore):
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        given, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
+        given, drafted = record or new_record(new_id(), self._clock.now()), draft(events)
         root = given if owner is None else replace(given, owner=owner)
         await self._prepare_followers(drafted)
         return await self._write(lambda log: log.create(root, drafted))
@@ -275,10 +275,10 @@ class RelationalEventStore(BaseEventStore):
         """Extend a lease. See `EventStore.renew`."""
         return await self._write(lambda log: log.renew(lease, ttl))
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease until it is stopped. See `EventStore.keep`."""
         self._check_open()
-        return self._keeper.keep(lease, ttl, lost)
+        return self._lease_renewer.keep(lease, ttl, lost)
 
     async def release(self, lease: Lease) -> None:
         """Give the lease back. See `EventStore.release`."""

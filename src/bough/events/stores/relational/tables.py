@@ -13,7 +13,7 @@ from uuid import UUID
 from bough.errors import BoughError, InvalidInput
 from bough.events.beside import Beside, Follow, Follower, Tables
 from bough.events.blob.blob import BLOBS
-from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, fresh, parse_cut, plan_fork
+from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, new_record, parse_cut, plan_fork
 from bough.events.record import ConversationRecord, DeleteMode, Lease
 from bough.events.stores import faults
 from bough.events.stores.relational.reading import RelationalReading
@@ -83,7 +83,7 @@ class RelationalTables:
         """Create a root conversation. See `Tables.create`."""
         drafted = draft(events)
         with self._write("creating a conversation") as log:
-            return log.create(record or fresh(new_id(), log.clock.now()), drafted)
+            return log.create(record or new_record(new_id(), log.clock.now()), drafted)
 
     def append(
         self,

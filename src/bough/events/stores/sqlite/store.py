@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bough.events.draft import Append
-from bough.events.lease_renewal import Keeper
+from bough.events.lease_renewal import LeaseRenewer
 from bough.events.private_folder import PrivateFolder
 from bough.events.queries import queries
 from bough.events.record import Lease
@@ -49,9 +49,9 @@ class SqliteEventStore(RelationalEventStore):
         self._writer: Batch[Request] = Batch(f"bough-writer {self.path.name}", self.url, work)
         self._hub.on_first = self._writer.wake
         self._readers = Readers(file, self._sql, clock)
-        self._keeper = Keeper(partial(_renew, self._writer))
+        self._lease_renewer = LeaseRenewer(partial(_renew, self._writer))
         self._pid = os.getpid()
-        weakref.finalize(self, self._keeper.stop)
+        weakref.finalize(self, self._lease_renewer.stop)
         weakref.finalize(self, self._writer.stop)
         weakref.finalize(self, self._readers.stop)
 
@@ -86,8 +86,8 @@ class SqliteEventStore(RelationalEventStore):
         if self._pid != os.getpid():
             return  # its threads are the parent's
         self._hub.close()
-        self._keeper.stop()
-        await asyncio.to_thread(self._keeper.join)
+        self._lease_renewer.stop()
+        await asyncio.to_thread(self._lease_renewer.join)
         self._writer.flush()
         self._readers.stop()
         await asyncio.to_thread(self._readers.join)

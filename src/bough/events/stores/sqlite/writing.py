@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.events.draft import Append, Draft, clean_changes, dump
-from bough.events.lineage import owner_of
+from bough.events.lineage import find_owner
 from bough.events.owner import boot_id
 from bough.events.queries import split_statements
 from bough.events.record import ConversationRecord, Cut, microseconds
@@ -199,7 +199,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         if source.base < base:
             return base, source.number, cid
         parts, _, ids = self.parts(cid)
-        owner = owner_of(parts, base - 1)
+        owner = find_owner(parts, base - 1)
         return base, owner, None if owner is None else ids[owner]
 
     def _event_before(self, seq: int, owner: int | None) -> UUID | None:
