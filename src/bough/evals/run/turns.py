@@ -177,7 +177,7 @@ def _read_reason(payload: Mapping[str, object]) -> str:
 
 def _is_over(task: TaskStanding) -> bool:
     """Whether a turn is at its end here: what asks has nobody to ask, and what failed is not tried again."""
-    return has_stopped(task) or (task.state is TaskState.PENDING and task.is_put_off)
+    return has_stopped(task) or (task.state is TaskState.PENDING and task.is_delayed)
 
 
 def _make_key(planned: PlannedAttempt, number: int) -> str:
