@@ -48,7 +48,7 @@ class RenewedLease:
         """Record a successful renewal. Called by the renewal thread.
 
         Args:
-            requested_seconds: When it was requested. The store counts from later, so the lease lasts at least this long.
+            requested_seconds: When it was requested. The store counts from later, so it lasts at least this long.
         """
         self._ends_seconds = requested_seconds + self.ttl_seconds
         self.next_seconds = requested_seconds + self.ttl_seconds / 3

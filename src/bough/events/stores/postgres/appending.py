@@ -15,7 +15,7 @@ from bough.errors import BoughError
 from bough.events.draft import Append
 from bough.events.record import microseconds
 from bough.events.stores import faults
-from bough.events.stores.batch import Answered
+from bough.events.stores.batch import BatchResult
 from bough.events.stores.hub import Hub
 from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CALL_SECONDS, CONNECT_SECONDS, Watchdog
 from bough.events.stores.postgres.connection import Pool, is_lost, make_timeout_error, store_error
@@ -64,9 +64,9 @@ class BatchedAppend:
         self._pids = pids
         self._ends = 0.0
 
-    def commit(self, requests: Sequence[Append]) -> list[Answered]:
+    def commit(self, requests: Sequence[Append]) -> list[BatchResult]:
         """Return an outcome for each append; those without an error are durable."""
-        outcomes: dict[int, Answered] = {}
+        outcomes: dict[int, BatchResult] = {}
         self._ends = monotonic() + CALL_SECONDS
         for groups in rounds(requests):
             outcomes |= self._write(groups)
@@ -82,7 +82,7 @@ class BatchedAppend:
     def close(self) -> None:
         """The pool belongs to the store."""
 
-    def _write(self, groups: list[Group], *, is_repeated: bool = False) -> dict[int, Answered]:
+    def _write(self, groups: list[Group], *, is_repeated: bool = False) -> dict[int, BatchResult]:
         """Write groups in one statement.
 
         Args:
@@ -101,7 +101,7 @@ class BatchedAppend:
             return failed or {
                 number: _because(store_error(self._url, error), error) for group in groups for number, _ in group
             }
-        outcomes: dict[int, Answered] = {}
+        outcomes: dict[int, BatchResult] = {}
         refused: list[Group] = []
         for group, (head, current, ok, intact) in zip(groups, judged, strict=True):
             outcomes |= self._find_taken(group, head) if ok else _refuse_all(group, head, current, intact)
@@ -109,7 +109,7 @@ class BatchedAppend:
         # What was sent first may have arrived between the two, and be why the second is refused.
         return outcomes | (self._find(refused) if is_repeated and refused else {})
 
-    def _repeat(self, groups: list[Group], lost: _Lost) -> dict[int, Answered]:
+    def _repeat(self, groups: list[Group], lost: _Lost) -> dict[int, BatchResult]:
         """Return what came of groups whose answer was lost; what did not arrive is sent once more."""
         try:
             outcomes = self._find(groups)
@@ -118,7 +118,7 @@ class BatchedAppend:
         except (_Lost, Error, PoolTimeout):
             return self._fail(groups, lost)
 
-    def _look_again(self, groups: list[Group], error: UniqueViolation) -> dict[int, Answered]:
+    def _look_again(self, groups: list[Group], error: UniqueViolation) -> dict[int, BatchResult]:
         """Return what came of groups sent twice, of which an event is stored: the first time, or by somebody else."""
         outcomes = self._find(groups)
         for single in [[single] for group in _without(groups, outcomes) for single in group]:
@@ -130,23 +130,23 @@ class BatchedAppend:
                 outcomes |= self._find_taken(single, head) if ok else _refuse_all(single, head, current, intact)
         return outcomes
 
-    def _find(self, groups: list[Group]) -> dict[int, Answered]:
+    def _find(self, groups: list[Group]) -> dict[int, BatchResult]:
         """Return the appends that the log has already: each as a whole, as it was sent."""
         singles = {
             UUID(bytes=append.draft.rows[0].id): (number, append) for group in groups for number, append in group
         }
-        outcomes: dict[int, Answered] = {}
+        outcomes: dict[int, BatchResult] = {}
         for id, cid, seq in self._execute(self._find_statement, {"ids": list(singles)}):
             number, append = singles[id]
             if cid == append.cid:
                 outcomes |= self._find_taken([(number, append)], seq)
         return outcomes
 
-    def _fail(self, groups: list[Group], lost: _Lost) -> dict[int, Answered]:
+    def _fail(self, groups: list[Group], lost: _Lost) -> dict[int, BatchResult]:
         error = make_timeout_error(self._url) if lost.expired else store_error(self._url, lost.cause)
         return {number: _because(error, lost.cause) for group in groups for number, _ in group}
 
-    def _apart(self, groups: list[Group]) -> dict[int, Answered]:
+    def _apart(self, groups: list[Group]) -> dict[int, BatchResult]:
         """Repeat appends one by one; nothing when there is just one."""
         singles = [[single] for group in groups for single in group]
         if len(singles) == 1:
@@ -195,19 +195,19 @@ class BatchedAppend:
         self._pool.drain()  # the others are as dead, most likely
         raise lost
 
-    def _find_taken(self, group: Group, head: int) -> dict[int, Answered]:
+    def _find_taken(self, group: Group, head: int) -> dict[int, BatchResult]:
         self._hub.publish_commit(is_append=True)
-        outcomes: dict[int, Answered] = {}
+        outcomes: dict[int, BatchResult] = {}
         for number, append in group:
             if self._hub.watches(append.cid):
                 self._hub.publish(append.cid, append.draft.make_stored(head))
             head += len(append.draft.rows)
-            outcomes[number] = Answered(head)
+            outcomes[number] = BatchResult(head)
         return outcomes
 
 
-def _refuse_all(group: Group, head: int | None, current: int | None, intact: bool | None) -> dict[int, Answered]:
-    return {number: Answered(error=refusal(append, head, current, intact)) for number, append in group}
+def _refuse_all(group: Group, head: int | None, current: int | None, intact: bool | None) -> dict[int, BatchResult]:
+    return {number: BatchResult(error=refusal(append, head, current, intact)) for number, append in group}
 
 
 def _without(groups: list[Group], known: Collection[int]) -> list[Group]:
@@ -216,6 +216,6 @@ def _without(groups: list[Group], known: Collection[int]) -> list[Group]:
     return [group for group in left if group]
 
 
-def _because(error: BoughError, cause: BaseException) -> Answered:
+def _because(error: BoughError, cause: BaseException) -> BatchResult:
     error.__cause__ = cause
-    return Answered(error=error)
+    return BatchResult(error=error)

@@ -16,7 +16,7 @@ from bough.events.stores.postgres.reading import PostgresReading
 from bough.types import Clock
 
 _RETRY_SECONDS = 0.5
-_MOST_RETRY_SECONDS = 5.0
+_MAX_RETRY_SECONDS = 5.0
 EVERYTHING = "*"
 
 
@@ -128,6 +128,6 @@ class Listener:
                 self._compare()
             except (Error, OSError):
                 self._stopping.wait(pause)  # the server is away; writers are told, watchers just wait
-                pause = min(pause * 2, _MOST_RETRY_SECONDS)
+                pause = min(pause * 2, _MAX_RETRY_SECONDS)
             else:
                 return

@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.errors import Conflict
 from bough.events.draft import Append
 from bough.events.stores import faults
-from bough.events.stores.batch import Answered
+from bough.events.stores.batch import BatchResult
 from bough.events.stores.hub import END, Hub
 from bough.events.stores.relational.writing import AppendFollower, batch_of
 from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
@@ -52,19 +52,19 @@ class GroupCommit:
         self._watch = _Watch(self._log, hub)
         self._hub = hub
 
-    def commit(self, requests: Sequence[Request]) -> list[Answered]:
+    def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
         """Return an outcome for each request; those without an error are durable."""
         for run in (self._run_one, self._run_apart):
             try:
                 return self._together(requests, run)
             except _Spoilt as spoilt:
                 if len(requests) == 1:
-                    return [Answered(error=self._meaning(spoilt.__cause__))]
+                    return [BatchResult(error=self._meaning(spoilt.__cause__))]
         return [outcome for request in requests for outcome in self.commit([request])]
 
     def idle_seconds(self) -> float | None:
         """Other processes are looked for only while someone here watches."""
-        return _LOOK_SECONDS if self._hub.any() else None
+        return _LOOK_SECONDS if self._hub.has_watchers() else None
 
     def look(self) -> None:
         """Tell watchers what other processes wrote."""
@@ -75,7 +75,7 @@ class GroupCommit:
         self._log.db.close()
         self._turnstile.close()
 
-    def _together(self, requests: Sequence[Request], run: Callable[[Request], Answered]) -> list[Answered]:
+    def _together(self, requests: Sequence[Request], run: Callable[[Request], BatchResult]) -> list[BatchResult]:
         """Run requests in one transaction.
 
         Raises:
@@ -86,7 +86,7 @@ class GroupCommit:
             try:
                 self._log.db.execute("begin immediate")
             except SQLITE_ERRORS as error:
-                return [Answered(error=self._meaning(error)) for _ in requests]
+                return [BatchResult(error=self._meaning(error)) for _ in requests]
             outcomes = self._finish(requests, run)
         if self._log.scrubbed:
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
@@ -95,14 +95,14 @@ class GroupCommit:
         return outcomes
 
     def _tell(self, *, is_append: bool) -> None:
-        if not self._hub.any():
+        if not self._hub.has_watchers():
             return
         self._hub.publish_commit(is_append=is_append)
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
                 self._hub.publish(cid, batch_of(first, draft))
 
-    def _finish(self, requests: Sequence[Request], run: Callable[[Request], Answered]) -> list[Answered]:
+    def _finish(self, requests: Sequence[Request], run: Callable[[Request], BatchResult]) -> list[BatchResult]:
         db = self._log.db
         try:
             outcomes = [run(request) for request in requests]
@@ -117,21 +117,21 @@ class GroupCommit:
             raise
         return outcomes
 
-    def _run_one(self, request: Request) -> Answered:
+    def _run_one(self, request: Request) -> BatchResult:
         log = self._log
         is_append = isinstance(request, Append)
         if not is_append or log.followers.wants(request.draft):
             log.flush()  # what fails from here on is this request's own fault, and no other one's events wait with it
         before, news = log.db.total_changes, len(log.news)
         try:
-            return Answered(log.append(request) if is_append else request(log))
+            return BatchResult(log.append(request) if is_append else request(log))
         except Exception as error:
             if log.db.total_changes != before or not log.db.in_transaction:
                 raise _Spoilt from error
             del log.news[news:]
-            return Answered(error=self._meaning(error))
+            return BatchResult(error=self._meaning(error))
 
-    def _run_apart(self, request: Request) -> Answered:
+    def _run_apart(self, request: Request) -> BatchResult:
         """Run a request so that its failure takes back what it wrote, and that alone."""
         db, news = self._log.db, len(self._log.news)
         db.execute("savepoint request")
@@ -144,7 +144,7 @@ class GroupCommit:
             self._log.forget()
             db.execute("rollback to request")
             del self._log.news[news:]
-            return Answered(error=self._meaning(error.__cause__ if isinstance(error, _Spoilt) else error))
+            return BatchResult(error=self._meaning(error.__cause__ if isinstance(error, _Spoilt) else error))
         else:
             return outcome
         finally:
@@ -169,13 +169,13 @@ class ReadOnlyWork:
         self._watch = _Watch(self._log, hub)
         self._hub = hub
 
-    def commit(self, requests: Sequence[Request]) -> list[Answered]:
+    def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
         """Refuse all."""
-        return [Answered(error=faults.read_only(self._path)) for _ in requests]
+        return [BatchResult(error=faults.read_only(self._path)) for _ in requests]
 
     def idle_seconds(self) -> float | None:
         """As `GroupCommit`."""
-        return _LOOK_SECONDS if self._hub.any() else None
+        return _LOOK_SECONDS if self._hub.has_watchers() else None
 
     def look(self) -> None:
         """Tell watchers what other processes wrote."""
@@ -197,7 +197,7 @@ class _Watch:
 
     def look(self) -> None:
         """Tell watchers of conversations that another process changed. One pragma when none did."""
-        if not self._hub.any():
+        if not self._hub.has_watchers():
             return
         watched = self._hub.list_watched()
         try:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from bough.events.stores import faults
-from bough.events.stores.batch import Answered, deliver
+from bough.events.stores.batch import BatchResult, deliver
 from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.events.stores.sqlite.spot import Spot
@@ -77,7 +77,7 @@ class Readers:
         while not self._queue.empty():
             question = self._queue.get()
             if question is not None:
-                closed = Answered(error=faults.make_closed(f"sqlite:///{self._path}"))
+                closed = BatchResult(error=faults.make_closed(f"sqlite:///{self._path}"))
                 deliver(question.loop, [question.future], [closed])
 
     async def _ask_thread(self, ask: Ask) -> Any:
@@ -101,11 +101,11 @@ class Readers:
         while (question := self._queue.get()) is not None:
             try:
                 log = log or SqliteReading(connect(self._file, read_only=True), self._sql, self._clock)
-                outcome = Answered(question.ask(log))
+                outcome = BatchResult(question.ask(log))
             except SQLITE_ERRORS as error:
-                outcome = Answered(error=store_error(self._path, error))
+                outcome = BatchResult(error=store_error(self._path, error))
             except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to continue
-                outcome = Answered(error=error)
+                outcome = BatchResult(error=error)
             with self._lock:
                 self._open_questions -= 1
             deliver(question.loop, [question.future], [outcome])

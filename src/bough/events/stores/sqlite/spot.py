@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.events.record import StoredEvent
-from bough.events.stores.batch import Answered
+from bough.events.stores.batch import BatchResult
 from bough.events.stores.relational.reading import PAGE_ROWS, EventChoice, Parts
 from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect
 from bough.events.stores.sqlite.reading import SqliteReading
@@ -47,7 +47,7 @@ class Spot:
         self._log.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES_OF_A_ROW)
         self._not_before = 0.0
 
-    def answer(self, ask: Callable[[SqliteReading], Any]) -> Answered | None:
+    def answer(self, ask: Callable[[SqliteReading], Any]) -> BatchResult | None:
         """Return the answer, or None when a thread must be asked. Raises what the question raises."""
         if not self._lock.acquire(blocking=False):
             return None
@@ -55,7 +55,7 @@ class Spot:
             started = monotonic()
             if self._log is None or started < self._not_before:
                 return None
-            outcome = Answered(ask(self._log))
+            outcome = BatchResult(ask(self._log))
             ended = monotonic()
             if ended - started > SLOW_SECONDS:
                 self._not_before = ended + _PAUSE_SECONDS
