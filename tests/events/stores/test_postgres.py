@@ -16,7 +16,7 @@ from bough.events import PostgresEventStore
 from bough.events.draft import Append, draft, event_checksum
 from bough.events.model import ToolReturned, UserMessage
 from bough.events.queries import migrations
-from bough.events.stores.postgres.appending import rounds
+from bough.events.stores.postgres.appending import group_appends
 from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.reading import PAGE_BYTES
 from bough.testing.postgres import drop_schema
@@ -166,7 +166,7 @@ def rows(postgres: str, schema: str) -> dict[str, int]:
 def test_conditional_appends_are_judged_one_after_the_other() -> None:
     a, b = new_id(), new_id()
     plain = Append(a, draft([message()]), None, None)
-    groups = rounds([plain, plain._replace(expected_head=1), plain, plain, plain._replace(cid=b)])
+    groups = group_appends([plain, plain._replace(expected_head=1), plain, plain, plain._replace(cid=b)])
     assert [[[number for number, _ in group] for group in groups_] for groups_ in groups] == [
         [[0], [4]],
         [[1]],

@@ -1,7 +1,7 @@
-"""Answering small questions on the spot, in the thread of the caller.
+"""Run small queries in the caller's thread.
 
-SQLite answers them from its page cache in less time than waking a thread takes. What would take longer is not begun,
-or given up early: then a thread is asked.
+SQLite answers them from its page cache in less time than waking a thread takes. A query that would take longer is not
+started, or is abandoned early; a thread runs it then.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, conn
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.types import Clock
 
-MOST_ROWS = 128
-"""How many events, or generations of a lineage, are read on the spot."""
+MAX_ROWS = 128
+"""Maximum number of events, or generations of a lineage, of an inline query."""
 
-MOST_BYTES = 256 << 10
-"""How many bytes of payload are read on the spot."""
+MAX_BYTES = 256 << 10
+"""Maximum payload bytes of an inline query."""
 
-_MOST_BYTES_OF_A_ROW = 64 << 10
+_MAX_ROW_BYTES = 64 << 10
 SLOW_SECONDS = 0.025
-"""An answer that took longer says that the disk is slow."""
+"""A query that takes longer means that the disk is slow."""
 
 _PAUSE_SECONDS = 1.0
 
 
-class Spot:
-    """One connection for small questions from any thread; nobody ever waits for it.
+class InlineReader:
+    """A connection for small queries from any thread, which never waits for another query.
 
-    Reading has bounds: events, bytes, generations, and a row that is too large is refused by SQLite before it is read.
-    A slow disk costs at most one slow answer a second: after it, threads are asked for a while.
+    Events, bytes and generations are bounded, and SQLite refuses rows that are too large before reading them. A slow
+    disk costs at most one slow query per second: after each, queries go to threads for a while.
     """
 
     def __init__(self, file: StoreFile, sql: Mapping[str, str], clock: Clock) -> None:
         self._lock = threading.Lock()
         self._log: _SmallReading | None = _SmallReading(connect(file, read_only=True), sql, clock)
+        # Waiting for a lock here would block the caller's event loop: fail instead, and let a thread wait.
         self._log.db.execute("pragma busy_timeout = 0")
-        self._log.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES_OF_A_ROW)
+        self._log.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
         self._not_before = 0.0
 
     def answer(self, ask: Callable[[SqliteReading], Any]) -> BatchResult | None:
-        """Return the answer, or None when a thread must be asked. Raises what the question raises."""
+        """Run a query and return its result; None if a thread must run it. Raises what the query raises."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -60,14 +61,14 @@ class Spot:
             if ended - started > SLOW_SECONDS:
                 self._not_before = ended + _PAUSE_SECONDS
         except (_TooMuch, *SQLITE_ERRORS):
-            return None  # a thread waits for locks, reads long, and knows what errors mean
+            return None  # a thread may wait for locks and read more, and translates errors
         else:
             return outcome
         finally:
             self._lock.release()
 
     def close(self) -> None:
-        """Close the connection; from now on threads are asked."""
+        """Close the connection. All later queries go to threads."""
         with self._lock:
             log, self._log = self._log, None
         if log is not None:
@@ -75,31 +76,31 @@ class Spot:
 
 
 class _TooMuch(Exception):
-    """The answer is larger than what is read on the spot."""
+    """The result is too large for an inline query."""
 
 
 class _SmallReading(SqliteReading):
-    """Reads a little, or raises `_TooMuch`."""
+    """Queries with bounds; raises `_TooMuch` beyond them."""
 
-    page_bytes = MOST_BYTES
+    page_bytes = MAX_BYTES
 
-    def generations(self, cid: UUID, most: int = MOST_ROWS + 1) -> list[Any]:
+    def generations(self, cid: UUID, limit: int = MAX_ROWS + 1) -> list[Any]:
         """Return the rows of a lineage. See `RelationalReading.generations`."""
-        rows = super().generations(cid, most)
-        if len(rows) == most:
+        rows = super().generations(cid, limit)
+        if len(rows) == limit:
             raise _TooMuch
         return rows
 
     def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[list[StoredEvent], Parts]:
-        """Return a small page, or all events of the ranges as one. See `RelationalReading.page`."""
-        asked = min(sum(hi - lo for _, lo, hi in parts), rows)
-        if asked > MOST_ROWS:
+        """Return a small page, or all events of small ranges. See `RelationalReading.page`."""
+        expected = min(sum(hi - lo for _, lo, hi in parts), rows)
+        if expected > MAX_ROWS:
             raise _TooMuch
-        events, left = super().page(parts, reverse, rows)
-        if len(events) < asked:
+        events, remaining = super().page(parts, reverse, rows)
+        if len(events) < expected:
             raise _TooMuch
-        return events, left
+        return events, remaining
 
     def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[list[StoredEvent], Parts]:
-        """Refuse: how many rows it looks at is not known. See `RelationalReading.choose`."""
+        """Refuse, since the number of rows to examine is unknown. See `RelationalReading.choose`."""
         raise _TooMuch
