@@ -136,7 +136,7 @@ async def test_a_caller_that_asks_and_asks_lets_others_run(sqlite: SqliteEventSt
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    for _ in range(10 * readers._MOST_IN_A_ROW):
+    for _ in range(10 * readers._MAX_IN_A_ROW):
         await sqlite.get(record.id)
     task.cancel()
     assert turns >= 10
