@@ -143,7 +143,7 @@ async def test_a_child_is_under_the_hooks_and_has_the_secrets_of_its_parent(
         log = o.broker.store.log
         events = [each.event async for each in log.read(child.conversation)]
         assert [each.tool for each in events if isinstance(each, ToolRejected)] == ["_other"]
-        assert o.broker.worker.given == {}
+        assert o.broker.worker.parent_rules == {}
     assert asked.count("_other") == 1
 
 
@@ -184,7 +184,7 @@ async def test_a_child_that_runs_as_soon_as_it_is_written_has_the_hooks_and_secr
         [rejected] = [stored.event async for stored in tasks.log.read(UUID(child.id)) if stored.kind == "ToolRejected"]
         assert isinstance(rejected, ToolRejected)
         assert "oak-and-ash" not in rejected.model_dump_json(), "the parent's secrets are masked in its log"
-        assert broker.worker.given == {}
+        assert broker.worker.parent_rules == {}
     assert asked.count("_other") == 1
 
 

@@ -1,6 +1,6 @@
-"""The event log: what happened, where it is kept, and how it is shared between forks.
+"""The event log: events, stores, and the sharing of events between forks.
 
-Names are loaded on first use, so that listing conversations does not pay for the event model.
+Names are imported on first use, so that listing conversations does not load the event model.
 """
 
 from __future__ import annotations

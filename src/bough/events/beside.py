@@ -1,4 +1,4 @@
-"""Tables beside the log: rows that other packages keep in the store's database and change together with events."""
+"""Side tables: rows of other packages in the store's database, which change in one transaction with events."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ T = TypeVar("T")
 
 
 class Beside(NamedTuple):
-    """A package that keeps tables beside the log.
+    """A package with side tables.
 
     Attributes:
-        name: Begins the names of its tables and indexes, and of its statements in `Tables.run`.
+        name: Prefix of the names of its tables and indexes, and of its statements in `Tables.run`.
         package: A Python package with `sqlite/` and `postgres/`, each with `NNNN_name.sql`, and statements in
-            `queries.sql` beside and in them; see `bough.events.queries`.
+            `queries.sql` in the package and in these folders; see `bough.events.queries`.
     """
 
     name: str
     package: str
 
     def statements(self, dialect: str) -> dict[str, str]:
-        """Return its statements as `Tables.run` names them: `<name>.<statement>`."""
+        """Return the statements by the names that `Tables.run` takes: `<name>.<statement>`."""
         return {f"{self.name}.{name}": sql for name, sql in queries(dialect, self.package).items()}
 
     def steps_after(self, version: int, dialect: str) -> list[Migration]:
-        """Return the migrations that lead from a version to the newest one.
+        """Return the migrations from a version to the newest one.
 
         Raises:
             StoreError: The tables come from a newer version of the package.
@@ -51,14 +51,15 @@ class Beside(NamedTuple):
 
 
 class Tables(Protocol):
-    """What a change is given. Synchronous, valid inside the call only; everything is in one transaction.
+    """Access to rows and the log inside a change. Synchronous; everything is in one transaction.
 
-    A change is a pure function of it: no I/O, no effects of its own, at most 50 ms; it may run again.
+    Only valid inside the call. A change must not do I/O or have side effects, since it may run again, and should take
+    at most 50 ms.
     """
 
     @property
     def connection(self) -> Any:
-        """The `psycopg.Connection` on Postgres, else the `sqlite3.Connection`; for a library that joins it."""
+        """The `psycopg.Connection` on Postgres, else the `sqlite3.Connection`, for libraries."""
         ...
 
     def run(self, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -67,7 +68,7 @@ class Tables(Protocol):
         Ids go in as UUID and come out as 16 bytes; times are microseconds since 1970.
 
         Raises:
-            Conflict: A row that must be unique already exists. The change cannot succeed any more.
+            Conflict: A unique row already exists. The change can no longer succeed.
         """
         ...
 
@@ -76,15 +77,15 @@ class Tables(Protocol):
         ...
 
     def number(self, cid: UUID) -> int:
-        """Return the integer key of a conversation, for joins; of a tombstone too.
+        """Return the integer key of a conversation for joins, also of a tombstone.
 
         Raises:
-            NotFound: There is no such row.
+            NotFound: The row does not exist.
         """
         ...
 
     def now(self) -> int:
-        """Return the time by the store's clock (Postgres: the server's), in microseconds since 1970."""
+        """Return the time of the store's clock (on Postgres the server's), in microseconds since 1970."""
         ...
 
     def get(self, cid: UUID) -> ConversationRecord:
@@ -109,7 +110,7 @@ class Tables(Protocol):
         ...
 
     def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
-        """Fork. See `EventStore.fork`."""
+        """Fork a conversation. See `EventStore.fork`."""
         ...
 
     def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
@@ -125,16 +126,16 @@ class Tables(Protocol):
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back. See `EventStore.release`."""
+        """Release a lease. See `EventStore.release`."""
         ...
 
 
 Follow: TypeAlias = Callable[[Tables, UUID, StoredEvent], None]
-"""What follows an event in the transaction of whatever appends it: `add(tables, conversation, event)`."""
+"""Called as `add(tables, conversation, event)` in the transaction that appends an event."""
 
 
 class Follower(NamedTuple):
-    """A package that writes rows whenever certain events are appended."""
+    """A package that writes rows whenever events of certain kinds are appended."""
 
     beside: Beside
     kinds: frozenset[str]
@@ -142,10 +143,10 @@ class Follower(NamedTuple):
 
 
 def list_packages(beside: Beside | Collection[Beside]) -> tuple[Beside, ...]:
-    """Return one package or several as a tuple.
+    """Return one or several packages as a tuple without duplicates.
 
     Raises:
-        InvalidInput: Two different packages have one name.
+        InvalidInput: Two different packages have the same name.
     """
     packages = (beside,) if isinstance(beside, Beside) else tuple(dict.fromkeys(beside))
     if len({package.name for package in packages}) < len(packages):

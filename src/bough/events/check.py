@@ -1,4 +1,4 @@
-"""Whether what a store holds adds up: counts, lineage, digests; and what of a log can still be read."""
+"""Check a store (counts, lineage, digests), and find the readable parts of a damaged log."""
 
 from __future__ import annotations
 
@@ -16,47 +16,49 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
-def _tell_nobody(_looked: int, _of: int) -> None:
+def _ignore_progress(_checked: int, _total: int) -> None:
     pass
 
 
-class _Place(NamedTuple):
-    """What of a conversation others are held against: small, since there is one of each conversation at a time."""
+class _OwnRange(NamedTuple):
+    """The range of a conversation's own events. Small, since a check keeps one for every conversation in memory."""
 
     base: int
     head: int
 
 
-async def check(store: StoreAdmin, progress: Callable[[int, int], object] = _tell_nobody) -> Integrity:
-    """Return what a look at every row of the store finds. O(store), in bounded memory but for 0.3 KB a conversation.
+async def check(store: StoreAdmin, progress: Callable[[int, int], object] = _ignore_progress) -> Integrity:
+    """Check every row of the store. O(store), in bounded memory except for 0.3 KB per conversation.
 
-    It may run beside writers.
+    Other processes may write meanwhile.
 
     Args:
-        progress: Called now and then with how many conversations have been looked at, and how many there are.
+        progress: Called every 500 conversations with the number of checked ones and their total.
     """
     census = await store.census()
     findings = [IntegrityFinding(f"the database says: {problem}") for problem in census.damage]
     findings += (report_damaged_row(cid) for cid in census.rows)
-    places: dict[UUID, _Place] = {}
+    places: dict[UUID, _OwnRange] = {}
     furthest: dict[UUID, int] = {}
     async for record in every_record(store):
-        places[record.id] = _Place(record.base, record.head)
+        places[record.id] = _OwnRange(record.base, record.head)
         if record.parent is not None:
             furthest[record.parent] = max(record.base, furthest.get(record.parent, 0))
-    counted = looked = 0
+    counted = checked = 0
     async for record in every_record(store):
-        places[record.id] = _Place(record.base, record.head)  # it may have grown since, and been forked there
+        places[record.id] = _OwnRange(
+            record.base, record.head
+        )  # it may have grown since the first pass, and been forked at its new end
         findings += [problem async for problem in _own_problems(store, record)]
         problems = _find_place_problems(record, places, furthest.get(record.id, 0), frozenset(census.rows))
         findings += (IntegrityFinding(problem, record.id) for problem in problems)
         counted += record.head - record.base
-        looked += 1
-        if looked % _PAGE == 0:
-            progress(looked, len(places))
+        checked += 1
+        if checked % _PAGE == 0:
+            progress(checked, len(places))
     if census.events != counted and not findings:
         later = (await store.census()).events
-        # Events that others wrote since the first census belong to conversations that were counted after it.
+        # Other writers append between census and count, so only a count outside the two censuses is an error.
         if (
             census.events is None
             or later is None
@@ -67,16 +69,16 @@ async def check(store: StoreAdmin, progress: Callable[[int, int], object] = _tel
 
 
 async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
-    """Iterate all records, tombstones too; damaged rows are passed over."""
-    after = 0
-    while records := await store.scan(after, _PAGE):
+    """Iterate over all records, including tombstones, except damaged rows."""
+    last_number = 0
+    while records := await store.scan(last_number, _PAGE):
         for record in records:
             yield record
-        after = records[-1].number
+        last_number = records[-1].number
 
 
 async def readable(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> list[tuple[int, int]]:
-    """Return the ranges of `lo <= seq < hi` that can be read and have their digest. O(events + damage * log events)."""
+    """Return the ranges of `lo <= seq < hi` whose events are readable and intact. O(events + damage * log events)."""
     if lo >= hi:
         return []
     try:
@@ -91,18 +93,18 @@ async def readable(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> list[tup
 
 
 def merge_ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges with neighbours that touch made one."""
-    found: list[tuple[int, int]] = []
+    """Merge adjacent ranges that touch."""
+    merged: list[tuple[int, int]] = []
     for lo, hi in parts:
-        if found and found[-1][1] == lo:
-            found[-1] = (found[-1][0], hi)
+        if merged and merged[-1][1] == lo:
+            merged[-1] = (merged[-1][0], hi)
         else:
-            found.append((lo, hi))
-    return found
+            merged.append((lo, hi))
+    return merged
 
 
 async def salvage(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
-    """Iterate those of an owner's events that can be read."""
+    """Iterate over the readable events of an owner."""
     for start, stop in await readable(store, owner, lo, hi):
         for page in range(start, stop, _PAGE):
             for stored in await store.span(owner, page, min(page + _PAGE, stop)):
@@ -111,22 +113,22 @@ async def salvage(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIter
 
 async def _own_problems(store: StoreAdmin, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
     whole = [(record.base, record.head)] if record.base < record.head else []
-    found = await readable(store, record.id, record.base, record.head)
-    if found != whole:
-        lost = record.head - record.base - sum(hi - lo for lo, hi in found)
-        yield IntegrityFinding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(found))
+    intact = await readable(store, record.id, record.base, record.head)
+    if intact != whole:
+        lost = record.head - record.base - sum(hi - lo for lo, hi in intact)
+        yield IntegrityFinding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(intact))
 
 
 def _find_place_problems(
-    record: ConversationRecord, places: Mapping[UUID, _Place], furthest: int, damaged: Collection[UUID]
+    record: ConversationRecord, places: Mapping[UUID, _OwnRange], furthest: int, damaged: Collection[UUID]
 ) -> Iterator[str]:
-    """Yield what of a conversation does not fit the others.
+    """Yield inconsistencies between a conversation and the others.
 
     Args:
         record: The conversation.
-        places: Where all of them begin and end.
-        furthest: The last cut into it.
-        damaged: Those whose rows are damaged, of which nothing is known.
+        places: The ranges of all conversations.
+        furthest: The last cut of a fork in it.
+        damaged: Conversations with damaged rows, which are not checked against.
     """
     if record.head < record.base:
         yield f"conversation {record.id} ends at {record.head}, before its own events begin at {record.base}"
@@ -136,7 +138,7 @@ def _find_place_problems(
         yield from _find_parent_problems(record, places)
 
 
-def _find_parent_problems(record: ConversationRecord, places: Mapping[UUID, _Place]) -> Iterator[str]:
+def _find_parent_problems(record: ConversationRecord, places: Mapping[UUID, _OwnRange]) -> Iterator[str]:
     if record.parent is None:
         if record.base > 0 and not record.deleted:
             yield f"conversation {record.id} shares {record.base} events with nobody"

@@ -1,4 +1,4 @@
-"""Events to bytes and back. Old events load for ever: a change of shape adds an upcaster, never edits a golden file."""
+"""Encode events as bytes and decode them. Old events load for ever: each change of a shape adds an upcaster."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Upcaster = Callable[[JsonObject], JsonObject]
 
 
 def _lift(payload: JsonObject) -> JsonObject:
-    """Return a payload as the next version, whose new fields have defaults that say what the old one meant."""
+    """Raise the version of a payload whose new fields have defaults with the old meaning."""
     return payload | {"schema_version": payload.get("schema_version", 1) + 1}
 
 
 def _lift_response(payload: JsonObject) -> JsonObject:
-    """Return a response of version 1 with the finish reason that the provider gave, `stop` where there was none."""
+    """Add the provider's finish reason to a response of version 1, `stop` if it has none."""
     response: JsonObject = payload.get("response") or {}
     reason: Json = response.get("finish_reason")
-    known = reason if reason in get_args(FinishReason) else "stop"
-    return _lift(payload) | {"finish_reason": known, "partial": False}
+    finish_reason = reason if reason in get_args(FinishReason) else "stop"
+    return _lift(payload) | {"finish_reason": finish_reason, "partial": False}
 
 
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
@@ -47,19 +47,19 @@ UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("TaskLinked", 1): _lift,
     ("PauseRequested", 1): _lift,
 }
-"""(kind, version) -> a function that lifts a payload of that version to the next one."""
+"""Functions that convert a payload to the next version, by (kind, version)."""
 
 
 def describe_versions() -> str:
-    """Return the version of every kind and every upcaster as text: what is read from old rows depends on them alone."""
+    """Return all versions and upcasters as text. Decoding of old rows depends on nothing else."""
     upcasters = (f"{kind} {version} {lift.__qualname__}" for (kind, version), lift in UPCASTERS.items())
     return "\n".join(sorted([*(f"{kind} {version}" for kind, version in _VERSIONS.items()), *upcasters]))
 
 
 def encode(event: BaseEvent) -> bytes:
-    """Return the payload as JSON: every field but id, kind and time, which the store keeps beside it.
+    """Return the payload as JSON: every field except id, kind and time, which the store has in columns.
 
-    Lone surrogates (invalid text from a tool) are written as U+FFFD, so that an append never fails for them.
+    Lone surrogates (invalid text from a tool) are written as U+FFFD, so that they never make an append fail.
     """
     try:
         return event.__pydantic_serializer__.to_json(event, exclude=_IN_COLUMNS)
@@ -72,19 +72,19 @@ def decode(seq: int, id: UUID, kind: str, ts: datetime, raw: bytes) -> Event:
     """Return the typed event of a row.
 
     Raises:
-        StoreError: It was written by a newer version of bough.
-        CorruptLog: The payload is not JSON, or not what its kind says.
+        StoreError: A newer version of bough wrote the event.
+        CorruptLog: The payload is not JSON, or does not match its kind.
     """
     place = {"event": str(id), "seq": seq, "kind": kind}
     try:
         payload = pydantic_core.from_json(raw)
         version = payload.get("schema_version", 1)
-        known = _VERSIONS.get(kind)
-        if known is None or version > known:
+        newest = _VERSIONS.get(kind)
+        if newest is None or version > newest:
             raise StoreError(
                 f"event {id} (seq {seq}, {kind}, version {version}) was written by a newer bough",
                 hint="upgrade bough",
-                details=place | {"version": version, "known": known},
+                details=place | {"version": version, "known": newest},
             )
         while (upcaster := UPCASTERS.get((kind, version))) is not None:
             payload = upcaster(payload)
@@ -100,17 +100,17 @@ def decode(seq: int, id: UUID, kind: str, ts: datetime, raw: bytes) -> Event:
 
 
 def stub(kind: str, raw: bytes) -> bytes:
-    """Return a payload of the same kind that says nothing: ids, names and numbers that hold the log together stay.
+    """Return an erased payload of the same kind, which keeps the ids, names and numbers that the log needs.
 
-    Tool calls keep their id and tool, so that every rendered history still matches each call once.
+    Tool calls keep id and tool, so that a rendered history still pairs each call with its result.
     """
-    payload = _object(raw)
-    kept = {key: payload[key] for key in (_KEPT | _KEPT_OF_KIND.get(kind, set())) & payload.keys()}
-    return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erase_message(kind, payload))
+    payload = _parse_object(raw)
+    remaining = {key: payload[key] for key in (_RETAINED | _RETAINED_BY_KIND.get(kind, set())) & payload.keys()}
+    return pydantic_core.to_json(_ERASED.get(kind, {}) | remaining | _erase_message(kind, payload))
 
 
 ERASED = "[erased]"
-_KEPT = {
+_RETAINED = {
     "schema_version",
     "tool_call_id",
     "tool",
@@ -148,7 +148,7 @@ _KEPT = {
     "start",
     "stop",
 }
-_KEPT_OF_KIND: Mapping[str, set[str]] = {
+_RETAINED_BY_KIND: Mapping[str, set[str]] = {
     "UserMessage": {"tasks"},
     "ModelResponded": {"finish_reason", "partial"},
     "ToolReturned": {"shown", "tasks"},
@@ -201,13 +201,13 @@ def _erase_response(response: JsonObject) -> JsonObject:
         for part in response.get("parts", ())
         if part.get("part_kind") == "tool-call"
     ]
-    kept = {
+    remaining = {
         key: response[key] for key in ("kind", "model_name", "timestamp", "usage", "finish_reason") if key in response
     }
-    return kept | {"parts": [{"part_kind": "text", "content": ERASED}, *calls]}
+    return remaining | {"parts": [{"part_kind": "text", "content": ERASED}, *calls]}
 
 
-def _object(raw: bytes) -> JsonObject:
+def _parse_object(raw: bytes) -> JsonObject:
     try:
         payload = pydantic_core.from_json(raw)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What people send besides text: read from a path, from bytes or from an address, within bounds, and looked at."""
+"""Read images and files that users send, from a path, bytes or a URL, and detect their media type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from bough.errors import InvalidInput, LimitExceeded
 
 MAX_INPUT_BYTES = 20 << 20
-"""Of one image or file; what is larger belongs in the workspace."""
+"""Maximum size of an image or file. Larger files belong in the workspace."""
 
 Source: TypeAlias = "str | Path | bytes"
 """A URL (https:, http:, data:), a path, or the bytes themselves."""
@@ -28,12 +28,12 @@ IMAGES: Mapping[str, Callable[[bytes], bool]] = {
     "image/gif": lambda data: data[:6] in (b"GIF87a", b"GIF89a"),
     "image/webp": lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
 }
-"""The kinds of images that every provider takes, by how their bytes begin."""
+"""Image types that every provider accepts, with a test of the first bytes."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _DATA_URL = re.compile(r"data:[^,]*,", re.IGNORECASE)
 _MAX_DATA_URL = 3 * MAX_INPUT_BYTES
-"""Characters: of bytes that are written as %XX."""
+"""Maximum characters: bytes may be written as %XX."""
 
 _FILES: Mapping[str, Callable[[bytes], bool]] = {
     "application/pdf": lambda data: data.startswith(b"%PDF-"),
@@ -44,7 +44,7 @@ _FILES: Mapping[str, Callable[[bytes], bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """What was given: bytes or an address, and what it is called."""
+    """An input: its bytes or its URL, and its name."""
 
     data: bytes | None = None
     url: str | None = None
@@ -52,11 +52,11 @@ class Input:
 
 
 def read_input(source: Source, name: str | None) -> Input:
-    """Return what `source` is. Reads a path, at most `MAX_INPUT_BYTES`; fetches no URL.
+    """Return the bytes or the URL of `source`. Reads at most `MAX_INPUT_BYTES` of a path; fetches no URL.
 
     Raises:
-        InvalidInput: The path cannot be read, the URL is of no kind that can be, or nothing of the kind was given.
-        LimitExceeded: It is too large.
+        InvalidInput: The path cannot be read, the URL has another scheme, or `source` is neither path, bytes nor URL.
+        LimitExceeded: The input is too large.
     """
     match source:
         case bytes():
@@ -74,20 +74,20 @@ def read_input(source: Source, name: str | None) -> Input:
             raise InvalidInput(f"a {type(source).__name__} is not an image or file", hint="give a path, bytes or a URL")
 
 
-def digest_of_bytes(data: bytes) -> str:
-    """Return the name of bytes: their SHA-256, hexadecimal."""
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal, by which events refer to them."""
     return hashlib.sha256(data).hexdigest()
 
 
 def image_type(data: bytes) -> str | None:
-    """Return the media type of an image that models can see; None for anything else."""
+    """Return the media type of an image that models accept; None for anything else."""
     return next((kind for kind, looks in IMAGES.items() if looks(data)), None)
 
 
 def file_type(data: bytes, name: str | None) -> str | None:
-    """Return the media type of a document, a text or a sound that models can read; None for anything else."""
-    if (found := next((kind for kind, looks in _FILES.items() if looks(data)), None)) is not None:
-        return found
+    """Return the media type of a document, text or sound that models accept; None for anything else."""
+    if (media_type := next((kind for kind, looks in _FILES.items() if looks(data)), None)) is not None:
+        return media_type
     guessed = mimetypes.guess_type(name or "")[0] or "text/plain"
     try:
         text = data.decode()
@@ -115,22 +115,22 @@ def _read(path: Path) -> bytes:
     try:
         if (size := path.stat().st_size) > MAX_INPUT_BYTES:
             raise _too_large(str(path), size)
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # one byte more than allowed, so that a file that grew since `stat` is refused
             return _check_size(file.read(MAX_INPUT_BYTES + 1), str(path))
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}", hint="give a path to a file") from error
 
 
-def _check_size(data: bytes, what: str) -> bytes:
+def _check_size(data: bytes, source_name: str) -> bytes:
     if not data:
-        raise InvalidInput(f"{what} is empty", hint="give an image or a file with something in it")
+        raise InvalidInput(f"{source_name} is empty", hint="give an image or a file with something in it")
     if len(data) > MAX_INPUT_BYTES:
-        raise _too_large(what, len(data))
+        raise _too_large(source_name, len(data))
     return data
 
 
-def _too_large(what: str, size: int) -> LimitExceeded:
+def _too_large(source_name: str, size: int) -> LimitExceeded:
     return LimitExceeded(
-        f"{what} has {size} bytes, more than {MAX_INPUT_BYTES}",
+        f"{source_name} has {size} bytes, more than {MAX_INPUT_BYTES}",
         hint="put it into the workspace and name it: FilePart(path=…)",
     )

@@ -1,4 +1,4 @@
-"""What an append writes: events as rows, and what they change in the conversation's record."""
+"""Drafts: encoded events as rows, and their changes to the conversation's record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _STATUSES = frozenset(get_args(Status))
 
 
 class EventRow(NamedTuple):
-    """An event without its place.
+    """An encoded event without its seq.
 
     Attributes:
-        id: The 16 bytes of its uuid.
+        id: The 16 bytes of its UUID.
         ts: Microseconds since 1970.
         data: The payload, JSON.
-        digest: `digest_of` the rest.
+        digest: `event_checksum` of the other fields.
     """
 
     id: bytes
@@ -39,17 +39,17 @@ class EventRow(NamedTuple):
 
     @classmethod
     def of(cls, id: bytes, kind: str, ts: int, data: bytes) -> EventRow:
-        """Return the row with its digest."""
-        return cls(id, kind, ts, data, digest_of(id, kind, ts, data))
+        """Return a row with its digest."""
+        return cls(id, kind, ts, data, event_checksum(id, kind, ts, data))
 
 
 class BlobRow(NamedTuple):
-    """Bytes that one of the events of a draft names.
+    """Bytes that an event of a draft refers to.
 
     Attributes:
-        place: Of that event among them, from 0.
+        place: Index of that event in the draft.
         sha256: Hexadecimal.
-        read: Gives the bytes, once or more often.
+        read: Returns the bytes; may be called repeatedly.
     """
 
     place: int
@@ -60,12 +60,12 @@ class BlobRow(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """Encoded events and the projection they ask for.
+    """Encoded events and their changes to the record.
 
     Attributes:
-        rows: In the order they are appended; those of an import are read as they are iterated.
-        changes: New values of `status`, `title` and `tags`, where the events set them.
-        blobs: Bytes that they name, to be kept beside them.
+        rows: In the order of appending. Rows of an import are read from a file while they are iterated.
+        changes: New values of `status`, `title` and `tags`, if the events set them.
+        blobs: Bytes that the events refer to, stored with them.
     """
 
     rows: Sequence[EventRow]
@@ -73,20 +73,20 @@ class Draft(NamedTuple):
     blobs: Sequence[BlobRow] = ()
 
     def make_stored(self, first_seq: int) -> list[StoredEvent]:
-        """Return the events as they read once they are appended at `first_seq`."""
+        """Return the events as the store returns them after an append at `first_seq`."""
         return StoredEvent.of_rows((first_seq + i, *row[:4]) for i, row in enumerate(self.rows))
 
 
 class ForkFields(TypedDict, total=False):
-    """What a caller says of a fork; what is left out is inherited by nothing.
+    """The arguments of a fork. Omitted fields are empty: nothing is inherited from the source.
 
     Attributes:
-        at: How many events are shared, or the id of the last one; None: all.
-        id: Its id; the same id with the same source, cut and lineage gives the fork that exists.
-        events: Its first own events.
-        config: Whatever the conversation layer keeps with it.
-        owner: Whose it is.
-        lineage: Where it came from, in words.
+        at: Number of shared events, or the id of the last one; None shares all.
+        id: Id of the fork. The same id with the same source, cut and lineage returns the existing fork.
+        events: The first own events of the fork.
+        config: Data of the conversation layer.
+        owner: Owner of the fork.
+        lineage: Origin of the fork, for people.
     """
 
     at: Cut | None
@@ -100,7 +100,7 @@ class ForkFields(TypedDict, total=False):
 
 
 class Append(NamedTuple):
-    """An append that waits for its batch, and the conditions it makes."""
+    """An append that waits for its batch, with its conditions."""
 
     cid: UUID
     draft: Draft
@@ -109,11 +109,11 @@ class Append(NamedTuple):
 
 
 class ImportPiece(NamedTuple):
-    """What an import inserts of one conversation: the record if it is not there yet, and events from `first` on.
+    """What an import inserts of one conversation: the record if it is missing, and events from `first` on.
 
     Attributes:
-        record: With `deleted`, if it is there only for those who descend from it.
-        first: The seq of the first event to add; the head of what is there, or `record.base`.
+        record: With `deleted` if only its descendants need it.
+        first: Seq of the first event to add: the head of the stored conversation, or `record.base`.
     """
 
     record: ConversationRecord
@@ -121,17 +121,17 @@ class ImportPiece(NamedTuple):
     events: Draft
 
 
-def digest_of(id: bytes, kind: str, ts: int, data: bytes) -> int:
-    """Return a 32-bit checksum of an event: it finds damage, it does not prove authorship (bundles are signed)."""
+def event_checksum(id: bytes, kind: str, ts: int, data: bytes) -> int:
+    """Return a 32-bit checksum of an event. It detects damage, not forgery; bundles are signed."""
     return crc32(id + f"{kind}{ts}".encode() + data)
 
 
 def draft(events: Sequence[Event] | Draft) -> Draft:
-    """Return events encoded for a store; a draft as it is. O(bytes).
+    """Encode events for a store; return a draft unchanged. O(bytes).
 
     Raises:
-        InvalidInput: A `StateChanged` event sets a status, title or tags of the wrong shape.
-        Conflict: Two of the events have one id.
+        InvalidInput: A `StateChanged` event sets an invalid status, title or tags.
+        Conflict: Two of the events have the same id.
     """
     if isinstance(events, Draft):
         return events
@@ -146,10 +146,10 @@ def draft(events: Sequence[Event] | Draft) -> Draft:
 
 
 def dump(value: Mapping[str, Any]) -> str | None:
-    """Return a JSON object as text, None for an empty one.
+    """Return a JSON object as text; None for an empty one.
 
     Raises:
-        InvalidInput: It holds something that is not JSON.
+        InvalidInput: A value is not JSON.
     """
     if not value:
         return None
@@ -166,7 +166,7 @@ def load(text: str | None) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """Return text that every database takes: lone surrogates become `?`, NUL characters go."""
+    """Return text that every database accepts, with `?` for lone surrogates and without NUL characters."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
@@ -183,10 +183,10 @@ def _clean_json(value: Any) -> Any:
 
 
 def clean_changes(record: ConversationRecord, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields a client may set, with the events' changes applied, checked and fit for a store.
+    """Return the fields that clients may set, with the events' changes applied, validated and cleaned.
 
     Raises:
-        InvalidInput: One of them has the wrong shape.
+        InvalidInput: A field is invalid.
     """
     fields = {"status": record.status, "title": record.title, "tags": record.tags} | dict(changes)
     checked = _check_fields(fields)
@@ -224,10 +224,10 @@ def _status(value: Any) -> str:
 
 
 def check_title(value: Any) -> str | None:
-    """Return a title fit for every database.
+    """Return a title that every database accepts.
 
     Raises:
-        InvalidInput: It is not text.
+        InvalidInput: The title is not text.
     """
     if value is None or isinstance(value, str):
         return value and clean(value)
@@ -235,10 +235,10 @@ def check_title(value: Any) -> str | None:
 
 
 def check_tags(value: Any) -> dict[str, str]:
-    """Return tags fit for every database.
+    """Return tags that every database accepts.
 
     Raises:
-        InvalidInput: They do not map texts to texts.
+        InvalidInput: The tags do not map text to text.
     """
     if isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):  # pyright: ignore
         return {clean(k): clean(v) for k, v in value.items()}  # pyright: ignore
@@ -248,16 +248,16 @@ def check_tags(value: Any) -> dict[str, str]:
 _CHECKS: Mapping[str, Any] = {"status": _status, "title": check_title, "tags": check_tags}
 
 
-def fresh(id: UUID, now: datetime) -> ConversationRecord:
-    """Return the record of a root that nothing is known of yet."""
-    return ConversationRecord(id=id, root=id, created=now, updated=now)
+def new_record(id: UUID, created: datetime) -> ConversationRecord:
+    """Return the record of a new root."""
+    return ConversationRecord(id=id, root=id, created=created, updated=created)
 
 
 def parse_id(value: UUID | str) -> UUID:
-    """Return an id that may be given as text.
+    """Return a UUID, parsed if it is text.
 
     Raises:
-        InvalidInput: It is not one.
+        InvalidInput: The text is not a UUID.
     """
     if isinstance(value, UUID):
         return value
@@ -268,10 +268,10 @@ def parse_id(value: UUID | str) -> UUID:
 
 
 def parse_cut(at: Cut | str | None) -> Cut | None:
-    """Return a cut whose kind is right; whether the log has such a place, the store says.
+    """Return a cut of a valid type. The store checks that the log has this place.
 
     Raises:
-        InvalidInput: It is neither a count nor the id of an event.
+        InvalidInput: The cut is neither a count nor the id of an event.
     """
     if at is None or isinstance(at, UUID) or (isinstance(at, int) and not isinstance(at, bool)):
         return at
@@ -281,17 +281,17 @@ def parse_cut(at: Cut | str | None) -> Cut | None:
 
 
 def plan_fork(fields: ForkFields, now: datetime) -> ConversationRecord:
-    """Return the record of a fork as far as its caller says; its place in the tree is up to the store.
+    """Return the record of a fork from the caller's fields. The store adds its place in the tree.
 
     Raises:
-        InvalidInput: The id is none.
+        InvalidInput: The id is not a UUID.
     """
     id = fields.get("id")
-    planned = fresh(new_id() if id is None else parse_id(id), now)
-    given: dict[str, Any] = {key: dict(fields.get(key) or {}) for key in ("tags", "config", "lineage")}
-    return replace(planned, owner=fields.get("owner"), title=fields.get("title"), **given)
+    planned = new_record(new_id() if id is None else parse_id(id), now)
+    objects: dict[str, Any] = {key: dict(fields.get(key) or {}) for key in ("tags", "config", "lineage")}
+    return replace(planned, owner=fields.get("owner"), title=fields.get("title"), **objects)
 
 
-def uuid_of(id: bytes | None) -> UUID | None:
-    """Return the uuid of 16 bytes, None for None."""
+def to_uuid(id: bytes | None) -> UUID | None:
+    """Return the UUID of 16 bytes; None for None."""
     return None if id is None else UUID(bytes=id)

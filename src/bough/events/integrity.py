@@ -1,4 +1,4 @@
-"""What looking at a whole store finds: counts, damage, and what can still be read."""
+"""The result of checking a store: counts, damage and readable ranges."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bough.errors import CorruptLog
 
 
 class Census(NamedTuple):
-    """What a store says of itself.
+    """A store's counts and the result of the database's own check.
 
     Attributes:
-        events: How many event rows there are, reachable or not; None where damage keeps them from being counted.
-        damage: What the database's own check found.
-        rows: The conversations whose rows are not what was written.
+        events: Number of event rows, reachable or not; None if damage prevents counting them.
+        damage: Problems that the database's own check found.
+        rows: The conversations with damaged rows.
     """
 
     events: int | None
@@ -25,11 +25,11 @@ class Census(NamedTuple):
 
 @dataclass(frozen=True)
 class IntegrityFinding:
-    """Something that does not add up.
+    """An inconsistency in a store.
 
     Attributes:
-        conversation: Whose, where it is somebody's.
-        readable: The ranges `(lo, hi)` of its own events that can be read.
+        conversation: The affected conversation, if any.
+        readable: The readable ranges `(lo, hi)` of its own events.
     """
 
     problem: str
@@ -38,23 +38,23 @@ class IntegrityFinding:
 
 
 def report_damaged_row(cid: UUID) -> IntegrityFinding:
-    """Return what is said of a conversation whose row is not what its digest says."""
+    """Return the finding for a conversation whose row does not match its digest."""
     return IntegrityFinding(f"the row of {cid} is damaged", cid)
 
 
 @dataclass(frozen=True)
 class Integrity:
-    """The result of a check; clean when there are no findings."""
+    """The result of a check. The store is consistent if there are no findings."""
 
     conversations: int
     events: int
     findings: tuple[IntegrityFinding, ...] = field(default=())
 
     def require(self) -> Integrity:
-        """Return itself when it is clean.
+        """Return self if there are no findings.
 
         Raises:
-            CorruptLog: It is not; `details` has the findings, and what is readable.
+            CorruptLog: There are findings; `details` has them, with the readable ranges.
         """
         if not self.findings:
             return self

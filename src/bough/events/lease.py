@@ -1,4 +1,4 @@
-"""The right to run a conversation: one runner at a time, taken over at once when its process is gone."""
+"""The right to run a conversation: one runner at a time, taken over at once if its process has died."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from bough.events.store import EventStore
 __all__ = ["TTL_SECONDS", "hold_lease", "is_gone", "owner"]
 
 TTL_SECONDS = 15.0
-"""How long a lease lasts without being renewed; it is renewed three times in that span."""
+"""How long a lease lasts without renewal. It is renewed three times in this period."""
 
 
 @asynccontextmanager
 async def hold_lease(
     store: EventStore, cid: UUID, *, ttl_seconds: float = TTL_SECONDS, lease: Lease | None = None
 ) -> AsyncGenerator[Lease]:
-    """Hold the lease of a conversation, renewing it off the event loop, and give it back at the end.
+    """Hold the lease of a conversation inside a block, renewed by a thread, and release it at the end.
 
-    When another has taken it, or it ran out because the store could not be reached, the block is cancelled at once, so
-    that its tools end.
+    If another process takes the lease, or it expires because the store is unreachable, the block is cancelled at once,
+    so that its tools stop.
 
     Args:
-        lease: One that the caller has taken, keeps and gives back; it is handed on as it is.
+        lease: A lease that the caller has taken, renews and releases; it is yielded unchanged.
 
     Raises:
-        Conflict: Another living process runs the conversation, or took it over meanwhile.
+        Conflict: Another live process runs the conversation, or took it over during the block.
     """
     if lease is not None:
         yield lease
         return
-    lease = await acquire(_take(store, cid, owner(), ttl_seconds), lambda taken: _give_back(store, taken))
+    # `acquire` releases a lease that was granted while the caller was cancelled; left, it would block the next run.
+    lease = await acquire(_take(store, cid, owner(), ttl_seconds), lambda granted: _give_back(store, granted))
     holder = asyncio.current_task()
     lost = False
 
@@ -47,14 +48,15 @@ async def hold_lease(
             lost = True
             holder.cancel()
 
-    keeping = store.keep(lease, ttl_seconds, stop)
+    renewed = store.keep(lease, ttl_seconds, stop)
     try:
         try:
             yield lease
         finally:
-            keeping.stop()
+            renewed.stop()  # before the release, which would make the next renewal fail and cancel the caller
             await finish(_give_back(store, lease))
     except asyncio.CancelledError as error:
+        # A cancellation from outside, counted as well, has to go on as one; only the renewal's own becomes a Conflict.
         if lost and holder is not None and holder.uncancel() == 0:
             raise Conflict("another process took over this run", hint="open the conversation again") from error
         raise
@@ -71,12 +73,12 @@ async def _take(store: EventStore, cid: UUID, name: str, ttl_seconds: float) -> 
                 hint="wait until that run is over, or fork the conversation",
                 details=conflict.details,
             ) from conflict
-        # In the dead owner's name it is ended, which fences off whatever it left behind; held it must be in this one:
-        # a lease in a dead owner's name looks free to every other process.
+        # First take it in the dead owner's name for 0 seconds, which fences whatever that owner left running. Then take
+        # it in this owner's name: a lease in a dead owner's name looks free to every other process.
         await store.acquire(cid, holder, 0)
         return await store.acquire(cid, name, ttl_seconds)
 
 
 async def _give_back(store: EventStore, lease: Lease) -> None:
-    with suppress(BoughError):  # it runs out by itself; what ended the run is what counts
+    with suppress(BoughError):  # it expires anyway, and an error here would hide the one that ended the run
         await store.release(lease)

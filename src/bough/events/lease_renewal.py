@@ -1,4 +1,4 @@
-"""Leases that are kept: renewed in a thread of the store, whatever the event loop is doing."""
+"""Renew leases in a thread of the store, so that a busy event loop never loses one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bough.errors import BoughError, Conflict, NotFound
 from bough.events.record import Lease
 
 Renew = Callable[[Lease, float], object]
-"""Extend a lease by so many seconds. Blocks."""
+"""Extends a lease by a number of seconds. Blocks."""
 
 _RETRY_SECONDS = 1.0
 
 
-class Keeping:
-    """A lease that is being kept, until `stop`.
+class RenewedLease:
+    """A lease that is renewed until `stop`.
 
-    It is lost when a renewal is refused, or when none was answered for as long as the lease lasts. Then `lost` is
-    called once, in the event loop that asked.
+    It is lost if a renewal is refused, or if none succeeds for as long as the lease lasts. Then `lost` is called once,
+    in the event loop of the holder.
     """
 
     def __init__(self, lease: Lease, ttl_seconds: float, lost: Callable[[], object]) -> None:
@@ -31,38 +31,43 @@ class Keeping:
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._is_over = False
-        self._timer = self._loop.call_later(ttl_seconds, self._look)
+        # In the holder's loop, not in the renewal thread: that one may hang in a call to the store.
+        self._timer = self._loop.call_later(ttl_seconds, self._check_expiry)
 
     @property
     def is_over(self) -> bool:
-        """Whether it was stopped or lost."""
+        """Whether the lease was stopped or lost."""
         return self._is_over
 
     def stop(self) -> None:
-        """Renew no more; `lost` is not called any more. In the holder's loop; more than once is nothing."""
+        """Stop renewing; `lost` is not called afterwards. Idempotent. Only call it in the holder's loop."""
         self._is_over = True
         self._timer.cancel()
 
-    def extend(self, asked_seconds: float) -> None:
-        """A renewal that was sent at this time was answered. Called by the thread."""
-        self._ends_seconds = asked_seconds + self.ttl_seconds
-        self.next_seconds = asked_seconds + self.ttl_seconds / 3
+    def extend(self, requested_seconds: float) -> None:
+        """Record a successful renewal. Called by the renewal thread.
+
+        Args:
+            requested_seconds: When it was requested. The store counts from later, so it lasts at least this long.
+        """
+        self._ends_seconds = requested_seconds + self.ttl_seconds
+        self.next_seconds = requested_seconds + self.ttl_seconds / 3
 
     def lose(self) -> None:
-        """A renewal was refused. Called by the thread."""
+        """Report a refused renewal. Called by the renewal thread."""
         try:
             self._loop.call_soon_threadsafe(self._lose)
         except RuntimeError:
             if not self._loop.is_closed():
-                raise  # in a closed loop nobody runs anything any more
+                raise  # in a closed loop there is nothing left to stop
 
-    def _look(self) -> None:
-        """Say that the lease is lost if its time is over, even where the thread itself waits for an answer."""
-        left = self._ends_seconds - monotonic()
-        if left <= 0:
+    def _check_expiry(self) -> None:
+        """Report the lease as lost if it has expired, even if the renewal thread is blocked."""
+        remaining = self._ends_seconds - monotonic()
+        if remaining <= 0:
             self._lose()
         elif not self._is_over:
-            self._timer = self._loop.call_later(left, self._look)
+            self._timer = self._loop.call_later(remaining, self._check_expiry)
 
     def _lose(self) -> None:
         if not self._is_over:
@@ -70,71 +75,71 @@ class Keeping:
             self._lost()
 
 
-class Keeper:
-    """The thread that renews every kept lease of a store three times in its span. It starts with the first one.
+class LeaseRenewer:
+    """The thread that renews all leases of a store, each three times in its period. The first lease starts it.
 
     Args:
-        renew: How the store extends a lease; called in the thread, one at a time.
-        close: Called in the thread at its end.
+        renew: Extends a lease; called in the thread, one at a time.
+        close: Called at the end of the thread.
     """
 
     def __init__(self, renew: Renew, close: Callable[[], object] = lambda: None) -> None:
         self._renew = renew
         self._close = close
         self._condition = threading.Condition()
-        self._keepings: list[Keeping] = []
+        self._leases: list[RenewedLease] = []
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def keep(self, lease: Lease, ttl_seconds: float, lost: Callable[[], object]) -> Keeping:
-        """Keep a lease from now on."""
-        keeping = Keeping(lease, ttl_seconds, lost)
+    def keep(self, lease: Lease, ttl_seconds: float, lost: Callable[[], object]) -> RenewedLease:
+        """Start renewing a lease."""
+        renewed = RenewedLease(lease, ttl_seconds, lost)
         with self._condition:
-            self._keepings.append(keeping)
+            self._leases.append(renewed)
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._run, name="bough-leases", daemon=True)
                 self._thread.start()
             self._condition.notify()
-        return keeping
+        return renewed
 
     def stop(self) -> None:
-        """End the thread. Callable from any thread, more than once."""
+        """End the thread. Idempotent; callable from any thread."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
 
     def join(self) -> None:
-        """Wait for the thread's end. Blocks."""
+        """Wait for the thread to end. Blocks."""
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
-            while (keeping := self._wait()) is not None:
-                self._renew_one(keeping)
+            while (renewed := self._wait()) is not None:
+                self._renew_one(renewed)
         finally:
             self._close()
 
-    def _wait(self) -> Keeping | None:
-        """Return the next lease to renew, when its time has come; None at the end."""
+    def _wait(self) -> RenewedLease | None:
+        """Wait until a lease is due and return it; None once stopped."""
         with self._condition:
             while not self._stopped:
-                self._keepings = [keeping for keeping in self._keepings if not keeping.is_over]
-                first = min(self._keepings, key=lambda keeping: keeping.next_seconds, default=None)
-                left = None if first is None else first.next_seconds - monotonic()
-                if first is not None and left is not None and left <= 0:
+                self._leases = [renewed for renewed in self._leases if not renewed.is_over]
+                first = min(self._leases, key=lambda renewed: renewed.next_seconds, default=None)
+                remaining = None if first is None else first.next_seconds - monotonic()
+                if first is not None and remaining is not None and remaining <= 0:
                     return first
-                self._condition.wait(left)
+                self._condition.wait(remaining)  # a new lease notifies, since it may be due earlier
         return None
 
-    def _renew_one(self, keeping: Keeping) -> None:
-        asked = monotonic()
+    def _renew_one(self, renewed: RenewedLease) -> None:
+        requested_at = monotonic()
         try:
-            self._renew(keeping.lease, keeping.ttl_seconds)
+            self._renew(renewed.lease, renewed.ttl_seconds)
         except (Conflict, NotFound):
-            keeping.lose()
-            keeping.next_seconds = asked + keeping.ttl_seconds
-        except BoughError:  # the store may be back before the lease ends
-            keeping.next_seconds = monotonic() + min(_RETRY_SECONDS, keeping.ttl_seconds / 3)
+            renewed.lose()
+            renewed.next_seconds = requested_at + renewed.ttl_seconds  # the loop stops it; until then do not ask again
+        except BoughError:  # unavailable: retry, since the store may be back before the lease expires
+            renewed.next_seconds = monotonic() + min(_RETRY_SECONDS, renewed.ttl_seconds / 3)
         else:
-            keeping.extend(asked)
+            renewed.extend(requested_at)

@@ -1,4 +1,4 @@
-"""What can happen in a conversation: one frozen, versioned class per kind of event.
+"""The kinds of events of a conversation: one frozen, versioned class each.
 
 Events are facts. They are appended, never changed, and old ones load for ever (see `codec`). The order of an
 event in its conversation (`seq`) belongs to the store, not to the event, because a fork shares the event itself.
@@ -63,13 +63,13 @@ __all__ = [
 
 
 class ConversationStarted(BaseEvent):
-    """The first event of a root: what the conversation was set up with.
+    """The first event of a root, with the setup of the conversation.
 
     Attributes:
-        agent: The agent spec as JSON, secrets left out.
+        agent: The agent spec as JSON, without secrets.
         workspace: Absolute path of the working folder.
-        instructions: What the model is told before everything else, as rendered at the start, so that the prefix
-            stays byte-identical whatever changes on disk.
+        instructions: The rendered system prompt. Recorded so that the prefix of every request stays byte-identical when
+            files change.
         policies: Confirmation policy, security analyzer, hooks, allow-list, sandbox and limits as JSON.
     """
 
@@ -86,13 +86,13 @@ class ForkedFrom(BaseEvent):
     """The first own event of a fork: where it came from. Never shown to the model.
 
     Attributes:
-        source: The conversation the caller forked.
-        at: How many events are shared.
+        source: The conversation that the caller forked.
+        at: Number of shared events.
         event_id: The last shared event; None for a fork at 0.
         source_head: Length of the source when the fork was made.
         overrides: What the fork changed, as JSON.
-        pending: What was done with open tool calls.
-        workspace: Workspace policy that was used.
+        pending: How open tool calls were handled.
+        workspace: The applied workspace policy.
     """
 
     kind: Literal["ForkedFrom"] = "ForkedFrom"
@@ -112,8 +112,8 @@ class UserMessage(BaseEvent):
     """A message from outside: a person, a program or another agent.
 
     Attributes:
-        skills: Names of the skills that this message activated.
-        tasks: Ids of the background tasks whose results it shows.
+        skills: Names of the skills that the message activated.
+        tasks: Ids of the background tasks whose results it contains.
     """
 
     VERSION: ClassVar[int] = 2
@@ -131,11 +131,11 @@ class UserMessage(BaseEvent):
         return cls(content=(TextPart(text=text),), **fields)
 
     def carry_bytes(self, other: BaseEvent) -> Self:
-        """Take along the bytes of another form of this message, which has the same parts."""
+        """Attach the bytes of another form of this message with the same parts."""
         if isinstance(other, UserMessage):
-            for mine, its in zip(self.content, other.content, strict=True):
-                if isinstance(mine, InputPart) and isinstance(its, InputPart):
-                    mine.carry_bytes_of(its)
+            for own, source in zip(self.content, other.content, strict=True):
+                if isinstance(own, InputPart) and isinstance(source, InputPart):
+                    own.carry_bytes_of(source)
         return self
 
     @property
@@ -154,9 +154,9 @@ class ModelResponded(BaseEvent):
     Attributes:
         response: PydanticAI's `ModelResponse` as JSON: text, tool calls, thinking parts and provider signatures.
         latency_seconds: From the request to the end of the response.
-        seen: Events before this seq were in the request; messages that came later are still unanswered.
-        finish_reason: Why it ended; `none` where a stream ended without a reason although its provider sends one.
-        partial: Its text is cut off.
+        seen: Events before this seq were in the request; later messages are still unanswered.
+        finish_reason: Why the response ended; `none` if a stream ended without the reason that its provider sends.
+        partial: Whether the text is cut off.
     """
 
     VERSION: ClassVar[int] = 2
@@ -176,10 +176,10 @@ class ToolCalled(BaseEvent):
     """A tool call passed validation and is about to pass the guard; recorded before it runs.
 
     Attributes:
-        risk: What the security analyzer said: LOW, MEDIUM, HIGH or UNKNOWN; None where none is set.
-        idempotent: Whether the tool may simply run again when its result was lost.
-        arguments: Those that run.
-        edited_by: Who changed them, where somebody did.
+        risk: Rating of the security analyzer; None without an analyzer.
+        idempotent: Whether the tool may run again if its result was lost.
+        arguments: The arguments that the tool runs with.
+        edited_by: Who edited the arguments; None if they are the model's.
     """
 
     VERSION: ClassVar[int] = 2
@@ -198,10 +198,10 @@ class ToolReturned(BaseEvent):
     """A tool finished and this is its result.
 
     Attributes:
-        by: Who gave the result, where no tool did.
-        shown: How many characters of it the model is shown; None for all.
-        tasks: Ids of the tasks whose results it shows.
-        usage: What the tool itself consumed.
+        by: Who provided the result in place of the tool; None if the tool did.
+        shown: How many characters of the result the model sees; None for all.
+        tasks: Ids of the tasks whose results it contains.
+        usage: Usage of the tool itself.
     """
 
     VERSION: ClassVar[int] = 2
@@ -219,13 +219,13 @@ class ToolReturned(BaseEvent):
 
 
 class ToolFailed(BaseEvent):
-    """A tool call failed; the model is told.
+    """A tool call failed; the model receives the error.
 
     Attributes:
         retry: Whether the model was asked to try again (bad arguments, an unknown tool, a retryable fault).
-        shown: How many characters of the error the model is shown; None for all.
-        tasks: Ids of the tasks whose results it shows.
-        usage: What the tool itself consumed.
+        shown: How many characters of the error the model sees; None for all.
+        tasks: Ids of the tasks whose results it contains.
+        usage: Usage of the tool itself.
     """
 
     VERSION: ClassVar[int] = 2
@@ -246,7 +246,7 @@ class ToolRejected(BaseEvent):
     """A tool call was not allowed to run.
 
     Attributes:
-        by: Who said no: a user's name, `policy`, `hook` or `allow-list`.
+        by: Who rejected it: a user's name, `policy`, `hook` or `allow-list`.
     """
 
     kind: Literal["ToolRejected"] = "ToolRejected"
@@ -257,7 +257,7 @@ class ToolRejected(BaseEvent):
 
 
 class ToolInterrupted(BaseEvent):
-    """A tool call had started, or was waiting, and will never give a result."""
+    """A tool call that had started or was waiting will never return a result."""
 
     kind: Literal["ToolInterrupted"] = "ToolInterrupted"
     tool_call_id: str
@@ -266,7 +266,7 @@ class ToolInterrupted(BaseEvent):
 
 
 class HookRan(BaseEvent):
-    """A hook was asked. `error`: it failed, whatever followed from that; `ask`: it wants a person to decide."""
+    """A hook ran. The verdict `error` means that the hook failed, `ask` that a person must decide."""
 
     kind: Literal["HookRan"] = "HookRan"
     hook: str
@@ -278,10 +278,10 @@ class HookRan(BaseEvent):
 
 
 class Condensed(BaseEvent):
-    """A summary stands for the events with `start <= seq < stop` from here on; the events stay.
+    """A summary replaces the events with `start <= seq < stop` in later requests. The events stay in the log.
 
     Attributes:
-        usage: What making the summary consumed.
+        usage: Usage of the request for the summary.
     """
 
     kind: Literal["Condensed"] = "Condensed"
@@ -296,7 +296,7 @@ class StateChanged(BaseEvent):
 
     Attributes:
         changes: New values by field: `status`, `policy`, `analyzer`, `title`, `tags`, …
-        reason: Why, where it is not plain.
+        reason: The reason, if it is not obvious.
     """
 
     kind: Literal["StateChanged"] = "StateChanged"
@@ -305,14 +305,14 @@ class StateChanged(BaseEvent):
 
 
 class Imported(BaseEvent):
-    """Everything before this came from elsewhere: approvals are void, and every call asks until a person adopts it.
+    """All earlier events were imported. Approvals are void, and every call asks until a person adopts the conversation.
 
     Attributes:
-        count: How many events came.
-        signer: Public key of who signed the bundle, hexadecimal; None for nobody.
-        trusted: The signer was known here.
+        count: Number of imported events.
+        signer: Public key that signed the bundle, hexadecimal; None if unsigned.
+        trusted: Whether the signer was trusted at the import.
         bundle: sha256 of the bundle, hexadecimal.
-        workspace: The folder that was chosen for it here.
+        workspace: The folder that was chosen at the import.
     """
 
     kind: Literal["Imported"] = "Imported"
@@ -337,7 +337,7 @@ class OutputGiven(BaseEvent):
 
 
 class UsageAdded(BaseEvent):
-    """A request beside the log was paid for. Never shown to the model."""
+    """A request outside the conversation was paid for. Never shown to the model."""
 
     kind: Literal["UsageAdded"] = "UsageAdded"
     purpose: Literal["ask", "analyzer", "title", "judge"]
@@ -346,11 +346,11 @@ class UsageAdded(BaseEvent):
 
 
 class MessageStored(BaseEvent):
-    """A message that a program of PydanticAI keeps here, as it is. bough's own conversations have none.
+    """A message that a PydanticAI program stores unchanged. bough's own conversations have none.
 
     Attributes:
         message: The `ModelMessage` as JSON.
-        parent: The event of the message before it in its history; None for the first one.
+        parent: The event of the previous message; None for the first one.
     """
 
     kind: Literal["MessageStored"] = "MessageStored"

@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Open a store by its URL."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 
 async def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> StoreAdmin:
-    """Return the store a URL names, created and brought up to date where needed.
+    """Open the store at a URL. Creates or upgrades it if needed.
 
-    A file that cannot be written is read; every write raises `StoreError` then.
+    A file that is not writable is opened for reading; every write then raises `StoreError`.
 
     Args:
-        url: `memory:` (it ends with its use), `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
-        clock: Where time comes from; the machine's by default.
-        create: Whether a file is made where there is none; otherwise an empty store stands for it.
+        url: `memory:` (removed when closed), `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
+        clock: The clock; the machine's by default.
+        create: Whether to create a missing file. If False, a missing file is opened as an empty store.
 
     Raises:
-        InvalidInput: The URL names no kind of store.
-        StoreError: It cannot be opened.
+        InvalidInput: The URL has an unknown scheme.
+        StoreError: The store cannot be opened.
     """
     is_file = url.startswith(_SQLITE) and len(url) > len(_SQLITE)
     if url == "memory:" or (is_file and not create and _is_missing(_absolute(url.removeprefix(_SQLITE)))):
@@ -50,12 +50,12 @@ async def open_store(url: str, *, clock: Clock | None = None, create: bool = Tru
 
 
 def _is_missing(path: Path) -> bool:
-    """Whether nothing has that name, and something could."""
+    """Whether the file does not exist; False if that cannot be determined."""
     try:
         path.lstat()
     except FileNotFoundError:
         return True
-    except OSError:  # opening it says why it cannot be
+    except OSError:  # opening the file then raises the proper error
         return False
     return False
 

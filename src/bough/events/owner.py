@@ -1,4 +1,4 @@
-"""Who holds a lease or a temporary folder: one process of one machine, told from all others."""
+"""Names of owners of leases and temporary folders, and whether their process still exists."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 def owner() -> str:
-    """Return a name that no other holder has: `2/<boot id>/<pid namespace>/<pid>/<nonce>/<host>`.
+    """Return a unique name of an owner: `2/<boot id>/<pid namespace>/<pid>/<nonce>/<host>`.
 
-    The host is a digest of its name, by which machines can be told apart: logs hold these names, and whoever may read a
-    log need not know what the operator's machines are called. Containers often have the same one.
+    The host is a digest of the host name. Logs contain these names, and readers of a log must not learn the names of
+    the operator's machines. Containers often share a host name.
     """
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
     return f"{_FORM}/{boot_id()}/{_pid_namespace()}/{os.getpid()}/{uuid4().hex[:8]}/{host}"
@@ -26,14 +26,11 @@ def owner() -> str:
 def is_gone(owner: str) -> bool:
     """Whether the owner's process certainly no longer exists.
 
-    Only a process of this start of this machine and of this pid namespace is looked for, and only "no such process"
-    counts. A process one may not signal, a zombie, a reused pid, an owner in another form: alive. Being wrong that way
-    costs at most the rest of its lease.
+    Only processes of this boot and this pid namespace are checked, and only "no such process" counts. A process that
+    may not be signalled, a zombie, a reused pid and an unknown form of name count as alive. An error in that direction
+    costs at most the rest of the lease.
     """
-    form, _, rest = owner.partition("/")
-    boot, _, rest = rest.partition("/")
-    namespace, _, rest = rest.partition("/")
-    pid = rest.partition("/")[0]
+    form, boot, namespace, pid = (*owner.split("/"), "", "", "", "")[:4]
     is_here = form == _FORM and boot != "" and boot == boot_id() and namespace != "" and namespace == _pid_namespace()
     if not is_here or not pid.isascii() or not pid.isdigit() or int(pid) <= 0:
         return False
@@ -47,7 +44,7 @@ def is_gone(owner: str) -> bool:
 
 
 def boot_id() -> str:
-    """Return what names this start of the machine, an empty text where there is no such thing."""
+    """Return the id of this boot of the machine; an empty string if there is none."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""A temporary folder that ends with what it was made for, or with its process."""
+"""A temporary folder that is removed with its user, or after its process has ended."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _OWNER = "owner"
 
 
 class PrivateFolder:
-    """A folder that only this user can enter, removed at `remove`, when nobody refers to it, and at exit.
+    """A folder that only this user can enter. Removed by `remove`, by garbage collection and at exit.
 
-    What a killed process left behind is removed by the next one that makes such a folder.
+    The next process that creates a folder with the same prefix removes those of killed processes.
 
     Args:
-        prefix: What its name begins with; folders of one prefix are of one kind.
+        prefix: Prefix of the folder's name.
 
     Raises:
-        StoreError: There is no place for temporary files.
+        StoreError: The folder cannot be created.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -39,12 +39,12 @@ class PrivateFolder:
         self._finalizer = weakref.finalize(self, _remove, self.path, os.getpid())
 
     def remove(self) -> None:
-        """Remove the folder with everything in it. More than once is nothing."""
+        """Remove the folder and its contents. Idempotent."""
         self._finalizer()
 
 
 def _remove(path: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a forked process that ends must not remove what its parent uses
+    if os.getpid() == pid:  # a forked process must not remove its parent's folder at its own exit
         shutil.rmtree(path, ignore_errors=True)
 
 

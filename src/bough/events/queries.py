@@ -1,7 +1,7 @@
 """Named SQL statements and numbered migrations, kept in `.sql` files.
 
 Statements that SQLite and Postgres share are in `queries.sql`, in Postgres' dialect with parameters as `:name`; for
-SQLite what only Postgres needs is left out (`_FOR_SQLITE`). `sqlite/queries.sql` and `postgres/queries.sql` have the
+SQLite, what only Postgres needs is removed (`_FOR_SQLITE`). `sqlite/queries.sql` and `postgres/queries.sql` have the
 others, each in the database's own dialect, and the numbered migrations. Either kind of file may be missing.
 """
 
@@ -25,14 +25,14 @@ _FOR_SQLITE: Final = (
     (re.compile(r"::\w+"), ""),
     (re.compile(r"uuid_send\(([\w.]+)\)"), r"\1"),
     (re.compile(r"\bjson_array_elements_text\b"), "json_each"),
-    (re.compile(r"\bis not distinct from\b"), "is"),  # older SQLite does not know it
-    (re.compile(r"\s+for update( of \w+)? skip locked"), ""),  # it has one writer
+    (re.compile(r"\bis not distinct from\b"), "is"),  # older SQLite lacks it
+    (re.compile(r"\s+for update( of \w+)? skip locked"), ""),  # it has a single writer
 )
 """Types, ids as bytes, elements of lists, comparisons with null and locks of rows."""
 
 
 class Migration(NamedTuple):
-    """One step of a schema: its number and the statements that lead there."""
+    """A step of a schema: its version and its statements."""
 
     version: int
     sql: str
@@ -41,8 +41,8 @@ class Migration(NamedTuple):
 def queries(dialect: str, package: str = STORE) -> dict[str, str]:
     """Return the statements of `<package>/queries.sql` and `<package>/<dialect>/queries.sql` by name.
 
-    What begins with `-- part: name` is not a statement: it stands wherever a statement, or another part, of either file
-    has `{name}`. Descriptions are left out.
+    A section that begins with `-- part: name` is not a statement: it replaces `{name}` in statements and other parts of
+    both files. Descriptions are removed.
     """
     folder = files(package)
     statements: dict[str, str] = {}
@@ -55,7 +55,7 @@ def queries(dialect: str, package: str = STORE) -> dict[str, str]:
             sql = _translate(_bare(text), dialect) if is_shared else _bare(text)
             (parts if section == "part" else statements)[name] = sql
 
-    # Parts of one file stand in statements of the other, so none is put in before both files are read.
+    # After both files are read: statements of one file use parts of the other.
     def expand(sql: str) -> str:
         return _BRACES.sub(lambda match: expand(parts[match[1]]) if match[1] in parts else match[0], sql)
 
@@ -63,9 +63,9 @@ def queries(dialect: str, package: str = STORE) -> dict[str, str]:
 
 
 def _translate(sql: str, dialect: str) -> str:
-    """Return a shared statement as a database's driver takes it."""
+    """Translate a shared statement to the syntax of a database's driver."""
     if dialect == "postgres":
-        # Percent signs first: those of the parameters must stay single.
+        # Percent signs first, so that those of the parameters are not doubled.
         return _PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
     for pattern, replacement in _FOR_SQLITE:
         sql = pattern.sub(replacement, sql)
@@ -73,26 +73,31 @@ def _translate(sql: str, dialect: str) -> str:
 
 
 def migrations(dialect: str, package: str = STORE) -> list[Migration]:
-    """Return the migrations of `<package>/<dialect>/NNNN_*.sql` in their order."""
-    found = (entry for entry in (files(package) / dialect).iterdir() if entry.name[:4].isdigit())
-    return sorted(Migration(int(entry.name[:4]), entry.read_text("utf-8")) for entry in found)
+    """Return the migrations of `<package>/<dialect>/NNNN_*.sql` in order."""
+    entries = (entry for entry in (files(package) / dialect).iterdir() if entry.name[:4].isdigit())
+    return sorted(Migration(int(entry.name[:4]), entry.read_text("utf-8")) for entry in entries)
 
 
-def log_upgrade(place: str, before: int, now: int) -> None:
-    """Warn that the schema of a store was upgraded, after which an older bough does not open it."""
-    _LOG.warning("%s was upgraded from schema %d to %d; older versions of bough no longer open it", place, before, now)
+def log_upgrade(place: str, old_version: int, new_version: int) -> None:
+    """Warn that the schema of a store was upgraded, so that older versions of bough can no longer open it."""
+    _LOG.warning(
+        "%s was upgraded from schema %d to %d; older versions of bough no longer open it",
+        place,
+        old_version,
+        new_version,
+    )
 
 
 def split_statements(sql: str) -> list[str]:
-    """Return the statements of a script, triggers whole. SQLite runs one at a time inside a transaction."""
-    found: list[str] = []
-    part = ""
+    """Split a script into statements, keeping triggers whole. SQLite runs one at a time inside a transaction."""
+    statements: list[str] = []
+    pending = ""
     for line in sql.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            found.append(part)
-            part = ""
-    return found
+        pending += line
+        if sqlite3.complete_statement(pending):
+            statements.append(pending)
+            pending = ""
+    return statements
 
 
 def _bare(sql: str) -> str:

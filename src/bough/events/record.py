@@ -1,4 +1,4 @@
-"""What a store hands out: records of conversations, stored events, leases and pages. Plain data, cheap to import."""
+"""The data that stores return: records of conversations, stored events, leases and pages. Cheap to import."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 Status: TypeAlias = Literal[
     "idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck", "deleting"
 ]
-"""Where a conversation stands."""
+"""Status of a conversation."""
 
 Cut: TypeAlias = int | UUID
 """Where to cut: a count of events to share (0 … head), or the id of the last event to share."""
 
 Order: TypeAlias = Literal["updated_desc", "updated", "created_desc", "created"]
-"""How a list of conversations is ordered."""
+"""Order of a list of conversations."""
 
 DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
 
@@ -36,32 +36,32 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(moment: datetime) -> int:
-    """Return a moment as microseconds since 1970, exactly; the form in which stores keep time."""
+    """Return a datetime as microseconds since 1970, exactly, as stores keep time."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def moment(microseconds: int) -> datetime:
-    """Return microseconds since 1970 as a moment in UTC."""
+    """Return microseconds since 1970 as a datetime in UTC."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationRecord:
-    """A conversation as its row says; `status`, `title` and `tags` follow its `StateChanged` events.
+    """The row of a conversation. Its `StateChanged` events set `status`, `title` and `tags`.
 
     Attributes:
         parent: The conversation that owns the last shared event (not always the one that was forked); None for roots.
-        base: How many events are shared; the conversation's own events start at this seq.
-        head: How many events there are, shared ones included; the next event gets this seq.
+        base: Number of shared events; the conversation's own events start at this seq.
+        head: Number of events, including shared ones; the next event gets this seq.
         forked_from: The conversation that the caller forked.
-        forked_at: The cut: how many events of it are shared.
-        root: The first conversation of the tree; itself for a root.
-        generation: Raised with every lease; an append with an older one is refused.
-        config: Whatever the conversation layer keeps with it (agent name, workspace, tags, …).
-        lineage: Where the fork came from, in words: actor, reason, overrides.
-        project: The folder it belongs to, as whoever created the root said; forks are in their root's.
-        imported: Its own events before this seq came by import; None: none did.
-        number: Its place in `EventStore.scan`; no other store has the same.
+        forked_at: The cut: how many events of that conversation are shared.
+        root: The first conversation of the tree; the conversation's own id for a root.
+        generation: Raised by every lease. Appends with an older generation are refused.
+        config: Data of the conversation layer (agent name, workspace, …).
+        lineage: Origin of the fork, for people: actor, reason, overrides.
+        project: The folder that the creator of the root assigned it to. Forks belong to their root's.
+        imported: Own events before this seq were imported; None if none were.
+        number: Position in `EventStore.scan`, specific to the store.
     """
 
     id: UUID
@@ -94,23 +94,23 @@ _make = cast("Callable[[type[StoredEvent], EventTuple], StoredEvent]", tuple.__n
 
 
 class StoredEvent(EventTuple):
-    """An event at its position in a conversation. Immutable; equal when place, id, kind, time and payload are equal.
+    """An event at its position in a conversation. Immutable; equal if seq, id, kind, time and payload are equal.
 
-    It is the row as the store keeps it, and id, time and the typed event are made when they are asked for: loading
-    a long log then costs little more than the bare `select`.
+    It is the store's row; id, time and the typed event are built on first access, so that loading a long log costs
+    little more than the bare `select`.
 
     Attributes:
-        seq: Its place, from 0, without gaps; the same in every fork that shares it.
+        seq: Position from 0, without gaps; the same in every fork that shares the event.
         raw: The payload as stored (JSON bytes), without id, kind and time, which have their own fields.
     """
 
     def __new__(cls, *, seq: int, id: UUID, kind: str, ts: datetime, raw: bytes) -> StoredEvent:
-        """Return the event from its parts."""
+        """Create an event from its fields."""
         return _make(cls, (seq, id.bytes, kind, microseconds(ts), raw))
 
     @staticmethod
     def of_rows(rows: Iterable[EventTuple]) -> list[StoredEvent]:
-        """Return the events of rows `(seq, id, kind, microseconds, payload)`, in their order."""
+        """Return the events of rows `(seq, id, kind, microseconds, payload)`, in order."""
         return list(map(event_of, rows))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -133,23 +133,23 @@ class StoredEvent(EventTuple):
 
     @cached_property
     def ts(self) -> datetime:
-        """When it happened, UTC."""
+        """Time of the event, UTC."""
         return moment(self[3])
 
     @cached_property
     def event(self) -> Event:
-        """The typed event, decoded on first use and kept.
+        """The typed event, decoded on first access and cached.
 
         Raises:
-            StoreError: It was written by a newer version of bough.
-            CorruptLog: The payload is not what its kind says.
+            StoreError: A newer version of bough wrote the event.
+            CorruptLog: The payload does not match its kind.
         """
         from bough.events.codec import decode
 
         return decode(self.seq, self.id, self.kind, self.ts, self.raw)
 
     def as_json(self) -> JsonObject:
-        """The event as one flat JSON object: seq, id, kind, ts, then the payload. For people and programs.
+        """Return the event as one flat JSON object: seq, id, kind, ts, then the payload.
 
         Raises:
             CorruptLog: The payload is not a JSON object.
@@ -174,7 +174,7 @@ event_of: Callable[[EventTuple], StoredEvent] = partial(_make, StoredEvent)
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The right to run a conversation until `expires`, unless someone takes it with a higher generation."""
+    """The right to run a conversation until `expires`, or until another owner takes it with a higher generation."""
 
     conversation: UUID
     owner: str
@@ -187,15 +187,15 @@ class ConversationFilter:
     """Which conversations to list; every field that is set must match.
 
     Attributes:
-        text: Occurs in the title, whatever the case.
-        agent: Equals `config["agent"]`.
-        root: Belongs to this tree.
-        include_deleted: Tombstones too.
-        project: Equals the root's project.
-        ids: Is one of these.
-        statuses: Is in one of these states, `status` among them.
-        created_after: Made then or later; `updated_after` likewise.
-        created_before: Made earlier; `updated_before` likewise.
+        text: Text in the title, case-insensitive.
+        agent: Value of `config["agent"]`.
+        root: Root of the tree.
+        include_deleted: Whether to include tombstones.
+        project: Project of the root.
+        ids: Ids of the conversations.
+        statuses: Any of these statuses; combined with `status`, both must match.
+        created_after: Created at this time or later; `updated_after` likewise.
+        created_before: Created earlier; `updated_before` likewise.
     """
 
     status: Status | None = None
@@ -216,10 +216,10 @@ class ConversationFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Conversations in the order asked for, and the cursor of the next page (None at the end).
+    """Conversations in the requested order, and the cursor of the next page (None at the end).
 
     Attributes:
-        damaged: What stands in place of conversations whose rows are not what was written.
+        damaged: Findings for conversations with damaged rows, which are not in `items`.
     """
 
     items: list[ConversationRecord]
@@ -229,7 +229,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """What `EventStore.prune` deleted: conversations, and bytes of their own events' payloads."""
+    """What `EventStore.prune` deleted: the number of conversations, and the payload bytes of their own events."""
 
     deleted: int
     bytes: int

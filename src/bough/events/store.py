@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack
 from uuid import UUID
 
 from bough.events.beside import Beside, Follow, Tables
-from bough.events.lease_renewal import Keeping
+from bough.events.lease_renewal import RenewedLease
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
@@ -39,41 +39,41 @@ __all__ = ["Cut", "DeleteMode", "EventStore", "StoreAdmin"]
 
 
 class EventStore(Protocol):
-    """Conversations and their events. Safe for concurrent use; every method may raise `StoreError`."""
+    """Stores conversations and their events. Safe for concurrent use; every method may raise `StoreError`."""
 
     url: str
 
     async def create(
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
-        """Create a root conversation with its first events, durable on return. Writes 1 + len(events) rows.
+        """Create a root conversation with its first events. Durable on return; writes 1 + len(events) rows.
 
         Args:
-            owner: Whose it is, in place of the record's; never changed later.
+            owner: Replaces the owner of `record`. The owner never changes later.
 
         Raises:
-            Conflict: The id is taken.
+            Conflict: A conversation has the id already.
         """
         ...
 
     async def get(self, cid: UUID) -> ConversationRecord:
-        """Return the record. One row.
+        """Return the record of a conversation. One row.
 
         Raises:
-            NotFound: There is no such conversation, or it was deleted.
-            CorruptLog: Its row is not what was written; so every method that needs the row.
+            NotFound: The conversation does not exist, or was deleted.
+            CorruptLog: The row is damaged. Every method that needs the row raises this.
         """
         ...
 
     async def resolve(self, name: str) -> UUID:
-        """Return the conversation that `name` stands for.
+        """Return the id of the conversation that `name` denotes.
 
-        An id, a unique part at its start or end (at least 4 hexadecimal digits), or `-` for the most recently
-        updated one.
+        A name is an id, its unique beginning or end of at least 4 hexadecimal digits, or `-` for the most recently
+        updated conversation.
 
         Raises:
-            NotFound: Nothing matches.
-            InvalidInput: It is no such name, or several match (`details["matches"]`).
+            NotFound: No conversation matches.
+            InvalidInput: The name is invalid, or several match (`details["matches"]`).
         """
         ...
 
@@ -85,13 +85,13 @@ class EventStore(Protocol):
         generation: int | None = None,
         expected_head: int | None = None,
     ) -> int:
-        """Append all events or none, durable on return, and return the new head. O(len(events)).
+        """Append all events or none, and return the new head. Durable on return; O(len(events)).
 
         `StateChanged` events update the record's `status`, `title` and `tags` in the same transaction.
 
         Raises:
-            NotFound: No such conversation, or it was deleted.
-            Conflict: `generation` is fenced off, or the head is not `expected_head`, or an event id exists already.
+            NotFound: The conversation does not exist, or was deleted.
+            Conflict: `generation` is outdated, the head is not `expected_head`, or an event id exists already.
         """
         ...
 
@@ -106,17 +106,17 @@ class EventStore(Protocol):
         after_ts: datetime | None = None,
         before_ts: datetime | None = None,
     ) -> AsyncGenerator[StoredEvent]:
-        """Iterate the events with `start <= seq < stop`, shared ones included, in bounded memory.
+        """Iterate over the events with `start <= seq < stop`, including shared ones, in bounded memory.
 
         Args:
-            reverse: From the newest to the oldest, in pages of 16, 64, 256, 1,024 and 4,096 events.
+            reverse: Newest first, in pages of 16, 64, 256, 1,024 and 4,096 events.
             kinds: Only events of these kinds.
-            after_ts: Only events that happened then or later.
-            before_ts: Only events that happened earlier.
+            after_ts: Only events at this time or later.
+            before_ts: Only earlier events.
 
         Raises:
-            NotFound: There is no such conversation.
-            CorruptLog: The next one is missing, or is not what its digest says; those before it were handed on.
+            NotFound: The conversation does not exist.
+            CorruptLog: The next event is missing or damaged. The events before it were yielded.
         """
         ...
 
@@ -124,7 +124,7 @@ class EventStore(Protocol):
         """Return (seq, id, kind) of the events with `start <= seq < stop`, without their payloads.
 
         Raises:
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
         """
         ...
 
@@ -132,8 +132,8 @@ class EventStore(Protocol):
         """Return the last n events, oldest first. O(n + depth of forks).
 
         Raises:
-            NotFound: There is no such conversation.
-            CorruptLog: One is missing, or is not what its digest says.
+            NotFound: The conversation does not exist.
+            CorruptLog: An event is missing or damaged.
         """
         ...
 
@@ -141,32 +141,31 @@ class EventStore(Protocol):
         """Return (owner, seq) of an event; with `cid`, only if that conversation's log has it.
 
         Raises:
-            NotFound: No such event, or not in that conversation's log.
+            NotFound: The event does not exist, or is not in that conversation's log.
         """
         ...
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
-        """Fork in one transaction and return the new record.
+        """Fork a conversation in one transaction and return the new record.
 
-        Writes one row, plus one for each of `events` (the fork's first own ones); the cost does not depend on the
-        length of the log. Nothing is inherited: title, tags and config are what is given.
+        Writes one row, plus one for each of `events` (the fork's first own events); the cost does not depend on the
+        length of the log. Title, tags and config are not inherited. The same `id` with the same source, cut and
+        lineage returns the existing fork.
 
         Args:
             fields: See `ForkFields`.
 
-        The same `id` with the same source, cut and lineage returns the fork that exists.
-
         Raises:
-            NotFound: No such conversation, or it was deleted, or `at` names an event that its log does not have.
+            NotFound: The conversation does not exist or was deleted, or its log lacks the event `at`.
             InvalidInput: The cut is negative or beyond the head.
-            Conflict: `id` is taken by something else.
+            Conflict: Another conversation has the `id`.
         """
         ...
 
     def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
-        """Iterate the events with `seq > after`, then live ones as they are appended, by whichever process.
+        """Iterate over the events with `seq > after`, then over new ones that any process appends.
 
-        None is lost, none comes twice. Ends when the conversation is deleted or the store is closed.
+        Yields each event exactly once. Ends when the conversation is deleted or the store is closed.
         """
         ...
 
@@ -177,23 +176,23 @@ class EventStore(Protocol):
         limit: int = 50,
         order: Order = "updated_desc",
     ) -> Page:
-        """Return a page of conversations. O(the owner's conversations), or O(store) without one in the filter.
+        """Return a page of conversations. O(the owner's conversations), or O(store) without an owner in the filter.
 
-        One whose row is damaged is in `Page.damaged`, and keeps no other one from being listed.
+        Conversations with damaged rows are in `Page.damaged`.
 
         Raises:
-            InvalidInput: The cursor or the order is none.
+            InvalidInput: The cursor or the order is invalid.
         """
         ...
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
-        """Return how many conversations match. As `list`."""
+        """Return the number of matching conversations. Cost as for `list`."""
         ...
 
     async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
-        """Return conversations by `number`, those above `after`, tombstones too. O(limit).
+        """Return conversations with `number > after` in that order, including tombstones. O(limit).
 
-        Those whose rows are damaged are passed over; an empty list is the end.
+        Damaged rows are skipped. An empty list means the end.
         """
         ...
 
@@ -206,13 +205,13 @@ class EventStore(Protocol):
         ...
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return (owner of the last shared event, number of shared events), or None for nothing. O(depth)."""
+        """Return (owner of the last shared event, number of shared events); None if nothing is shared. O(depth)."""
         ...
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
-        """Take the lease for `ttl` seconds, always raising the generation (also for the owner that holds it already).
+        """Take the lease for `ttl` seconds. Raises the generation, also if the owner holds the lease already.
 
-        The store's clock decides: the server's, or the machine's monotonic one.
+        The store's clock applies: the server's, or the machine's monotonic clock.
 
         Raises:
             Conflict: Another owner holds an unexpired lease; `details["owner"]` names it.
@@ -223,19 +222,19 @@ class EventStore(Protocol):
         """Extend a lease by `ttl` seconds from now, its generation unchanged.
 
         Raises:
-            Conflict: It was lost meanwhile.
+            Conflict: The lease was lost.
         """
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease back; nothing happens if it was lost meanwhile."""
+        """Release a lease. Does nothing if it was lost."""
         ...
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
-        """Renew a lease three times in `ttl` seconds until `.stop()`, in a thread: whatever the event loop is doing.
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
+        """Renew a lease three times in `ttl` seconds until `.stop()`, in a thread, so that a busy loop never loses it.
 
         Args:
-            lost: Called once in the running loop, when a renewal is refused or none was answered for `ttl` seconds.
+            lost: Called once in the running loop, if a renewal is refused or none succeeds for `ttl` seconds.
         """
         ...
 
@@ -247,42 +246,42 @@ class EventStore(Protocol):
         read_only: bool = False,
         small: bool = False,
     ) -> T:
-        """Return `change(tables)`: all it did, to rows beside the log and to the log, is durable, or nothing is.
+        """Run `change(tables)` in one transaction over side tables and log, and return its result. Durable on return.
 
         Args:
-            beside: Whose tables and statements; they are made or brought up to date at the first use.
-            change: A plain function of its tables, at most 50 ms; it may run again.
-            read_only: It only looks, at one state of the store, beside writers.
-            small: It reads a few rows by their keys, and may do so in the caller's thread.
+            beside: Packages whose tables and statements it uses. The first use creates or upgrades the tables.
+            change: A plain function that takes at most 50 ms and may run again.
+            read_only: The change only reads. It sees one snapshot and does not block writers.
+            small: The change reads a few rows by their keys, and may run in the caller's thread.
 
         Raises:
             StoreError: The tables come from a newer version of the package.
-            Unavailable: The store is read-only and has no such tables.
-            BoughError: Whatever the change raises; nothing is written then.
+            Unavailable: The store is read-only and lacks the tables.
+            BoughError: Raised by the change; nothing is written.
         """
         ...
 
     def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
         """Call `add(tables, conversation, event)` for events of these kinds, in the transaction that appends them.
 
-        `add` writes rows and no events; what it raises is what the append raises. Imports are not followed. The same
-        call again changes nothing; it holds for this store object.
+        `add` may write rows but no events; the append raises what `add` raises. Not called for imports. Applies to
+        this store object; repeating the call has no effect.
         """
         ...
 
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
-        """Iterate moments: after each, some process has committed since the one before. Several may come as one.
+        """Yield after each commit of any process. Several commits may yield once.
 
         Args:
-            appends: False leaves out commits that are known to have only appended events.
+            appends: Whether to yield for commits that only appended events.
         """
         ...
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation.
 
-        `tombstone`: it is gone from lists; events that live forks reach stay, the rest is removed. `erase`: shared
-        payloads are scrubbed too, for every branch, typed stubs stay. `cascade`: all its forks go too.
+        `tombstone`: remove it from lists, and delete its events except those that live forks share. `erase`: also
+        replace shared payloads by typed stubs, in every branch. `cascade`: also delete all its forks.
         """
         ...
 
@@ -293,31 +292,31 @@ class EventStore(Protocol):
         ...
 
     async def count_imported(self, cid: UUID) -> int:
-        """Return before which seq a log has events that came by import; 0 where none did. O(depth).
+        """Return the seq before which a log has imported events; 0 if it has none. O(depth).
 
         Raises:
-            NotFound: There is no such conversation, or it was deleted.
+            NotFound: The conversation does not exist, or was deleted.
         """
         ...
 
     async def peek(self, cid: UUID) -> ConversationRecord:
-        """Return the record even of a deleted conversation, as long as a living fork needs its tombstone.
+        """Return the record of a conversation, also of a tombstone that a live fork needs.
 
         Raises:
-            NotFound: There is no such row.
+            NotFound: The row does not exist.
         """
         ...
 
     async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
-        """Return the conversations this one descends from, tombstones too, each after those it descends from itself.
+        """Return the ancestors of a conversation, including tombstones, each after its own ancestors.
 
         Raises:
-            NotFound: There is no such conversation, or it was deleted.
+            NotFound: The conversation does not exist, or was deleted.
         """
         ...
 
     async def aclose(self) -> None:
-        """Finish what is being written and close; subscribers end."""
+        """Finish pending writes and close. Subscriptions end."""
         ...
 
 
@@ -328,10 +327,12 @@ class StoreAdmin(EventStore, Protocol):
     """
 
     def every(self, kind: str) -> AsyncIterator[StoredEvent]:
-        """Iterate all events of a kind in the store, each once, tombstones' too. O(all events) on SQLite.
+        """Iterate over all events of a kind in the store, once each, including those of tombstones.
+
+        O(all events) on SQLite.
 
         Raises:
-            CorruptLog: The next one is not what its digest says.
+            CorruptLog: The next event is damaged.
         """
         ...
 
@@ -343,46 +344,47 @@ class StoreAdmin(EventStore, Protocol):
         keep_tagged: bool = False,
         dry_run: bool = False,
     ) -> Pruned:
-        """Delete (tombstone) what fits the filter and has not changed for so long.
+        """Delete (tombstone) conversations that match the filter and have not changed for `older_than`.
 
-        Never one that has a live lease, or runs, or waits. What a living fork needs stays, as after every deletion.
+        Skips conversations with a live lease and those that run or wait. Events that live forks share stay, as after
+        every deletion.
 
         Args:
-            keep_tagged: Leave those with tags.
-            dry_run: Delete nothing, and say what would be.
+            keep_tagged: Skip conversations with tags.
+            dry_run: Delete nothing, and return what would be deleted.
         """
         ...
 
     async def import_(
         self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
     ) -> ConversationRecord:
-        """Read a bundle, signed by one of `trusted` if given; twice adds nothing. See `bundle.read_bundle`.
+        """Import a bundle, signed by one of `trusted` if given. Idempotent. See `bundle.read_bundle`.
 
         Args:
-            owner: Whose the conversation is here, where it is new.
+            owner: Owner of the conversation, if it is new here.
         """
         ...
 
     async def check(self) -> Integrity:
-        """Look at every row and return what does not add up. O(store)."""
+        """Check every row and return the inconsistencies. O(store)."""
         ...
 
     async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
-        """Return an owner's own events with `lo <= seq < hi`, tombstone or not, each checked against its digest.
+        """Return own events of a conversation with `lo <= seq < hi`, also of a tombstone, and check their digests.
 
         Raises:
-            CorruptLog: One of them is missing or damaged.
+            CorruptLog: An event is missing or damaged.
         """
         ...
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what an import found missing, in one transaction.
+        """Insert the missing parts of an import in one transaction.
 
         Raises:
-            Conflict: The store changed since the pieces were made, or an event's id is used elsewhere.
+            Conflict: The store changed since the import was planned, or another event has the id of one of these.
         """
         ...
 
     async def census(self) -> Census:
-        """Return how many events are stored, and what the database's own check finds. O(store)."""
+        """Return the number of events, and the result of the database's own check. O(store)."""
         ...

@@ -1,4 +1,4 @@
-"""The URL of a store, as people may see it."""
+"""Hide the password of a store's URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The orchestrator: an agent with its sub-agents, skills and servers, entered once and told turn after turn."""
+"""The orchestrator: runs an agent with its sub-agents, skills and servers, turn after turn."""
 
 from __future__ import annotations
 

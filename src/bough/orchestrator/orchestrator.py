@@ -1,4 +1,4 @@
-"""An agent with everything its spec names, entered once and run turn after turn.
+"""The orchestrator: opens everything that an agent's spec names, and runs the agent turn after turn.
 
 Source: agentic_patterns (`OrchestratorAgent`, `NodeHook`).
 """
@@ -44,10 +44,10 @@ from bough.types import Json
 
 
 class NodeHook(Protocol):
-    """A function, or a coroutine function, that is called with every node of a turn before that node runs."""
+    """A function or coroutine function that is called with every node of a turn before the node runs."""
 
     def __call__(self, node: Any, /) -> Awaitable[None] | None:
-        """Take a node in."""
+        """Handle a node."""
         ...
 
 
@@ -55,7 +55,7 @@ _LOG = logging.getLogger("bough.run")
 
 
 class OrchestratorAgent:
-    """Composes an agent of tools, servers, skills and sub-agents, and runs it. Its turns are one conversation.
+    """Composes an agent from tools, servers, skills and sub-agents, and runs it. All turns are one conversation.
 
     ```python
     async with OrchestratorAgent(spec) as orchestrator:
@@ -63,7 +63,7 @@ class OrchestratorAgent:
         result = await orchestrator.run("Now compare with Q3")
     ```
 
-    Entering it again continues with the same conversation, its tasks and their results.
+    Entering it again continues the same conversation, with its tasks and their results.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class OrchestratorAgent:
         settings: Settings | None = None,
         **rules: Unpack[GivenRules],
     ) -> None:
-        """Make an orchestrator; entering it opens what it needs.
+        """Create an orchestrator. Nothing is opened until it is entered.
 
         Args:
-            spec: What the agent is, its sub-agents included.
-            verbose: Log reasoning, calls and results to `bough.run`.
-            on_node: Told of every node, in order. One that raises is logged, and the run continues.
-            store: Where the conversation and its tasks are; None takes the broker's log, then the settings' store.
-            conversation: Continues with that one.
-            broker: Runs the tasks of the sub-agents, and stays the caller's to enter and to leave; None makes one.
-            rules: What the agent may do and use: see `GivenRules`.
+            spec: The agent, including its sub-agents.
+            verbose: Log reasoning, calls and results to the logger `bough.run`.
+            on_node: Called with every node in order. An error that it raises is logged, and the run continues.
+            store: Stores the conversation and its tasks. None uses the broker's log, else the store of the settings.
+            conversation: The conversation to continue; None creates one.
+            broker: Runs the tasks of the sub-agents. The caller enters and leaves it; None creates one.
+            rules: Limits and permissions of the agent: see `GivenRules`.
         """
         self._spec = spec
         self._hooks = [*([log_node] if verbose else []), *([on_node] if on_node is not None else [])]
@@ -103,21 +103,22 @@ class OrchestratorAgent:
         self._conversation: AsyncConversation | None = None
         self._runs: list[tuple[AgentRun[Any, Any], list[Any]]] = []
 
-    # Life.
+    # Lifecycle.
 
     async def __aenter__(self) -> OrchestratorAgent:
-        """Open the store, enter a broker where there are sub-agents, create or open the conversation."""
+        """Open the store, enter a broker if there are sub-agents, and create or open the conversation."""
         if self._stack is not None:
             raise Conflict("the orchestrator is already entered", hint="leave it first, or make another one")
         self._spec.check_sub_agents()
         settings = self._settings or Settings.load()
-        async with AsyncExitStack() as opening:  # what was opened is closed again where a later step fails
+        async with AsyncExitStack() as opening:  # closes what was opened if a later step fails
             broker = await self._open_broker(opening, settings)
             store = self._store if broker is None else broker.store.log
             self._conversation = await self._open_conversation(store, broker, settings)
             opening.push_async_callback(self._conversation.aclose)
             self._id, self._broker = self._conversation.id, broker
-            # The broker is left before the conversation is closed: what it cancels is told in that log.
+            # Pushed after the conversation, so that the broker is left first: it appends the ends of cancelled tasks to
+            # the conversation's log.
             if broker is not None and broker is not self._given_broker:
                 opening.push_async_exit(await broker.__aenter__())
             opening.push_async_callback(self._conversation.interrupt)
@@ -133,13 +134,13 @@ class OrchestratorAgent:
             await stack.__aexit__(kind, error, trace)
 
     async def _open_broker(self, opening: AsyncExitStack, settings: Settings) -> TaskBroker | None:
-        """Return the broker that runs the sub-agents, its store open; None where there are none."""
+        """Return the broker that runs the sub-agents, with its store open; None without sub-agents."""
         broker = self._given_broker
         if broker is None:
             if not self._spec.sub_agents:
                 return None
-            given = self._store or settings.store
-            tasks = open_task_store(given) if isinstance(given, str) else tasks_in(given)
+            store_or_url = self._store or settings.store
+            tasks = open_task_store(store_or_url) if isinstance(store_or_url, str) else tasks_in(store_or_url)
             opening.push_async_callback(tasks.aclose)
             broker = TaskBroker(tasks, settings=settings, queues=())
         await broker.store.open()
@@ -158,31 +159,31 @@ class OrchestratorAgent:
             self._spec, workspace=self._workspace, store=store, settings=settings, broker=delegation, **self._rules
         )
 
-    # What it is.
+    # Properties.
 
     @property
     def runs(self) -> list[tuple[AgentRun[Any, Any], list[Any]]]:
-        """PydanticAI's runs with their nodes, a turn each, the oldest first; turns that raised are among them."""
+        """The PydanticAI run and its nodes of every turn, oldest first, including turns that raised."""
         return list(self._runs)
 
     @property
     def conversation(self) -> AsyncConversation:
-        """The conversation that its turns are. Raises `Conflict` before it was entered."""
+        """The conversation of the turns. Raises `Conflict` before the orchestrator is entered."""
         if self._conversation is None:
             raise Conflict("the orchestrator was not entered", hint="use it in `async with`")
         return self._conversation
 
     @property
     def system_prompt(self) -> str:
-        """The prompt with its catalogues, as it is recorded. Raises `Conflict` before it was entered."""
+        """The recorded system prompt with its catalogues. Raises `Conflict` before the orchestrator is entered."""
         return self.conversation.state.instructions
 
     @property
     def broker(self) -> TaskBroker | None:
-        """What runs the tasks of its sub-agents; None where there are none."""
+        """The broker that runs the tasks of sub-agents; None without sub-agents."""
         return self._broker or self._given_broker
 
-    # What it does.
+    # Turns.
 
     async def run(
         self,
@@ -191,71 +192,71 @@ class OrchestratorAgent:
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
     ) -> AgentRunResult[Any]:
-        """Run a turn and return its result; results of background tasks are told before the prompt.
+        """Run a turn and return its result. Results of background tasks are reported before the prompt.
 
         Args:
-            prompt: What is said; None continues where the conversation stands.
-            message_history: Starts a conversation from these messages, which later turns continue with.
-            usage_limits: Bounds of this turn, its sub-agents included.
+            prompt: The user's message; None continues without one.
+            message_history: Starts a new conversation from these messages, which later turns continue.
+            usage_limits: Limits of this turn, including its sub-agents.
 
         Returns:
-            With the value of the agent's `output_type`, or its text. With `DeferredToolRequests` where calls wait for
-            somebody: answer or decide them, then run on with None.
+            The value of the agent's `output_type`, or its text; `DeferredToolRequests` if calls wait for a decision
+            or an answer. Give these, then call `run(None)`.
 
         Raises:
-            Conflict: It was not entered.
-            LimitExceeded: A bound was reached; the turn is in the log and in `runs`.
+            Conflict: The orchestrator is not entered.
+            LimitExceeded: A limit was reached; the turn is in the log and in `runs`.
             ModelError: The model failed; likewise.
-            Interrupted: Somebody stopped the turn.
+            Interrupted: The turn was stopped.
         """
         if self._stack is None:
             raise Conflict("the orchestrator is not entered", hint="use it in `async with`")
         if message_history is not None:
             await self._begin_from(message_history)
         conversation = self.conversation
-        book = Journal(conversation.store, conversation.id)
-        await book.catch_up()
-        await self._release_ended_waits(book)
-        before = _total(book.state)
-        if (report := await report_tasks(conversation.store, conversation.id, book.state)) is not None:
+        journal = Journal(conversation.store, conversation.id)
+        await journal.catch_up()
+        await self._release_ended_waits(journal)
+        usage_before = _total(journal.state)
+        if (report := await report_tasks(conversation.store, conversation.id, journal.state)) is not None:
             await conversation.send_message(report)
         if prompt is not None:
             await conversation.send_message(prompt)
         turn = _Turn(self._hooks)
         try:
-            result = await conversation.run(on_node=turn.hear, limits=read_usage_limits(usage_limits))
+            result = await conversation.run(on_node=turn.on_node, limits=read_usage_limits(usage_limits))
         finally:
             if turn.run is not None:
                 self._runs.append((turn.run, turn.nodes))
-        return _read_result(result, conversation.state, turn.run, subtract_usage(_total(conversation.state), before))
+        return _read_result(
+            result, conversation.state, turn.run, subtract_usage(_total(conversation.state), usage_before)
+        )
 
     async def answer(self, task_id: str, value: Json) -> Task:
-        """Answer what a task of a sub-agent asks; running on with None then takes its result.
+        """Answer the question of a sub-agent's task. A following `run(None)` uses its result.
 
         Raises:
-            Conflict: It asks nothing, or there are no sub-agents.
+            Conflict: The task asks nothing, or there are no sub-agents.
             NotFound: There is no such task.
         """
         if self._broker is None:
             raise Conflict("the agent has no sub-agents, so no task asks", hint="use its conversation's decisions")
         return await self._broker.provide_input(task_id, value)
 
-    # Inside.
-
     async def _begin_from(self, messages: Sequence[ModelMessage]) -> None:
-        """Continue with a conversation of its own that begins with these messages."""
-        before, self._id = self.conversation, None
-        settings = self._settings or before.settings
-        self._conversation = await self._open_conversation(before.store, self._broker, settings)
+        """Replace the conversation by a new one that begins with these messages."""
+        previous, self._id = self.conversation, None
+        settings = self._settings or previous.settings
+        self._conversation = await self._open_conversation(previous.store, self._broker, settings)
         self._id = self._conversation.id
         await import_messages(self._conversation, list(messages))
-        assert self._stack is not None  # noqa: S101 - `run` has looked
+        assert self._stack is not None  # noqa: S101 - `run` has checked
         self._stack.push_async_callback(self._conversation.aclose)
         self._stack.push_async_callback(self._conversation.interrupt)
 
-    async def _release_ended_waits(self, book: Journal) -> None:
-        """Let calls continue whose task does not ask any more: they run again, and find the task they had started."""
-        state = book.state
+    async def _release_ended_waits(self, journal: Journal) -> None:
+        """Release calls whose task no longer asks: they run again and find the task that they started."""
+        state = journal.state
         while True:
             waiting = {id: call for id, call in state.waiting.items() if await self._still_asks(call)}
             if len(waiting) == len(state.waiting):
@@ -263,10 +264,10 @@ class OrchestratorAgent:
             status = "waiting_for_confirmation" if waiting else "idle"
             released = StateChanged(changes={"status": status, "waiting": waiting}, reason="its task continues")
             try:
-                await book.append(released, expected_head=state.head)
+                await journal.append(released, expected_head=state.head)
             except Conflict:
                 head = state.head
-                await book.catch_up()
+                await journal.catch_up()
                 if state.head == head:
                     raise
 
@@ -278,31 +279,31 @@ class OrchestratorAgent:
 
 
 class _Turn:
-    """Collects the nodes of one turn, and tells hooks of them."""
+    """Collects the nodes of one turn and calls the hooks with them."""
 
     def __init__(self, hooks: Sequence[NodeHook]) -> None:
         self._hooks = hooks
         self.run: AgentRun[Any, Any] | None = None
         self.nodes: list[Any] = []
 
-    async def hear(self, run: AgentRun[ToolContext, Any], node: Any) -> None:
-        """Take a node in. A hook that raises is the program's mistake, and ends no run."""
+    async def on_node(self, run: AgentRun[ToolContext, Any], node: Any) -> None:
+        """Record a node and call the hooks. An error in a hook does not end the run."""
         self.run = run
         self.nodes.append(node)
         for hook in self._hooks:
             try:
-                said: Any = hook(node)
-                if inspect.isawaitable(said):
-                    await said
+                returned: Any = hook(node)
+                if inspect.isawaitable(returned):
+                    await returned
             except Exception:  # noqa: BLE001 - code of the program, reported
                 _LOG.exception("a node hook failed")
 
 
 def read_usage_limits(limits: UsageLimits | None) -> Limits | None:
-    """Return PydanticAI's limits as bounds of a run.
+    """Convert PydanticAI's limits to limits of a run.
 
     Raises:
-        NotSupported: They bound the number of tool calls.
+        NotSupported: The limits bound the number of tool calls.
     """
     if limits is None:
         return None
@@ -321,28 +322,28 @@ def _total(state: State) -> Usage:
 
 
 def _read_result(result: RunResult, state: State, run: AgentRun[Any, Any] | None, used: Usage) -> AgentRunResult[Any]:
-    """Return what a turn came to as PydanticAI's result; see `OrchestratorAgent.run` for what is raised."""
+    """Convert the result of a turn to PydanticAI's. Raises: see `OrchestratorAgent.run`."""
     match result.status:
         case "paused" | "stuck" if result.limit is not None or result.status == "stuck":
-            what = f"the bound of {result.limit} was reached" if result.limit else "the agent repeats itself"
-            raise LimitExceeded(what, hint="run(None) continues", details={"limit": result.limit or "stuck"})
+            message = f"the bound of {result.limit} was reached" if result.limit else "the agent repeats itself"
+            raise LimitExceeded(message, hint="run(None) continues", details={"limit": result.limit or "stuck"})
         case "paused":
             raise Interrupted("the turn was stopped", hint="run(None) continues")
         case "waiting_for_confirmation":
             output: Any = _describe_waiting(state)
         case _:
             output = result.output if result.data is None else result.data
-    kept = run.result if run is not None else None
-    graph = GraphAgentState() if kept is None else kept._state  # pyright: ignore[reportPrivateUsage]
+    run_result = run.result if run is not None else None
+    graph = GraphAgentState() if run_result is None else run_result._state  # pyright: ignore[reportPrivateUsage]
     graph.usage = _usage(used)
-    made = AgentRunResult(output=output, _state=graph)
-    if kept is not None:
+    agent_result = AgentRunResult(output=output, _state=graph)
+    if run_result is not None:
         # The prompt is in the log before the agent runs, so PydanticAI counts it as history. It belongs to this turn.
-        messages, first = kept.all_messages(), kept._new_message_index  # pyright: ignore[reportPrivateUsage]
+        messages, first = run_result.all_messages(), run_result._new_message_index  # pyright: ignore[reportPrivateUsage]
         while first > 0 and isinstance(messages[first - 1], ModelRequest):
             first -= 1
-        made._new_message_index = first  # pyright: ignore[reportPrivateUsage]
-    return made
+        agent_result._new_message_index = first  # pyright: ignore[reportPrivateUsage]
+    return agent_result
 
 
 def _usage(used: Usage) -> CallableUsage:
@@ -356,7 +357,7 @@ def _usage(used: Usage) -> CallableUsage:
 
 
 def _describe_waiting(state: State) -> DeferredToolRequests:
-    """Return the calls that wait: approvals, and those that somebody answers; what is asked is in their metadata."""
+    """Return the waiting calls: approvals, and calls that need an answer. Their metadata has the questions."""
     requests = DeferredToolRequests()
     for id, waiting in state.waiting.items():
         call = ToolCallPart(str(waiting.get("tool", "")), waiting.get("arguments"), tool_call_id=id)
@@ -371,7 +372,7 @@ MAX_CHARS = 500
 
 
 def log_node(node: Any) -> None:
-    """Log what a node shows: the model's reasoning, its text, its calls and their results."""
+    """Log the model's reasoning, text and calls in a node, and the results of calls."""
     if Agent.is_call_tools_node(node):
         for part in node.model_response.parts:
             match part:

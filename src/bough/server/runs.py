@@ -199,7 +199,7 @@ class Runs:
             self._metrics.count_usage(event.usage)
 
     def _take_end(self, active: ActiveRun) -> None:
-        self._metrics.run_seconds.observe(time.monotonic() - active.begun)
+        self._metrics.run_seconds.observe(time.monotonic() - active.started)
 
 
 def read_latest_run(tables: Tables, cid: int) -> RunInfo | None:

@@ -1,9 +1,9 @@
-"""Tasks: work that survives the process which asked for it.
+"""Tasks: work that survives the process that submitted it.
 
-A task is a conversation with a lifecycle: one run of it, from asked to ended. Its events are a range of that log, its
-claim is that log's lease, its cost is that log's usage; a narrow row says who is next and in which state.
+A task is one run of a conversation, from submission to its end. Its events are a range of the conversation's log, its
+claim is the log's lease, its cost is the log's usage. A row per task has its state and its place in the queue.
 
-Names are loaded on first use: who only looks at tasks does not load what runs them.
+Names are imported on first use, so that code that only reads tasks does not load what runs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which agent a task runs, and its conversation opened with it."""
+"""Find the agent of a task and open the task's conversation with it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from bough.tasks.model import Task
 from bough.types import JsonObject
 
 FindHooks: TypeAlias = Callable[[Path], HookSet]
-"""Finds the hooks that hold in a workspace."""
+"""Returns the hooks that apply in a workspace."""
 
 
 class Credentials(NamedTuple):
-    """What a conversation's log only names, for the run of its task.
+    """Secrets and the model key, which the log of a conversation only names.
 
     Attributes:
-        model_key: The key of its model; None takes the operator's own.
+        model_key: API key of the conversation's model; None uses the operator's key.
     """
 
     secrets: Secrets | None = None
@@ -49,14 +49,14 @@ class Credentials(NamedTuple):
 
 
 FindCredentials: TypeAlias = Callable[[ConversationRecord, State], Awaitable[Credentials]]
-"""Finds the secrets of a conversation that a task runs. Raises `Unavailable` where one cannot be opened."""
+"""Returns the credentials of a task's conversation. Raises `Unavailable` if one cannot be decrypted."""
 
 
-def register(known: dict[str, AgentSpec], specs: Mapping[str, AgentSpec] | Iterable[AgentSpec]) -> None:
-    """Add agents and the sub-agents below them to `known`; a sub-agent takes the name of no other.
+def register(agents: dict[str, AgentSpec], specs: Mapping[str, AgentSpec] | Iterable[AgentSpec]) -> None:
+    """Add agents and their sub-agents to `agents`; a sub-agent never replaces an agent of the same name.
 
     Raises:
-        InvalidInput: Something else than an `AgentSpec` is among them; those before it are added.
+        InvalidInput: `specs` has something other than an `AgentSpec`; the specs before it stay added.
     """
     pairs: Iterable[tuple[str | None, AgentSpec]]
     if isinstance(specs, Mapping):
@@ -66,20 +66,20 @@ def register(known: dict[str, AgentSpec], specs: Mapping[str, AgentSpec] | Itera
     for name, spec in pairs:
         if not isinstance(spec, AgentSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"{spec!r:.80} is not an agent", hint="give AgentSpec objects")
-        known[spec.name if name is None else name] = spec
+        agents[spec.name if name is None else name] = spec
         for below in spec.sub_agents:
-            if below.name not in known:
-                register(known, [below])
+            if below.name not in agents:
+                register(agents, [below])
 
 
 AGENT_PATH = "agent_path"
-"""In a task's metadata: names of the agents from the one a person started down to its own, by which it is found.
+"""Metadata key of a task: the names of the agents from the top-level agent down to the task's own.
 
-An agent's name says who it is only below the agent that has it as a sub-agent.
+A sub-agent's name is unique only within its parent agent, so the name alone does not identify it.
 """
 
 PRIVATE = "~"
-"""Begins the queue of an agent that only the program which made it can run."""
+"""Prefix of private queues, whose agents can only run in a program that registered them."""
 
 
 async def open_conversation(
@@ -92,54 +92,65 @@ async def open_conversation(
     hooks: FindHooks | None,
     credentials: FindCredentials | None,
     cache: BlueprintCache | None = None,
-    given: Rules | None = None,
+    parent_rules: Rules | None = None,
     executor: CodeExecutor | None = None,
 ) -> Parts:
-    """Return the conversation of a claimed task, with the agent that it is to be run by.
+    """Open the conversation of a claimed task with the agent that runs it.
 
     Args:
         agents: Registered specs by name.
-        model: For an agent without one of its own.
-        credentials: Finds what the log only names; None: there is nothing of that kind.
-        cache: Shares what several tasks have in common.
-        given: Its parent's rules, where this process started it: hooks, analyzers and secrets are there as objects.
-        executor: Runs scripts of an agent without one of its own; None takes the settings' one.
+        model: Used by an agent that names no model.
+        credentials: Finds the secrets and the model key; None if conversations have none.
+        cache: Shares blueprints between tasks.
+        parent_rules: The parent's rules, if this process started the task, with hooks, analyzer and secrets as
+            objects.
+        executor: Runs the scripts of an agent that names no executor; None uses the executor of the settings.
 
     Raises:
-        NotFound: No agent of that name is known here: neither registered, nor recorded, nor configured.
-        InvalidInput: The agent cannot be built, or its workspace is gone.
+        NotFound: The agent is neither registered, nor recorded, nor configured.
+        InvalidInput: The agent cannot be built, or its workspace does not exist.
     """
     cid = task.conversation
     assert cid is not None  # noqa: S101 - what a store returns has one
-    found = await find_log(log, cid, is_run=True)
-    record, journal = found
+    log_state = await find_log(log, cid, is_run=True)
+    record, journal = log_state
     spec = await find_agent(task, journal.state, agents, settings)
-    # What an imported record says of addresses stays recorded: only an agent that the task names replaces it.
+    # An imported record may name addresses that are not trusted here, so reopening must not overwrite it with an agent
+    # resolved from that record; only an agent that the task itself names may replace it.
     is_foreign = journal.state.quarantined and (spec is None or _name_agent(task) is None)
     if spec is None:
         spec = await find_recorded(read_record(journal.state), settings) or read_recorded_spec(journal.state, model)
     spec = with_model(_with_recorded_model(spec, journal.state), model)
-    if spec.model is None:  # its first run: `reopen` records it
+    if spec.model is None:  # the first run: `reopen` records the chosen model, so later runs keep it
         spec = settle_spec(spec, settings)
-    rules = Rules.build(settings, **cast("GivenRules", rules_of(spec)))
-    if given is not None:
-        rules = replace(rules, hooks=given.hooks, analyzer=rules.analyzer or given.analyzer, secrets=given.secrets)
+    rules = Rules.build(settings, **cast("GivenRules", build_spec_rules(spec)))
+    if parent_rules is not None:
+        rules = replace(
+            rules,
+            hooks=parent_rules.hooks,
+            analyzer=rules.analyzer or parent_rules.analyzer,
+            secrets=parent_rules.secrets,
+        )
     if hooks is not None:
         rules = replace(rules, hooks=rules.hooks.narrow(hooks(journal.state.workspace)))
     if credentials is not None:
-        known = await credentials(record, journal.state)
-        rules = replace(rules, secrets=known.secrets or rules.secrets)
-        spec = spec if known.model_key is None else spec.model_copy(update={"api_key": known.model_key})
+        found_credentials = await credentials(record, journal.state)
+        rules = replace(rules, secrets=found_credentials.secrets or rules.secrets)
+        spec = (
+            spec
+            if found_credentials.model_key is None
+            else spec.model_copy(update={"api_key": found_credentials.model_key})
+        )
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
     executor = None if spec.executor is not None else executor
     return await reopen(
-        cid, log, spec, executor, settings, rules, cache=cache, found=found, record_agent=not is_foreign
+        cid, log, spec, executor, settings, rules, cache=cache, found=log_state, record_agent=not is_foreign
     )
 
 
 def _with_recorded_model(spec: AgentSpec, state: State) -> AgentSpec:
-    """Return a spec that names no model with the one that its submission or an earlier run recorded."""
+    """Return `spec` with the recorded model if it names none."""
     recorded = read_record(state)
     name = recorded.get("model")
     if spec.model is not None or not isinstance(name, str) or name.startswith(MODEL_OBJECT):
@@ -147,24 +158,24 @@ def _with_recorded_model(spec: AgentSpec, state: State) -> AgentSpec:
     return spec.model_copy(update={"model": name, "base_url": spec.base_url or recorded.get("base_url")})
 
 
-async def find_agent(task: Task, state: State, known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
-    """Return the agent of a task: registered, or of `config.yaml`, or made of its metadata; None for the recorded one.
+async def find_agent(task: Task, state: State, agents: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
+    """Return the registered agent of a task, else the configured one, else one made from its metadata.
 
-    What is recorded goes before `config.yaml` where it is all data.
+    Returns None if the recorded agent applies. A record that is all data takes precedence over `config.yaml`.
 
     Raises:
-        NotFound: Nobody here knows the name; `details` has `known` and `nearest`.
-        PermissionDenied: `config.yaml` names code for it, and that is not trusted.
+        NotFound: The name is unknown; `details` has `agents` and `nearest`.
+        PermissionDenied: `config.yaml` names code for the agent, and the file is not trusted.
         InvalidInput: `config.yaml` has a mistake.
     """
     name, recorded = _name_agent(task), state.agent
-    registered = find_registered(task.metadata, name, known)
+    registered = find_registered(task.metadata, name, agents)
     if registered is not None:
         return registered
     if recorded:
-        found = find_for_record(state, known, settings)
-        if found is not None or is_data(recorded):
-            return found
+        merged = find_for_record(state, agents, settings)
+        if merged is not None or is_data(recorded):
+            return merged
     if name is None:
         return None if recorded else await make_agent(task.metadata, settings)
     configured = await find_configured(task.metadata, name, settings)
@@ -172,53 +183,57 @@ async def find_agent(task: Task, state: State, known: Mapping[str, AgentSpec], s
         return settle_spec(configured, settings)
     if recorded:
         return None
-    raise unknown_agent(name, known)
+    raise unknown_agent(name, agents)
 
 
 async def find_recorded(recorded: Mapping[str, Any], settings: Settings) -> AgentSpec | None:
-    """Return the agent of a record whose tools `config.yaml` names, and which is data otherwise; None for another.
+    """Return the agent of a record whose only code is tools that `config.yaml` names; None for any other record.
 
     Raises: see `NamedParts`.
     """
     if list_code(recorded) != {"tools"}:
         return None
-    named = await asyncio.to_thread(lambda: NamedParts.load(settings).find_tools(recorded["tools"]))
-    if named is None:
+    tools = await asyncio.to_thread(lambda: NamedParts.load(settings).find_tools(recorded["tools"]))
+    if tools is None:
         return None
     data = {key: value for key, value in recorded.items() if value is not None and key not in CODE_KEYS}
-    return AgentSpec.model_validate({**data, "tools": named})
+    return AgentSpec.model_validate({**data, "tools": tools})
 
 
 async def complete_rules(rules: Rules, recorded: JsonObject, settings: Settings, *, is_own: bool) -> Rules:
-    """Return rules with those hooks, that analyzer and those secrets of `config.yaml` which a log names and they lack.
+    """Add the hooks, the analyzer and the secrets that a log names and `rules` lacks, from `config.yaml`.
 
     Args:
-        recorded: The rules of the log.
-        is_own: Whether the conversation is nobody else's: the operator's secrets are not for tenants.
+        recorded: The rules as the log records them.
+        is_own: Whether the conversation has no owner. Tenants never get the operator's secrets.
 
     Raises: see `NamedParts`.
     """
     hooks = find_missing_hooks(rules, recorded)
-    said: JsonObject | None = recorded.get("analyzer")
-    analyzer = None if said is None or rules.analyzer is not None or is_plain_analyzer(said) else said
+    recorded_analyzer: JsonObject | None = recorded.get("analyzer")
+    analyzer = (
+        None
+        if recorded_analyzer is None or rules.analyzer is not None or is_plain_analyzer(recorded_analyzer)
+        else recorded_analyzer
+    )
     secrets: list[str] = (recorded.get("secrets") or []) if is_own and not rules.secrets.names else []
     if not (hooks or analyzer or secrets):
         return rules
 
-    def look() -> Rules:
-        named = NamedParts.load(settings)
+    def add_configured() -> Rules:
+        parts = NamedParts.load(settings)
         return replace(
             rules,
-            hooks=rules.hooks.narrow(named.find_hooks(hooks)) if hooks else rules.hooks,
-            analyzer=named.find_analyzer(analyzer) if analyzer is not None else rules.analyzer,
-            secrets=named.find_secrets(secrets) if secrets else rules.secrets,
+            hooks=rules.hooks.narrow(parts.find_hooks(hooks)) if hooks else rules.hooks,
+            analyzer=parts.find_analyzer(analyzer) if analyzer is not None else rules.analyzer,
+            secrets=parts.find_secrets(secrets) if secrets else rules.secrets,
         )
 
-    return await asyncio.to_thread(look)
+    return await asyncio.to_thread(add_configured)
 
 
 async def has_recorded_agent(spec: AgentSpec, settings: Settings) -> bool:
-    """Whether any process with this `config.yaml` can make an agent of what a log says of it."""
+    """Whether any process with this `config.yaml` can rebuild an agent from its record."""
     recorded = spec.snapshot()
     if spec.api_key is not None or spec.deps is not None:
         return False
@@ -229,36 +244,37 @@ async def has_recorded_agent(spec: AgentSpec, settings: Settings) -> bool:
         if configured is not None and all(configured.snapshot()[key] == recorded[key] for key in CODE_KEYS):
             return True
         return await find_recorded(recorded, settings) is not None
-    except BoughError:  # nobody has trusted the file, or it has a mistake: then nobody else finds anything in it
+    except BoughError:  # the file is untrusted or invalid, so no other process can use it either
         return False
 
 
 async def has_recorded_rules(rules: Rules, settings: Settings) -> bool:
-    """Whether any process with this `config.yaml` has the hooks, the analyzer and the secrets that a log only names."""
-    said = rules.to_json()
+    """Whether any process with this `config.yaml` can rebuild hooks, analyzer and secrets from their record."""
+    recorded = rules.to_json()
     commands = HookSet(tuple(hook for hook in rules.hooks.hooks if hook.function is None))
-    analyzer = said["analyzer"]
+    analyzer = recorded["analyzer"]
     is_plain = analyzer is None or is_plain_analyzer(analyzer)
     if is_plain and not rules.secrets.names and len(commands.hooks) == len(rules.hooks.hooks):
         return True
     bare = replace(rules, hooks=commands, analyzer=None, secrets=Secrets())
     try:
-        found = await complete_rules(bare, said, settings, is_own=True)
+        completed = await complete_rules(bare, recorded, settings, is_own=True)
     except BoughError:
         return False
-    has_analyzer = is_plain or found.analyzer is not None
-    return has_analyzer and not find_missing_hooks(found, said) and found.secrets.names == rules.secrets.names
+    has_analyzer = is_plain or completed.analyzer is not None
+    return (
+        has_analyzer and not find_missing_hooks(completed, recorded) and completed.secrets.names == rules.secrets.names
+    )
 
 
 def find_missing_hooks(rules: Rules, recorded: JsonObject) -> list[JsonObject]:
-    """Return the hooks of recorded rules that these rules do not have."""
-    here, said = rules.hooks.to_json(), recorded.get("hooks")
-    wanted = cast("list[JsonObject]", said or [])
-    return [hook for hook in wanted if hook not in cast("list[JsonObject]", here or [])]
+    """Return the recorded hooks that `rules` lacks."""
+    present = cast("list[JsonObject]", rules.hooks.to_json() or [])
+    return [hook for hook in cast("list[JsonObject]", recorded.get("hooks") or []) if hook not in present]
 
 
 def is_plain_analyzer(recorded: JsonObject) -> bool:
-    """Whether a recorded analyzer can be made of its record."""
+    """Whether an analyzer can be rebuilt from its record alone."""
     try:
         analyzer_from_json(recorded)
     except InvalidInput:
@@ -267,55 +283,56 @@ def is_plain_analyzer(recorded: JsonObject) -> bool:
 
 
 def list_code(recorded: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a recorded agent that its record only names."""
+    """Return the fields of a recorded agent that name code instead of holding data."""
     return {key for key in CODE_KEYS if recorded.get(key)}
 
 
-def find_registered(metadata: Mapping[str, Any], name: str | None, known: Mapping[str, AgentSpec]) -> AgentSpec | None:
-    """Return the registered agent of a task: by the way down to it, else by its name; None where there is none."""
+def find_registered(metadata: Mapping[str, Any], name: str | None, agents: Mapping[str, AgentSpec]) -> AgentSpec | None:
+    """Return the registered agent of a task by its agent path, else by its name; None if missing."""
     path: Any = metadata.get(AGENT_PATH) or ()
-    by_path = find_by_path(known, cast("Sequence[str]", path)) if isinstance(path, list | tuple) else None
-    return by_path or (None if name is None else known.get(name))
+    by_path = find_by_path(agents, cast("Sequence[str]", path)) if isinstance(path, list | tuple) else None
+    return by_path or (None if name is None else agents.get(name))
 
 
-def find_by_path(known: Mapping[str, AgentSpec], path: Sequence[str]) -> AgentSpec | None:
-    """Return the agent at the end of a way down from a registered one; None where the way leads nowhere."""
-    spec = known.get(path[0]) if path else None
+def find_by_path(agents: Mapping[str, AgentSpec], path: Sequence[str]) -> AgentSpec | None:
+    """Return the agent at the end of an agent path; None if a name on the path is unknown."""
+    spec = agents.get(path[0]) if path else None
     for name in path[1:]:
-        spec = None if spec is None else next((each for each in spec.sub_agents if each.name == name), None)
+        spec = None if spec is None else next((sub for sub in spec.sub_agents if sub.name == name), None)
     return spec
 
 
-def find_for_record(state: State, known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
-    """Return the agent of a record with the code of the registered agent of that name; everything else is recorded.
+def find_for_record(state: State, agents: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
+    """Return the recorded agent, with its code taken from the registered agent of the same name.
 
-    None where no agent of that name is registered, and for a record that is all data and differs from that agent: it
-    may be somebody else's agent of that name, which must not get its code. A record from elsewhere does not say where
-    the model is asked, nor which files are read.
+    Returns None if no agent of that name is registered, and for a record that is all data and differs from the
+    registered agent: it may be another user's agent of that name, which must not get the registered code. An imported
+    record does not decide the model's address or which files are read.
 
     Raises:
-        InvalidInput: The record does not fit.
+        InvalidInput: The record does not match the spec's schema.
     """
     recorded = state.agent
-    registered = known.get(str(recorded.get("name")))
+    registered = agents.get(str(recorded.get("name")))
     if registered is None:
         return None
-    if isinstance(registered.model, str):  # its name is final; looking it up would need its key
-        settled = registered.model_copy(update={"base_url": registered.base_url or settings.base_url})
+    if isinstance(registered.model, str):  # resolving the name would require the provider's key
+        resolved = registered.model_copy(update={"base_url": registered.base_url or settings.base_url})
     else:
-        settled = settle_spec(registered, settings)
-    present = settled.snapshot()
+        resolved = settle_spec(registered, settings)
+    present = resolved.snapshot()
     if present == recorded:
-        return settled
+        return resolved
     if is_data(recorded):
         return None
-    return _update_from_record(settled, present, read_record(state) if state.quarantined else recorded)
+    return _update_from_record(resolved, present, read_record(state) if state.quarantined else recorded)
 
 
 def _update_from_record(registered: AgentSpec, present: Mapping[str, Any], recorded: Mapping[str, Any]) -> AgentSpec:
-    """Return a registered agent with what was recorded of it as data.
+    """Return a registered agent updated with the recorded data.
 
-    A key is only for the provider and address that it was registered for, and so are headers and bodies of requests.
+    The API key and extra request headers and bodies are sent only to the provider and address that they were
+    registered for.
 
     Args:
         present: The snapshot of the registered agent.
@@ -329,6 +346,8 @@ def _update_from_record(registered: AgentSpec, present: Mapping[str, Any], recor
     updates: dict[str, Any] = {key: getattr(data, key) for key in changed}
     spec = registered.model_copy(update=updates)
     unrecorded = {key: value for key, value in registered.settings.items() if key in UNRECORDED_SETTINGS}
+    # A record that names another recipient must not receive the registered key: without this check a log could send
+    # the key to any address.
     if is_same_recipient(spec.snapshot(), dict(present)):
         return spec.model_copy(update={"settings": {**unrecorded, **spec.settings}}) if unrecorded else spec
     settings = {key: value for key, value in spec.settings.items() if key not in UNRECORDED_SETTINGS}
@@ -336,16 +355,16 @@ def _update_from_record(registered: AgentSpec, present: Mapping[str, Any], recor
 
 
 async def find_configured(metadata: Mapping[str, Any], name: str, settings: Settings) -> AgentSpec | None:
-    """Return the agent that `config.yaml` describes, by the way down to it, else by its name; None for none.
+    """Return the agent that `config.yaml` describes, by its agent path, else by its name; None if missing.
 
-    Code that it names is imported in a thread: factories may block.
+    Code that the file names is imported in a thread, since factories may block.
 
     Raises: see `AgentSpec.from_config`.
     """
     path: Any = metadata.get(AGENT_PATH) or (name,)
     root = await asyncio.to_thread(_load_configured, str(path[0]), settings)
-    found = None if root is None else find_by_path({root.name: root}, cast("Sequence[str]", path))
-    return found or (await asyncio.to_thread(_load_configured, name, settings) if len(path) > 1 else None)
+    configured = None if root is None else find_by_path({root.name: root}, cast("Sequence[str]", path))
+    return configured or (await asyncio.to_thread(_load_configured, name, settings) if len(path) > 1 else None)
 
 
 def _load_configured(name: str, settings: Settings) -> AgentSpec | None:
@@ -355,7 +374,7 @@ def _load_configured(name: str, settings: Settings) -> AgentSpec | None:
 
 
 async def make_agent(metadata: Mapping[str, Any], settings: Settings) -> AgentSpec:
-    """Return the agent of a task without one: of its `system_prompt`, and the model that `config_name` names.
+    """Make an agent from a task's `system_prompt` and the model that its `config_name` names.
 
     Raises:
         NotFound: `config.yaml` has no such model.
@@ -367,85 +386,89 @@ async def make_agent(metadata: Mapping[str, Any], settings: Settings) -> AgentSp
     return AgentSpec(**fields)
 
 
-def unknown_agent(name: str, known: Mapping[str, AgentSpec]) -> NotFound:
-    """Return the error of an agent that nobody here knows."""
-    nearest = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(sorted(known)) or 'none'}"
+def unknown_agent(name: str, agents: Mapping[str, AgentSpec]) -> NotFound:
+    """Return the error for an unknown agent."""
+    nearest = difflib.get_close_matches(name, list(agents), n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(sorted(agents)) or 'none'}"
     return NotFound(
         f"no agent named {name!r}",
         hint=hint,
-        details={"agent": name, "known": sorted(known), "nearest": nearest[0] if nearest else None},
+        details={"agent": name, "known": sorted(agents), "nearest": nearest[0] if nearest else None},
     )
 
 
 def with_model(spec: AgentSpec, model: str | Model | None) -> AgentSpec:
-    """Return the spec with a model: its own wins."""
+    """Return `spec` with `model`, unless it names one already."""
     return spec if spec.model is not None or model is None else spec.model_copy(update={"model": model})
 
 
-def rules_of(spec: AgentSpec) -> dict[str, Any]:
-    """Return the rules that a spec gives its conversations, by the names of `GivenRules`."""
-    given = {
+def build_spec_rules(spec: AgentSpec) -> dict[str, Any]:
+    """Return the rules that a spec sets for its conversations, keyed by the names of `GivenRules`."""
+    rules = {
         "limits": spec.limits,
         "confirmation_policy": spec.confirmation_policy,
         "allow_list": spec.allow_list,
     }
-    return {name: rule for name, rule in given.items() if rule is not None}
+    return {name: rule for name, rule in rules.items() if rule is not None}
 
 
 def is_data(recorded: Mapping[str, Any]) -> bool:
-    """Whether a recorded agent can be made of its record, in any process."""
+    """Whether any process can rebuild an agent from its record alone."""
     return not str(recorded.get("model")).startswith(MODEL_OBJECT) and not list_code(recorded)
 
 
 def name_private_queue(spec: AgentSpec) -> str:
-    """Return the queue of an agent that only programs which registered it can run.
+    """Return the private queue of an agent, which only programs that registered the agent serve.
 
-    Of two programs whose agents share a name, and have not the same tools, neither serves the other's.
+    The name depends on the tools, so programs whose agents share a name but not the tools do not run each other's
+    tasks.
     """
     toolsets = [toolset.id or type(toolset).__name__ for toolset in spec.toolsets]
     return _name_queue(spec.name, [name_tool(tool) for tool in spec.tools], toolsets)
 
 
-def queue_of_recorded(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec]) -> str | None:
-    """Return the private queue of an agent whose record names code; None for one that is data.
+def name_recorded_queue(recorded: Mapping[str, Any], agents: Mapping[str, AgentSpec]) -> str | None:
+    """Return the private queue of a recorded agent that names code; None if the record is all data.
 
     Args:
-        known: Registered agents. One of that name gives the code, so its queue counts, whatever tools it has now.
+        agents: Registered agents. The one of that name provides the code, so its queue is used even if its
+            tools changed.
     """
     if is_data(recorded):
         return None
-    if (registered := known.get(str(recorded.get("name")))) is not None:
+    if (registered := agents.get(str(recorded.get("name")))) is not None:
         return name_private_queue(registered)
     return _name_queue(str(recorded.get("name")), recorded.get("tools") or [], recorded.get("toolsets") or [])
 
 
 def _name_queue(name: str, tools: Sequence[str], toolsets: Sequence[str]) -> str:
-    functions = sorted(tool.partition(":")[2] for tool in tools)  # `__main__` has another name in other processes
+    functions = sorted(
+        tool.partition(":")[2] for tool in tools
+    )  # without the module: the same script is `__main__` in one process and a module in another
     if not functions and not toolsets:
         return f"{PRIVATE}{name}"
     return f"{PRIVATE}{name}.{hashlib.sha256(json.dumps([functions, sorted(toolsets)]).encode()).hexdigest()[:8]}"
 
 
 def list_agents(specs: Iterable[AgentSpec]) -> list[AgentSpec]:
-    """Return agents and all that stand below them."""
-    return [each for spec in specs for each in (spec, *list_agents(spec.sub_agents))]
+    """Return agents and all their sub-agents, depth first."""
+    return [agent for spec in specs for agent in (spec, *list_agents(spec.sub_agents))]
 
 
-def workspace_of(metadata: Mapping[str, Any]) -> Path:
+def read_workspace(metadata: Mapping[str, Any]) -> Path:
     """Return the folder of a new conversation.
 
     Raises:
-        InvalidInput: It is named by something that is not a path.
+        InvalidInput: The `workspace` of the metadata is not a path.
     """
-    given = metadata.get("workspace", ".")
-    if isinstance(given, str | Path):
-        return Path(given)
-    raise InvalidInput(f"the workspace cannot be {given!r}", hint="give a path")
+    workspace = metadata.get("workspace", ".")
+    if isinstance(workspace, str | Path):
+        return Path(workspace)
+    raise InvalidInput(f"the workspace cannot be {workspace!r}", hint="give a path")
 
 
 def _name_agent(task: Task) -> str | None:
-    """Return the name of the agent that a task asks for."""
+    """Return the name of the agent that a task names; None if it names none."""
     return task.agent_name or _text(task.metadata, "agent_name")
 
 

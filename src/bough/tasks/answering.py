@@ -15,7 +15,7 @@ from bough.conversation.run.waiting.decision import CallDecision, decide, requir
 from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
-from bough.tasks.agents import queue_of_recorded
+from bough.tasks.agents import name_recorded_queue
 from bough.tasks.faults import asks_nothing, unknown_task
 from bough.tasks.model import Task
 from bough.tasks.outcome import describe_request
@@ -29,7 +29,7 @@ from bough.types import Json, JsonObject
 
 
 class RunEvents(NamedTuple):
-    """What the submission of a run appends to its conversation; names of `Submission`'s fields."""
+    """The events that submitting a run appends to its conversation; fields of `Submission` of the same names."""
 
     opening: tuple[Event, ...]
     message: UserMessage | None
@@ -43,7 +43,7 @@ SubmitRun: TypeAlias = Callable[[SubmissionRequest, RunEvents], Awaitable[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a person says to a conversation: see `TaskBroker.run`."""
+    """A message or approvals for a conversation: see `TaskBroker.run`."""
 
     message: str | UserMessage | None = None
     message_id: UUID | None = None
@@ -62,9 +62,9 @@ class Replies:
 
     Args:
         agents: Registered specs by name.
-        submit: Submits a run of a conversation: what to submit, and what is appended. Returns the task's id.
-        enqueue: Has a task delivered that becomes pending again.
-        wake: Told of a task that may run now.
+        submit: Submits a run of a conversation with the events to append. Returns the task's id.
+        enqueue: Delivers a task that becomes pending again.
+        wake: Called with the id of a task that may run now.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Replies:
     async def answer(
         self, task_id: str, answer: Json | CallDecision, *, run: bool, by: str = "user", expected_head: int | None
     ) -> Task:
-        """Answer what a task asks. See `TaskBroker.provide_input`."""
+        """Answer a task's question. See `TaskBroker.provide_input`."""
         while True:
             task = await self._store.get(task_id)
             if task is None:
@@ -92,7 +92,7 @@ class Replies:
             if task.state is not TaskState.INPUT_REQUIRED or task.conversation is None:
                 raise asks_nothing(task)
             state = await self._fold(task.conversation, expected_head)
-            request = describe_request(state)  # what waits still: some may be answered already
+            request = describe_request(state)  # from the fold, not the row: some calls may be answered already
             if request.get("kind") == "task":
                 below = await self._find_asking(state)
                 if below is None:
@@ -102,75 +102,81 @@ class Replies:
                 decision = answer
             else:
                 decision = replace(read_decision(state, request, answer), by=by)
-            events, left = decide(state, decision)
+            events, still_waiting = decide(state, decision)
             answering = Answering(
-                UUID(task.id), events, left, state.head, run=run, approved=bool(decision.approve), enqueue=self._enqueue
+                UUID(task.id),
+                events,
+                still_waiting,
+                state.head,
+                run=run,
+                approved=bool(decision.approve),
+                enqueue=self._enqueue,
             )
             try:
                 result = await self._store.change(answering.change)
             except Conflict:
                 if expected_head is not None or (await self._fold(task.conversation)).head == state.head:
                     raise
-                continue  # somebody appended meanwhile: look again at what still waits
+                continue  # another writer appended; decide again, or an answer could go to a call that no longer waits
             self._wake(task_id)
             return result
 
     async def _find_asking(self, state: State) -> str | None:
-        """Return the task of a sub-agent that a conversation waits for and that asks; None where none does."""
+        """Return the id of an awaited sub-agent's task that asks for input; None if missing."""
         for call in state.waiting.values():
             task = await self._store.get(str(call.get("task", "")))
             if task is not None and task.state is TaskState.INPUT_REQUIRED:
                 return task.id
         return None
 
-    async def say(self, conversation: UUID, said: Reply) -> str | None:
-        """Say something to a conversation, and run it. See `TaskBroker.run`."""
+    async def send(self, conversation: UUID, reply: Reply) -> str | None:
+        """Send a message or approvals to a conversation and run it. See `TaskBroker.run`."""
         await self._store.open()
-        state = said.state or await self._fold(conversation)
+        state = reply.state or await self._fold(conversation)
         while True:
-            _require_head(state, said.expected_head)
+            _require_head(state, reply.expected_head)
             live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)), small=True)
             asks = live is None or live.current is TaskState.INPUT_REQUIRED
-            if live is not None and not asks and said.start and not said.join:
+            if live is not None and not asks and reply.start and not reply.join:
                 raise live_conflict(live)
             try:
-                if live is None and said.start:
-                    return await self._submit_run(conversation, said, state)
-                found = await self._store.change(
-                    lambda tables, state=state: self._record(tables, conversation, said, state)
+                if live is None and reply.start:
+                    return await self._submit_run(conversation, reply, state)
+                task_id = await self._store.change(
+                    lambda tables, state=state: self._record(tables, conversation, reply, state)
                 )
             except Conflict:
                 tried, state = state.head, await self._fold(conversation)
                 if state.head == tried:
-                    raise  # nobody appended meanwhile: it is refused for another reason
+                    raise  # the head is unchanged, so the conflict has another reason and a retry would loop for ever
                 continue
-            if found is not None:
-                self._wake(found)
-            return found
+            if task_id is not None:
+                self._wake(task_id)
+            return task_id
 
-    async def _submit_run(self, conversation: UUID, said: Reply, state: State) -> str:
-        """Submit a run of a conversation that has no live task."""
-        opening, _ = _decide(said, state)
-        message = _message(said)
-        queue = queue_of_recorded(state.agent, self._agents) or read_queue(said.metadata) or DEFAULT_QUEUE
-        asked = SubmissionRequest(
-            input=None if message is None else message.plain, metadata={**said.metadata, "conversation": conversation}
+    async def _submit_run(self, conversation: UUID, reply: Reply, state: State) -> str:
+        """Submit a run of a conversation without a live task."""
+        opening, _ = _decide(reply, state)
+        message = _message(reply)
+        queue = name_recorded_queue(state.agent, self._agents) or read_queue(reply.metadata) or DEFAULT_QUEUE
+        request = SubmissionRequest(
+            input=None if message is None else message.plain, metadata={**reply.metadata, "conversation": conversation}
         )
-        events = RunEvents(tuple(opening), message, said.activated, state.head, queue)
-        return await self._submit(asked, events)
+        events = RunEvents(tuple(opening), message, reply.activated, state.head, queue)
+        return await self._submit(request, events)
 
-    def _record(self, tables: Tables, conversation: UUID, said: Reply, state: State) -> str | None:
-        """Record what was said to a conversation whose task is live, or that is not to be run."""
-        message = _message(said)
-        events, left = _decide(said, state)
-        events += [] if message is None else [message, *said.activated]
+    def _record(self, tables: Tables, conversation: UUID, reply: Reply, state: State) -> str | None:
+        """Append a reply to a conversation that has a live task, or that is not to be run."""
+        message = _message(reply)
+        events, still_waiting = _decide(reply, state)
+        events += [] if message is None else [message, *reply.activated]
         row = find_live_row(tables, tables.number(conversation))
-        if row is None or row.current is not TaskState.INPUT_REQUIRED or left:
+        if row is None or row.current is not TaskState.INPUT_REQUIRED or still_waiting:
             if events:
                 tables.append(conversation, events, expected_head=state.head)
             return None if row is None else row.task_id
-        approved = bool(said.approve) and said.message is None
-        settle_answered(tables, row, events, state.head, self._enqueue, run=said.start, approved=approved)
+        approved = bool(reply.approve) and reply.message is None
+        finish_answer(tables, row, events, state.head, self._enqueue, run=reply.start, approved=approved)
         return row.task_id
 
     async def _fold(self, conversation: UUID, expected_head: int | None = None) -> State:
@@ -182,29 +188,29 @@ class Replies:
 
 @dataclass(frozen=True)
 class Answering:
-    """The change that writes an answer, and wakes the task once nothing waits any more."""
+    """A transaction that writes an answer, and makes the task pending once no call waits."""
 
     id: UUID
     events: list[Event]
-    left: Mapping[str, JsonObject]
+    still_waiting: Mapping[str, JsonObject]
     head: int
     run: bool = field(kw_only=True)
     approved: bool = field(kw_only=True)
     enqueue: Enqueue = field(kw_only=True)
 
     def change(self, tables: Tables) -> Task:
-        """Write it. Raises `Conflict` where the task asks nothing any more, or the log has moved on."""
+        """Write the answer. Raises `Conflict` if the task no longer asks, or the log has moved on."""
         row = require_row(tables, self.id)
         if row.current is not TaskState.INPUT_REQUIRED:
             raise asks_nothing(read_task(tables, row))
-        if self.left:
+        if self.still_waiting:
             tables.append(row.conversation_id, self.events, expected_head=self.head)
             return read_task(tables, row)
-        moved = settle_answered(tables, row, self.events, self.head, self.enqueue, run=self.run, approved=self.approved)
+        moved = finish_answer(tables, row, self.events, self.head, self.enqueue, run=self.run, approved=self.approved)
         return read_task(tables, moved)
 
 
-def settle_answered(
+def finish_answer(
     tables: Tables,
     row: TaskRow,
     events: list[Event],
@@ -214,20 +220,20 @@ def settle_answered(
     run: bool,
     approved: bool,
 ) -> TaskRow:
-    """Write the last answer that a task waits for: it is pending then, or over where nothing is to run."""
+    """Write the last answer that a task waits for. Makes it pending, or cancels it if nothing is to run."""
     if not run:
         paused = [StateChanged(changes={"status": "paused"})]
-        said = Move(reason="paused" if approved else "rejected")
-        return move(tables, row, TaskState.CANCELLED, said, events=[*events, *paused], expected_head=head)
+        details = Move(reason="paused" if approved else "rejected")
+        return move(tables, row, TaskState.CANCELLED, details, events=[*events, *paused], expected_head=head)
     moved = move(tables, row, TaskState.PENDING, Move(reason="answered"), events=events, expected_head=head)
     return give_job(tables, moved, enqueue)
 
 
 def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> CallDecision:
-    """Return what an answer decides.
+    """Return the decision that an answer makes.
 
     Raises:
-        InvalidInput: It is none of the choices, or of no form that an approval takes.
+        InvalidInput: The answer is none of the choices, or not a valid approval.
     """
     if request.get("kind") == "question":
         require_choice(request, answer)
@@ -237,17 +243,17 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
         return CallDecision(approve=calls)
     if answer is False:
         return CallDecision(reject=calls)
-    known = {"approve", "reject", "reason", "arguments"}
-    if not isinstance(answer, dict) or not set(cast("dict[str, Any]", answer)) <= known:
+    fields = {"approve", "reject", "reason", "arguments"}
+    if not isinstance(answer, dict) or not set(cast("dict[str, Any]", answer)) <= fields:
         raise InvalidInput(
             "an approval is True, False, or an object", hint='{"approve": [ids], "reject": [ids], "reason": "…"}'
         )
-    given = cast("dict[str, Any]", answer)
+    decision = cast("dict[str, Any]", answer)
     return CallDecision(
-        approve=tuple(given.get("approve", ())),
-        reject=tuple(given.get("reject", ())),
-        reason=str(given.get("reason", "")),
-        arguments=given.get("arguments", {}),
+        approve=tuple(decision.get("approve", ())),
+        reject=tuple(decision.get("reject", ())),
+        reason=str(decision.get("reason", "")),
+        arguments=decision.get("arguments", {}),
     )
 
 
@@ -256,16 +262,16 @@ def _require_head(state: State, expected: int | None) -> None:
         raise Conflict(f"the log has {state.head} events, not {expected}", hint="read it again")
 
 
-def _decide(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
-    """Return what is appended before the message that was said, and the calls that keep waiting."""
-    message = _message(said)
-    rejected = tuple(id for id in state.waiting if id not in said.approve) if message is not None else ()
+def _decide(reply: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
+    """Return the events to append before the reply's message, and the calls that still wait."""
+    message = _message(reply)
+    rejected = tuple(id for id in state.waiting if id not in reply.approve) if message is not None else ()
     reason = message.plain if message is not None else ""
-    return decide(state, CallDecision(approve=said.approve, reject=rejected, reason=reason, by=said.by))
+    return decide(state, CallDecision(approve=reply.approve, reject=rejected, reason=reason, by=reply.by))
 
 
-def _message(said: Reply) -> UserMessage | None:
-    if said.message is None:
+def _message(reply: Reply) -> UserMessage | None:
+    if reply.message is None:
         return None
-    message = check_message(said.message, sender="user")
-    return message if said.message_id is None else message.model_copy(update={"id": said.message_id})
+    message = check_message(reply.message, sender="user")
+    return message if reply.message_id is None else message.model_copy(update={"id": reply.message_id})

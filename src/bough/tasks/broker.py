@@ -1,4 +1,4 @@
-"""Submits tasks, watches them, and runs what waits while it is entered.
+"""The task broker: submits and watches tasks, and runs pending ones while it is entered.
 
 Source: agentic_patterns (`TaskBroker`: submit, poll, wait, stream, cancel, cancel_all, notify, register_agents).
 """
@@ -50,20 +50,20 @@ _LOG = logging.getLogger("bough.task")
 
 
 class TaskBroker:
-    """Coordinates the tasks of a store. Not entered it submits, polls, waits, streams, cancels, answers, and runs none.
+    """Coordinates the tasks of a store. Until it is entered, it submits, polls, cancels and answers, but runs no task.
 
-    Entered, it runs what waits in `queues`, what waits for the agents it registered, and what it submitted itself.
-    Left, it cancels what it runs and waits for that to end.
+    While entered, it runs the pending tasks of `queues`, of the agents registered with it, and those it submitted.
+    On exit it cancels the tasks that it runs, and waits for them to end.
 
     Args:
-        store: Memory, Json, SQLite or Postgres; None takes the settings' log.
-        poll_interval: Taken for callers of agentic_patterns; nothing polls.
-        model: For agents without a model of their own; None takes the settings' one.
-        activity: Set whenever a task that is watched or run here ends or asks.
-        dispatcher: None: Procrastinate where the store is on Postgres, else in this process.
-        queues: Whose tasks it runs while it is entered; `()`: of no strangers.
+        store: Memory, Json, SQLite or Postgres; None uses the event store of the settings.
+        poll_interval: Ignored. Accepted for compatibility with agentic_patterns; the broker never polls.
+        model: Used by agents that name no model; None uses the model of the settings.
+        activity: Set whenever a task that this broker watches or runs ends or asks for input.
+        dispatcher: None uses Procrastinate for a Postgres store, and dispatches in this process otherwise.
+        queues: Queues whose tasks it runs while entered; `()` runs only tasks of its own agents and submissions.
         concurrency: How many tasks it runs at once.
-        admit: Asked inside each submission without a parent, and before such a task starts.
+        admit: Checked inside each submission without a parent, and before such a task starts.
         executor: See `Worker`.
 
     Raises:
@@ -120,7 +120,7 @@ class TaskBroker:
             runs_here=self._runs_queue,
         )
         self._control = TaskControl(
-            self.store, owner=self.worker.owner, withdraw=self.dispatcher.withdraw, on_stop=self._note_stopped
+            self.store, owner=self.worker.owner, withdraw=self.dispatcher.withdraw, on_stop=self._on_stopped
         )
         self.delegation = BrokerDelegation(self, self._agents)
         self.worker.delegation = self.delegation
@@ -143,14 +143,14 @@ class TaskBroker:
 
     @property
     def is_entered(self) -> bool:
-        """Whether it takes tasks: it was entered and not left, and its dispatcher continues."""
+        """Whether the broker takes tasks: it is entered and its dispatcher has not ended."""
         return self._running is not None and not self._running.done()
 
     async def drain(self, seconds: float) -> None:
-        """Take no more tasks, and hand those that run here over to others: they are pending again, or have ended.
+        """Stop taking tasks and hand the running ones back: each is pending again or has ended on return.
 
         Args:
-            seconds: How long a run has to reach the end of its step; then its tools are killed.
+            seconds: How long a run may take to reach the end of its step, before its tools are killed.
         """
         self._stopping.set()
         for active in list(self.worker.active.values()):
@@ -163,7 +163,7 @@ class TaskBroker:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Take no more tasks, cancel those that run here, and wait until they have ended; twice is nothing."""
+        """Stop taking tasks, cancel the running ones and wait for them to end. Idempotent."""
         self._is_left = True
         self._stopping.set()
         running, self._running = self._running, None
@@ -173,7 +173,8 @@ class TaskBroker:
             waiting = {*self._runs(), *([] if running is None or running.done() else [running])}
             if waiting:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)  # a run that has ended leaves the list of active ones right after that
+            # A finished run leaves `active` in its next step; without this yield the loop would cancel it again.
+            await asyncio.sleep(0)
         await self.worker.aclose()
         await self._watch.aclose()
         if self._owns_store:
@@ -191,24 +192,24 @@ class TaskBroker:
         )
 
     def delegation_for(self, view: EventStore) -> BrokerDelegation:
-        """Return the delegation of conversations that are used through a view of this broker's log."""
+        """Return the delegation for conversations that are read through a view of this broker's log."""
         return BrokerDelegation(self, self._agents, view)
 
     def register_agents(self, specs: Mapping[str, AgentSpec] | Iterable[AgentSpec]) -> None:
-        """Make agents known by name, for submissions here and for tasks that run here; sub-agents too.
+        """Register agents and their sub-agents, for submissions to this broker and tasks that it runs.
 
         Raises:
-            InvalidInput: Something else than an `AgentSpec` is among them.
+            InvalidInput: `specs` has something other than an `AgentSpec`.
         """
         register(self._agents, specs)
         self.dispatcher.wake()
 
     def forget_agents(self, names: Iterable[str]) -> None:
-        """Make agents unknown again; tasks of theirs that have not ended cannot run here any more."""
+        """Unregister agents. Their unfinished tasks can no longer run in this process."""
         for name in names:
             self._agents.pop(name, None)
 
-    # The seed's names.
+    # Names of agentic_patterns.
 
     async def submit(self, input: str, **metadata: Any) -> str:
         """Submit a task and return its id. Conversation, message, row and job are durable together.
@@ -218,12 +219,12 @@ class TaskBroker:
             metadata: `agent_name` (registered, or of `config.yaml`), or `system_prompt` and `config_name`;
                 `idempotency_key` (the same key, the same task for ever), `id`, `priority`, `queue`, `not_before`,
                 `deadline_seconds`, `max_attempts`, `parent`, `conversation` (run this one), `title`, `tags`,
-                `workspace`, `limits`. Every other key is kept with the task as it is.
+                `workspace`, `limits`. Every other key is stored with the task unchanged.
 
         Raises:
-            InvalidInput: A key has a value that it cannot have or is a misspelt `agent_name` or the like, the input is
-                empty, the metadata is not JSON.
-            Conflict: The key or id means another input, agent or conversation, or the conversation has a live task.
+            InvalidInput: A key has an invalid value or is misspelt, the input is empty, or the metadata is not JSON.
+            Conflict: The key or id belongs to a task with another input, agent or conversation, or the conversation has
+                a live task.
             NotFound: There is no such conversation.
         """
         check_spelling(metadata)
@@ -231,7 +232,7 @@ class TaskBroker:
         return submitted.row.task_id
 
     async def poll(self, task_id: str) -> Task:
-        """Return a task as it stands, with its latest events.
+        """Return the current state of a task, with its latest events.
 
         Raises:
             NotFound: There is no such task.
@@ -242,9 +243,10 @@ class TaskBroker:
         return task
 
     async def wait(self, task_id: str, timeout: float | None = None) -> Task:
-        """Return a task once it has ended, or as it stands after `timeout` seconds. Cancelling a wait changes nothing.
+        """Return a task once it has ended, or its current state after `timeout` seconds.
 
-        Callbacks for the state that it ended in have returned by then, unless a callback is the caller.
+        Cancelling a wait does not affect the task. Callbacks for its final state have returned by then, unless a
+        callback is the caller.
 
         Raises:
             NotFound: There is no such task.
@@ -252,17 +254,17 @@ class TaskBroker:
         return await self.wait_until(task_id, has_ended, timeout)
 
     async def wait_until(self, task_id: str, until: Until, timeout: float | None = None) -> Task:
-        """Return a task once `until` holds of it, or as it stands after `timeout` seconds. Raises: see `wait`."""
+        """Return a task once `until` is true of it, or after `timeout` seconds. Raises: see `wait`."""
         id = parse_id(task_id)
         if id is None or not await self._watch.wait(id, until, timeout):
             raise unknown_task(task_id)
         return await self.poll(task_id)
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[TaskEvent]:
-        """Iterate the events of a task with `seq > after`, then live ones; ends behind its end. None lost or doubled.
+        """Iterate over the events of a task with `seq > after`, then live ones, until it ends. None twice.
 
         Args:
-            after: Seq of the last event that is known; 0 for all.
+            after: Seq of the last event that the caller has; 0 for all.
 
         Raises:
             NotFound: There is no such task.
@@ -271,9 +273,9 @@ class TaskBroker:
             yield event
 
     async def cancel(self, task_id: str) -> Task:
-        """Cancel a task and its open children, and return it; one that has ended is returned as it is.
+        """Cancel a task and its open children, and return it. A task that has ended is returned unchanged.
 
-        It is CANCELLED when this returns, whatever its worker does: what that still writes is refused.
+        The task is CANCELLED when this returns; the log refuses whatever its worker still writes.
 
         Raises:
             NotFound: There is no such task.
@@ -284,18 +286,19 @@ class TaskBroker:
         return await self._control.cancel(id, "cancelled")
 
     async def cancel_all(self, *, owner: str | None = None) -> None:
-        """Cancel every task that has not ended, pending ones too.
+        """Cancel every task that has not ended, pending ones included.
 
         Args:
-            owner: Of the conversations; None: all.
+            owner: Only tasks of this owner's conversations; None cancels all.
         """
         await self._control.cancel_all(owner)
 
     async def notify(self, task_id: str, states: Collection[TaskState], callback: Callback) -> None:
-        """Have `callback(task)` called once for each of some states, in the order in which they are reached.
+        """Call `callback(task)` once for each of `states`, in the order in which the task reaches them.
 
-        For states that were already reached this is before `notify` returns, unless a callback is the caller. One
-        callback of a task runs at a time. An error that one raises is noted with the task; the others are still called.
+        For states already reached the calls are made before `notify` returns, unless a callback is the caller. One
+        callback of a task runs at a time. An error that a callback raises is recorded in the task's log; the other
+        callbacks are still called.
 
         Raises:
             NotFound: There is no such task.
@@ -304,7 +307,7 @@ class TaskBroker:
         if id is None or not await self._watch.subscribe(id, states, callback):
             raise unknown_task(task_id)
 
-    # Beyond the seed.
+    # Additions to agentic_patterns.
 
     async def run(
         self,
@@ -321,25 +324,25 @@ class TaskBroker:
         state: State | None = None,
         **metadata: Any,
     ) -> str | None:
-        """Run a conversation that is there as a task of its own, and return the task's id.
+        """Run an existing conversation as a new task, and return the task's id.
 
         Args:
-            message: Said first; None continues without one. Calls that wait are rejected by it.
-            message_id: Id of its event, for a message that is a text.
-            activated: What the message brings in, appended behind it.
-            by: Who decides on calls that wait.
-            approve: Calls that wait and may run now.
-            start: False records message and approvals and runs nothing; the answer is then the live task, or None.
-            join: A message for a task that is pending or running goes to that one.
-            expected_head: Nothing is done where the log has moved on.
-            state: The fold of the log, where the caller has just read it; it is not changed.
+            message: Appended before the run; None continues without one. A message rejects the calls that wait.
+            message_id: Id of the message event, if `message` is text.
+            activated: Events that the message triggers, appended after it.
+            by: Who decides on the waiting calls.
+            approve: Ids of waiting calls that may run now.
+            start: False records the message and approvals and runs nothing; returns the live task, or None.
+            join: Add the message to a pending or running task instead of raising `Conflict`.
+            expected_head: Raise `Conflict` unless the log has this many events.
+            state: The fold of the log, if the caller has just read it. Not modified.
             metadata: As in `submit`.
 
         Raises:
-            Conflict: A task that is pending or running runs it; the head is another one; a call does not wait.
+            Conflict: A pending or running task runs the conversation, the head differs, or a call does not wait.
             NotFound: There is no such conversation.
         """
-        return await self._replies.say(
+        return await self._replies.send(
             conversation,
             Reply(
                 message=message, message_id=message_id, activated=tuple(activated), by=by, approve=tuple(approve),
@@ -356,33 +359,35 @@ class TaskBroker:
         by: str = "user",
         expected_head: int | None = None,
     ) -> Task:
-        """Answer a task's question, and return it; any worker continues with it once nothing waits any more.
+        """Answer a task's question and return the task. Any worker may continue it once no call waits.
 
         Args:
-            answer: Of a question any JSON, one of its choices where it has any. Of an approval `True`, `False`, or
+            answer: For a question any JSON, or one of its choices if it has any. For an approval `True`, `False`, or
                 `{"approve": [ids], "reject": [ids], "reason": "", "arguments": {id: {…}}}`. Or a `CallDecision`.
-            run: False records the answer, and runs nothing.
+            run: False records the answer and runs nothing.
             by: Who answers.
 
         Raises:
             NotFound: There is no such task.
-            Conflict: It asks nothing, or somebody has answered already.
-            InvalidInput: The answer is none of the choices, or names calls that do not wait.
+            Conflict: The task asks nothing, or was answered already.
+            InvalidInput: The answer is not one of the choices, or names calls that do not wait.
         """
         return await self._replies.answer(task_id, answer, run=run, by=by, expected_head=expected_head)
 
     async def retry(self, task_id: str, **metadata: Any) -> str:
-        """Continue with the conversation of a task that has ended, in a new task; return its id. Nothing is paid twice.
+        """Continue the conversation of a failed or cancelled task in a new task, and return its id.
+
+        Model responses and results that the log has are reused, so no request is paid for twice.
 
         Raises:
             NotFound: There is no such task.
-            Conflict: It has not ended, or it completed.
+            Conflict: The task has not ended, or it completed.
         """
-        asked = request_retry(await self.poll(task_id), metadata)
-        return (await self._submit(asked)).row.task_id
+        request = request_retry(await self.poll(task_id), metadata)
+        return (await self._submit(request)).row.task_id
 
     async def interrupt(self, conversation: UUID, *, by: str = "user", reason: str = "") -> None:
-        """Stop the run of a conversation now, in whichever process; its task is CANCELLED, and it can be resumed.
+        """Stop the run of a conversation now, in whichever process. Its task is CANCELLED and can be resumed.
 
         Raises:
             NotFound: There is no such conversation.
@@ -396,52 +401,55 @@ class TaskBroker:
     def _runs_queue(self, queue: str) -> bool:
         return self._running is not None and (queue in self._queues or queue.startswith(PRIVATE))
 
-    async def _submit(self, asked: SubmissionRequest) -> Submitted:
+    async def _submit(self, request: SubmissionRequest) -> Submitted:
         self.require_open()
         await self.store.open()
-        wanted = await self._submitter.prepare(asked, worker=self.worker.owner)
-        return await self.write(wanted)
+        submission = await self._submitter.prepare(request, worker=self.worker.owner)
+        return await self.write(submission)
 
-    async def submit_run(self, asked: SubmissionRequest, said: RunEvents) -> str:
-        """Submit a run of a conversation with what is appended before and behind its message; return the task's id."""
+    async def submit_run(self, request: SubmissionRequest, events: RunEvents) -> str:
+        """Submit a run of a conversation with the events around its message; return the task's id."""
         self.require_open()
-        wanted = await self._submitter.prepare(asked, worker=self.worker.owner)
-        return (await self.write(replace(wanted, **said._asdict()))).row.task_id
+        submission = await self._submitter.prepare(request, worker=self.worker.owner)
+        return (await self.write(replace(submission, **events._asdict()))).row.task_id
 
     async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
-        """Submit a task of a conversation, claimed for this process with `claim`. See `Delegation.start`."""
-        wanted = await self._submitter.prepare(request, worker=self.worker.owner)
-        record = None if wanted.record is None else replace(wanted.record, owner=request.owner)
-        return await self.write(replace(wanted, record=record, claim_owner=make_owner() if claim else None))
+        """Submit a task that a conversation starts; `claim` claims it for this process. See `Delegation.start`."""
+        submission = await self._submitter.prepare(request, worker=self.worker.owner)
+        record = None if submission.record is None else replace(submission.record, owner=request.owner)
+        return await self.write(replace(submission, record=record, claim_owner=make_owner() if claim else None))
 
-    async def write(self, wanted: Submission) -> Submitted:
-        """Write a prepared submission, and have it run here where this broker is entered."""
-        admit = self._admit if wanted.parent is None else None
+    async def write(self, submission: Submission) -> Submitted:
+        """Write a prepared submission; if this broker is entered, it also runs the task."""
+        admit = self._admit if submission.parent is None else None
 
         def change(tables: Tables) -> Submitted:
+            # Inside the transaction, so that concurrent submissions of one owner cannot all pass the same bound.
             if admit is not None:
-                owner = wanted.record.owner if wanted.record else tables.get(wanted.conversation).owner
-                admit.check(tables, owner, wanted.metadata)
-            return submit(tables, wanted, self.dispatcher.enqueue)
+                owner = submission.record.owner if submission.record else tables.get(submission.conversation).owner
+                admit.check(tables, owner, submission.metadata)
+            return submit(tables, submission, self.dispatcher.enqueue)
 
-        beside = (*(() if admit is None else admit.beside), *(() if wanted.check is None else (USAGE,)))
-        submitted = await self.store.change(change, beside=beside)
+        side_tables = (*(() if admit is None else admit.side_tables), *(() if submission.check is None else (USAGE,)))
+        submitted = await self.store.change(change, side_tables=side_tables)
         if submitted.is_new:
-            _LOG.info("task %s submitted agent=%s queue=%s", submitted.row.task_id, submitted.row.agent, wanted.queue)
+            _LOG.info(
+                "task %s submitted agent=%s queue=%s", submitted.row.task_id, submitted.row.agent, submission.queue
+            )
         self.wake(submitted.row.task_id, submitted.row.queue)
         return submitted
 
-    async def _pause(self, conversation: UUID, said: PauseRequested) -> None:
-        if await self._control.pause(conversation, said) is not None:
+    async def _pause(self, conversation: UUID, request: PauseRequested) -> None:
+        if await self._control.pause(conversation, request) is not None:
             self._watch.look()
 
     def require_open(self) -> None:
-        """Raise `Unavailable` once the broker was left."""
+        """Raise `Unavailable` after the broker was left."""
         if self._is_left:
             raise Unavailable("the broker was left", hint="enter it again, or make another one")
 
     def wake(self, task_id: str | None = None, queue: str | None = None) -> None:
-        """Look for work and for what is waited for now; a task that is named is run here, whatever its queue."""
+        """Look for work and for transitions now. A task that is named runs in this process, whatever its queue."""
         if task_id is not None and self._running is not None:
             self.dispatcher.want(task_id, queue)
         else:
@@ -454,8 +462,8 @@ class TaskBroker:
         if active.ending.woken is not None:
             self.wake(active.ending.woken)
 
-    def _note_stopped(self, stopped: Stopped) -> None:
-        self.worker.note_stopped(stopped)
+    def _on_stopped(self, stopped: Stopped) -> None:
+        self.worker.on_stopped(stopped)
         self._watch.look()
         if stopped.woken is not None:
             self.wake(stopped.woken)
@@ -464,7 +472,7 @@ class TaskBroker:
 
 
 async def stream_events(store: RelationalTaskStore, task_id: str, after: int) -> AsyncIterator[TaskEvent]:
-    """Iterate the events of a task with `seq > after`, then live ones; ends behind its end.
+    """Iterate over the events of a task with `seq > after`, then live ones, until the task ends.
 
     Raises:
         NotFound: There is no such task.

@@ -1,4 +1,4 @@
-"""What people and programs say to tasks that are there: cancel, interrupt, pause. One transaction each."""
+"""Cancel, time out and pause existing tasks. One transaction each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Stopped(NamedTuple):
     """A task after it was stopped, and its children that must be stopped too.
 
     Attributes:
-        changed: Whether this call stopped it; False for one that had ended before.
-        woken: The parent's task, where it waited for this one and may run now.
+        changed: Whether this call stopped the task; False if it had ended before.
+        woken: The parent's task, if it waited for this one and may run now.
     """
 
     row: TaskRow
@@ -38,15 +38,16 @@ class Stopped(NamedTuple):
 def cancel_task(
     tables: Tables, id: UUID, reason: str, owner: str, withdraw: Withdraw | None, *, only_running: bool = False
 ) -> Stopped:
-    """Cancel a task: its worker is fenced at that moment, its conversation paused, its parent told.
+    """Cancel a task: fence its worker, pause its conversation and notify its parent.
 
     Args:
-        only_running: One that waits, or asks, is left as it is.
+        only_running: Leave a task unchanged that is pending or asks for input.
 
     Raises:
         NotFound: There is no such task.
     """
     row = require_row(tables, id)
+    # Read in this transaction: a task that ended meanwhile keeps its result instead of becoming CANCELLED.
     changed = row.current is TaskState.RUNNING if only_running else not row.is_terminal
     if changed:
         row = stop_task(tables, row, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
@@ -62,8 +63,8 @@ def time_out_task(tables: Tables, id: UUID, owner: str, withdraw: Withdraw | Non
     row = require_row(tables, id)
     changed = not row.is_terminal
     if changed:
-        said = Move(error="its deadline has passed", code="timeout", reason=DEADLINE)
-        row = stop_task(tables, row, TaskState.FAILED, said, owner, withdraw)
+        details = Move(error="its deadline has passed", code="timeout", reason=DEADLINE)
+        row = stop_task(tables, row, TaskState.FAILED, details, owner, withdraw)
     return _describe_stopped(tables, row, changed=changed)
 
 
@@ -74,21 +75,21 @@ def _describe_stopped(tables: Tables, row: TaskRow, *, changed: bool) -> Stopped
 
 
 def pause_conversation(
-    tables: Tables, cid: UUID, said: PauseRequested, *, owner: str, withdraw: Withdraw | None
+    tables: Tables, cid: UUID, request: PauseRequested, *, owner: str, withdraw: Withdraw | None
 ) -> UUID | None:
-    """Ask the run of a conversation to stop; return the task that was cancelled by this, where it was not running.
+    """Ask the run of a conversation to stop. Cancels a task that is not running, and returns its id.
 
-    A run hears of it by its log, in whatever process, and writes its own last words.
+    A run reads the request from its log, in whichever process it is, and writes its final events itself.
 
     Raises:
         NotFound: There is no such conversation.
     """
     live = find_live_row(tables, tables.number(cid))
     if live is not None and live.current is not TaskState.RUNNING:
-        stop_task(tables, live, TaskState.CANCELLED, Move(reason=said.reason), owner, withdraw)
+        stop_task(tables, live, TaskState.CANCELLED, Move(reason=request.reason), owner, withdraw)
         return UUID(bytes=live.id)
     if live is not None or tables.get(cid).status == "running":
-        tables.append(cid, [said])
+        tables.append(cid, [request])
     return None
 
 
@@ -96,9 +97,9 @@ class TaskControl:
     """Stops tasks of a store, whichever process runs them.
 
     Args:
-        owner: Whose name the transitions bear.
-        withdraw: Takes the delivery of a task back that has ended.
-        on_stop: Called with each task after the transaction that stopped it, or found it ended.
+        owner: Recorded as the worker of the transitions.
+        withdraw: Cancels the delivery of a task that has ended.
+        on_stop: Called with each task after the transaction that stopped it or found it ended.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class TaskControl:
         self._on_stop = on_stop
 
     async def cancel(self, id: UUID, reason: str, *, only_running: bool = False) -> Task:
-        """Cancel a task, then its open children, depth first, each in a transaction of its own; return the task.
+        """Cancel a task, then its open children, depth first, each in a separate transaction; return the task.
 
         Raises:
             NotFound: There is no such task.
@@ -135,22 +136,23 @@ class TaskControl:
 
     async def _stop(self, stop: Callable[[Tables], Stopped]) -> Task:
         stopped = await self._store.change(stop)
+        # After the parent's commit: a parent that still ran could start another child behind the ones listed here.
         self._on_stop(stopped)
         for child in stopped.children:
             await self.cancel(child, "parent ended")
         return stopped.task
 
     async def cancel_all(self, owner: str | None) -> None:
-        """Cancel every task that has not ended; of one owner's conversations, or of all for None."""
+        """Cancel every unfinished task of one owner's conversations; None cancels all."""
         rows = await self._store.look(lambda tables: tables.run("task.open_ids", owner=owner))
         for (id,) in rows:
             try:
                 await self.cancel(UUID(bytes=id), "cancelled")
             except NotFound:
-                continue  # deleted meanwhile
+                continue  # deleted since the list was read
 
-    async def pause(self, conversation: UUID, said: PauseRequested) -> UUID | None:
-        """Ask the run of a conversation to stop; return the task that was cancelled by this.
+    async def pause(self, conversation: UUID, request: PauseRequested) -> UUID | None:
+        """Ask the run of a conversation to stop; return the id of the task that this cancelled.
 
         Raises:
             NotFound: There is no such conversation.
@@ -158,5 +160,5 @@ class TaskControl:
         await self._store.open()
         owner, withdraw = self._owner, self._withdraw
         return await self._store.change(
-            lambda tables: pause_conversation(tables, conversation, said, owner=owner, withdraw=withdraw)
+            lambda tables: pause_conversation(tables, conversation, request, owner=owner, withdraw=withdraw)
         )

@@ -1,7 +1,7 @@
-"""A broker as the delegation of conversations: their sub-agents run as tasks.
+"""Delegation through a broker: the sub-agents of conversations run as tasks.
 
-A parent never starves its child: `delegate` claims its child in the transaction that submits it and runs it in the
-parent's process without a second slot; a parent inside `wait` lends its slot to its own pending children.
+A parent never blocks its child: `delegate` claims the child in the transaction that submits it, and runs it in the
+parent's process without a second slot. A parent inside `wait` lends its slot to its pending children.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 _CALLS = UUID("0f0c5f5e-9d3b-5d0b-8a43-6a7a4a3d1c22")
-"""Namespace of the ids of tasks that tool calls start."""
+"""UUID namespace for the ids of tasks that tool calls start."""
 
 _SHORTEST_PREFIX = 8
 _OWN_FOLDER = "own_workspace"
-"""In a task's metadata: the folder that was made for it."""
+"""Metadata key of a task: the folder that was created for it."""
 
 
-def id_of_call(conversation: UUID, call: str) -> UUID:
-    """Return the id of the task that a tool call starts: the same call, the same task."""
+def task_id_for_call(conversation: UUID, call: str) -> UUID:
+    """Return the id of the task that a tool call starts. The same call always has the same id."""
     return uuid5(_CALLS, f"{conversation}:{call}")
 
 
@@ -60,7 +60,7 @@ class BrokerDelegation:
     Args:
         broker: Submits, waits and cancels.
         agents: Specs by name.
-        log: A view of the broker's log, for conversations that are used through it; None: the log itself.
+        log: A view of the broker's log, for conversations that are read through it; None uses the log itself.
     """
 
     def __init__(self, broker: TaskRunning, agents: Mapping[str, AgentSpec], log: EventStore | None = None) -> None:
@@ -70,12 +70,12 @@ class BrokerDelegation:
 
     @property
     def log(self) -> EventStore:
-        """Where the conversations are that it runs."""
+        """The log of the delegating conversations."""
         return self._log or self._broker.store.log
 
     @property
     def pool(self) -> McpPool:
-        """Runs the MCP servers of conversations that delegate to it."""
+        """The pool that runs the MCP servers of the delegating conversations."""
         return self._broker.worker.pool
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
@@ -84,17 +84,17 @@ class BrokerDelegation:
         broker.require_open()
         await broker.store.open()
         record = await self.log.get(asking.conversation)
-        id = id_of_call(asking.conversation, asking.call)
-        place, known = await broker.store.look(
-            lambda tables: (_read_place(tables, asking.conversation), find_row(tables, id)), small=True
+        id = task_id_for_call(asking.conversation, asking.call)
+        position, existing = await broker.store.look(
+            lambda tables: (_read_position(tables, asking.conversation), find_row(tables, id)), small=True
         )
-        path = place.path or (str(record.config.get("agent")),)
+        path = position.path or (str(record.config.get("agent")),)
         spec = await self._find(agent, path)
         rules = Rules.build(broker.settings, **cast(GivenRules, asking.rules))
-        bounds = _place_bounds(asking, place.level)
-        if known is None:
-            rules = await self._require_room(asking, bounds, rules, place.level)
-        workspace = await self._make_workspace(spec, asking, record, id, is_new=known is None)
+        bounds = _place_bounds(asking, position.level)
+        if existing is None:
+            rules = await self._require_room(asking, bounds, rules, position.level)
+        workspace = await self._make_workspace(spec, asking, record, id, is_new=existing is None)
         own = {} if workspace.made is None else {_OWN_FOLDER: str(workspace.path)}
         request = SubmissionRequest(
             input=prompt,
@@ -117,47 +117,50 @@ class BrokerDelegation:
             check=lambda tables: _check_task_count(tables, asking, bounds),
             sender=str(record.config.get("agent") or "user"),
         )
-        # Before the row is written: a worker may claim it before `submit_child` returns, and then looks for the rules.
-        earlier = broker.worker.given.get(str(id))
-        broker.worker.given[str(id)] = rules
+        # Before the row is written: a worker may claim the task before `submit_child` returns, and needs these rules;
+        # without them the child would run without its parent's hooks and secrets.
+        earlier = broker.worker.parent_rules.get(str(id))
+        broker.worker.parent_rules[str(id)] = rules
         try:
             submitted = await broker.submit_child(request, claim=not background)
         except BaseException:
             if earlier is None:
-                broker.worker.given.pop(str(id), None)
+                broker.worker.parent_rules.pop(str(id), None)
             else:
-                broker.worker.given[str(id)] = earlier
+                broker.worker.parent_rules[str(id)] = earlier
             await workspace.remove()
             raise
         if submitted.row.is_terminal:
-            broker.worker.given.pop(str(id), None)
-        if submitted.claimed is None:
+            broker.worker.parent_rules.pop(str(id), None)
+        if submitted.claimed is None:  # in the background, or the call's task exists already and runs elsewhere
             return await self._describe(str(id))
         claimed = submitted.claimed
         broker.worker.start(Claim(claimed.task, claimed.lease, claimed.row.last))
-        return self._child_of(claimed.task)
+        return self._make_child(claimed.task)
 
     async def _make_workspace(
         self, spec: AgentSpec, asking: Asking, record: ConversationRecord, id: UUID, *, is_new: bool
     ) -> ForkedWorkspace:
-        """Return where a child works: in its parent's folder, or in a copy or git worktree that is made for it.
+        """Return the workspace of a child: its parent's folder, or a new copy or git worktree.
 
         Raises: see `fork_workspace`.
         """
         source = Path(str(record.config.get("workspace", ".")))
         if not is_new:
-            return ForkedWorkspace(source, "shared")  # nothing is written: it has its folder
+            return ForkedWorkspace(source, "shared")  # the task exists and has its folder; `submit` will only find it
         policy = "readonly" if asking.readonly and spec.workspace == "shared" else spec.workspace
         place = self._broker.settings.home / "workspaces" / str(id)
-        if policy in ("copy", "worktree") and place.exists():  # made by a parent that died before it wrote its child
+        if (
+            policy in ("copy", "worktree") and place.exists()
+        ):  # left by a parent that died before it submitted the child
             await ForkedWorkspace(place, policy, place).remove()
         return await fork_workspace(policy, source, place)
 
     async def wait(
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
     ) -> tuple[Child, ...]:
-        """Return tasks as they stand, as soon as one of them ended or asks. See `Delegation.wait`."""
-        ids = list(asking.untold) if tasks is None else [await self._own(asking, id) for id in tasks]
+        """Return the tasks as soon as one of them has ended or asks for input. See `Delegation.wait`."""
+        ids = list(asking.untold) if tasks is None else [await self._find_own_task(asking, id) for id in tasks]
         ended: list[Task] = []
         if ids:
             lending = asyncio.create_task(self._lend(asking.conversation), name="children of a waiting conversation")
@@ -166,7 +169,7 @@ class BrokerDelegation:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 if tasks is not None and not self._is_left_to_others(asking.conversation):
-                    for id in ids:  # an interrupted `delegate` takes its child along
+                    for id in ids:  # an interrupted `delegate` cancels its child, whose result nothing would read
                         await finish(self._broker.cancel(id))
                 raise
             finally:
@@ -174,73 +177,75 @@ class BrokerDelegation:
                     task.cancel()
                 await asyncio.gather(lending, *waits, return_exceptions=True)
             ended = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
-        seen = {task.id: task for task in ended}
-        return tuple([self._child_of(seen[id]) if id in seen else await self._describe(id) for id in ids])
+        ended_tasks = {task.id: task for task in ended}
+        return tuple(
+            [self._make_child(ended_tasks[id]) if id in ended_tasks else await self._describe(id) for id in ids]
+        )
 
     async def result(self, asking: Asking, task_id: str) -> Child:
-        """Return a task as it stands. See `Delegation.result`."""
-        return await self._describe(await self._own(asking, task_id))
+        """Return the current state of a task. See `Delegation.result`."""
+        return await self._describe(await self._find_own_task(asking, task_id))
 
     async def cancel(self, asking: Asking, task_id: str) -> Child:
         """Cancel a task and return it. See `Delegation.cancel`."""
-        id = await self._own(asking, task_id)
+        id = await self._find_own_task(asking, task_id)
         await self._broker.cancel(id)
         return await self._describe(id)
 
     async def read_spent(self, conversation: UUID) -> Spent:
-        """Return what a conversation and its descendants used. One statement."""
+        """Return the usage of a conversation and its descendants. One statement."""
         return await self._broker.store.read_spent(conversation)
 
     async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
-        """Run a conversation as a task and return when it has ended or asks. See `Delegation.run`."""
+        """Run a conversation as a task, until it ends or asks for input. See `Delegation.run`."""
         if check is not None:
             raise InvalidInput("a check after a task cannot be run yet", hint="leave it out", code="not_supported")
-        found = await self._broker.run(conversation, message, idempotency_key=key)
-        assert found is not None  # noqa: S101 - a run that is started has a task
-        return self._child_of(await self._broker.wait_until(found, has_stopped))
+        task_id = await self._broker.run(conversation, message, idempotency_key=key)
+        assert task_id is not None  # noqa: S101 - a run that is started has a task
+        return self._make_child(await self._broker.wait_until(task_id, has_stopped))
 
     async def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
-        """Return a sub-agent of the agent that asks; of an agent that nobody here knows, any that is known."""
+        """Return a sub-agent of the delegating agent; of an unknown agent, any registered agent of that name."""
         above = find_by_path(self._agents, path)
         if above is None:
             above = await find_configured({AGENT_PATH: path}, path[-1], self._broker.settings)
-        below = self._agents if above is None else {each.name: each for each in above.sub_agents}
+        below = self._agents if above is None else {sub.name: sub for sub in above.sub_agents}
         if agent in below:
             return below[agent]
-        known = list(below)
-        nearest = difflib.get_close_matches(agent, known, n=1)
+        names = list(below)
+        nearest = difflib.get_close_matches(agent, names, n=1)
         raise NotFound(
             f"no sub-agent named {agent!r}",
             hint=f"did you mean {nearest[0]!r}?" if nearest else "",
-            details={"agent": agent, "known": sorted(known), "nearest": nearest[0] if nearest else None},
+            details={"agent": agent, "known": sorted(names), "nearest": nearest[0] if nearest else None},
         )
 
     async def _require_room(self, asking: Asking, bounds: Sequence[SharedBound], rules: Rules, level: int) -> Rules:
-        """Check what a conversation that starts one more task shares with others; return its rules with what is left.
+        """Check the bounds for one more task; return the conversation's rules with the remaining amounts.
 
         Raises:
-            LimitExceeded: A bound is reached: `tasks`, `depth`, one of usage, or `parent.…` for an ancestor's.
+            LimitExceeded: A bound is reached: `tasks`, `depth`, a usage bound, or `parent.…` for an ancestor's.
         """
         for bound in bounds:
-            now = await self._broker.store.read_spent(bound.conversation)
+            spent = await self._broker.store.read_spent(bound.conversation)
             is_own = bound.conversation == asking.conversation
-            _require_one(bound, now, level=level, prefix="" if is_own else "parent.")
+            _check_bound(bound, spent, level=level, prefix="" if is_own else "parent.")
             if is_own:
                 name = "limits" if bound.limits.per == "run" else "total"
-                left = subtract_from(bound.limits, measure_since(bound, now))
-                rules = replace(rules, **{name: replace(bound.limits, **left)})
+                remaining = subtract_from(bound.limits, measure_since(bound, spent))
+                rules = replace(rules, **{name: replace(bound.limits, **remaining)})
         return rules
 
-    async def _own(self, asking: Asking, task_id: str) -> str:
-        """Return the whole id of a task of this conversation, by itself or a prefix of at least 8 digits."""
-        wanted = task_id.lower().replace("-", "")
-        whole = parse_id(task_id)
+    async def _find_own_task(self, asking: Asking, task_id: str) -> str:
+        """Return the full id of a task of this conversation, given the id or a prefix of at least 8 digits."""
+        digits = task_id.lower().replace("-", "")
+        full_id = parse_id(task_id)
         rows = await self._broker.store.look(
-            lambda tables: _read_children(tables, asking.conversation, whole), small=whole is not None
+            lambda tables: _read_children(tables, asking.conversation, full_id), small=full_id is not None
         )
-        matches = [row.task_id for row in rows if row.id == (whole.bytes if whole else None)]
-        if not matches and len(wanted) >= _SHORTEST_PREFIX:
-            matches = [row.task_id for row in rows if row.id.hex().startswith(wanted)]
+        matches = [row.task_id for row in rows if row.id == (full_id.bytes if full_id else None)]
+        if not matches and len(digits) >= _SHORTEST_PREFIX:
+            matches = [row.task_id for row in rows if row.id.hex().startswith(digits)]
         if len(matches) != 1:
             raise NotFound(
                 f"this conversation has no task {task_id!r:.60}", hint="use an id that submit_task or wait gave"
@@ -248,7 +253,7 @@ class BrokerDelegation:
         return matches[0]
 
     async def _lend(self, conversation: UUID) -> None:
-        """Run pending children of a conversation that waits, one after the other: in its slot."""
+        """Run the pending children of a waiting conversation in its slot, one at a time."""
         worker = self._broker.worker
         while True:
             rows = await self._broker.store.look(
@@ -260,22 +265,23 @@ class BrokerDelegation:
             claim = await worker.claim_task(str(UUID(bytes=rows[0][0]))) if rows else None
             if claim is None:
                 return
+            # Shielded: the parent's wait ends with its first child, and the child that runs here must go on.
             await asyncio.shield(worker.start(claim))
 
     def _is_left_to_others(self, conversation: UUID) -> bool:
-        """Whether the conversation is run here under a task that another worker continues with."""
+        """Whether the conversation's task here was handed back or lost, so that another worker continues it."""
         active = [run for run in self._broker.worker.active.values() if run.claim.lease.conversation == conversation]
         return any(run.stopped in ("hand_back", "fenced") for run in active)
 
     async def _describe(self, task_id: str) -> Child:
-        return self._child_of(await self._broker.poll(task_id))
+        return self._make_child(await self._broker.poll(task_id))
 
-    def _child_of(self, task: Task) -> Child:
+    def _make_child(self, task: Task) -> Child:
         if task.is_terminal:
-            self._broker.worker.given.pop(task.id, None)
+            self._broker.worker.parent_rules.pop(task.id, None)
         assert task.conversation is not None  # noqa: S101 - what a store returns has one
         last = task.events[-1].payload if task.events else {}
-        said = last.get("message") or last.get("tool") or last.get("state") or ""
+        text = last.get("message") or last.get("tool") or last.get("state") or ""
         return Child(
             task_id=task.id,
             conversation=task.conversation,
@@ -288,7 +294,7 @@ class BrokerDelegation:
             usage=task.usage,
             request=task.request,
             seconds=(datetime.now(UTC) - task.created_at).total_seconds(),
-            last=str(said).splitlines()[0][:200] if said else "",
+            last=str(text).splitlines()[0][:200] if text else "",
             workspace=task.metadata.get(_OWN_FOLDER),
         )
 
@@ -302,14 +308,14 @@ def _make_limit_error(limit: str, value: float, bound: float) -> LimitExceeded:
 
 
 class TreePosition(NamedTuple):
-    """Where a conversation stands: how many are above it, and the names of the agents on the way down to it."""
+    """The position of a conversation in its tree of tasks: its depth, and the agent names from the root down."""
 
     level: int
     path: tuple[str, ...]
 
 
-def _read_place(tables: Tables, conversation: UUID) -> TreePosition:
-    """Return where a conversation stands in the tree of tasks; without a path where no agent delegated to it."""
+def _read_position(tables: Tables, conversation: UUID) -> TreePosition:
+    """Return the position of a conversation in its tree of tasks. The path is empty if no agent delegated to it."""
     number = tables.number(conversation)
     row = tables.one("task.depth", cid=number)
     live = find_live_row(tables, number)
@@ -319,31 +325,31 @@ def _read_place(tables: Tables, conversation: UUID) -> TreePosition:
 
 
 def _place_bounds(asking: Asking, level: int) -> tuple[SharedBound, ...]:
-    """Return the bounds of a conversation and of those above it, each at its level."""
+    """Return the bounds of a conversation and its ancestors, with the conversation's own at `level`."""
     return tuple(
         bound._replace(level=level) if bound.conversation == asking.conversation else bound for bound in asking.bounds
     )
 
 
-def _require_one(bound: SharedBound, now: Spent, *, level: int, prefix: str) -> None:
-    """Check that a bound leaves room for one more task. Raises `LimitExceeded`."""
+def _check_bound(bound: SharedBound, spent: Spent, *, level: int, prefix: str) -> None:
+    """Raise `LimitExceeded` unless a bound leaves room for one more task."""
     limits = bound.limits
-    tasks, depth = now.tasks - bound.then.tasks, level - bound.level
+    tasks, depth = spent.tasks - bound.then.tasks, level - bound.level
     if limits.tasks is not None and tasks >= limits.tasks:
         raise _make_limit_error(f"{prefix}tasks", tasks, limits.tasks)
     if limits.depth is not None and depth >= limits.depth:
         raise _make_limit_error(f"{prefix}depth", depth, limits.depth)
-    if (reached := check_usage(bound, now)) is not None:
+    if (reached := check_usage(bound, spent)) is not None:
         raise _make_limit_error(f"{prefix}{reached.limit}", reached.value, reached.bound)
 
 
 def _check_task_count(tables: Tables, asking: Asking, bounds: Sequence[SharedBound]) -> None:
-    """Check inside a submission that bounds of `tasks` leave room: calls of one response start their tasks at once.
+    """Check the `tasks` bounds inside a submission, since calls of one response submit concurrently.
 
     Raises:
-        LimitExceeded: One of them is reached.
+        LimitExceeded: A bound is reached.
     """
-    for bound in reversed(bounds):  # the root's first, as every submission does, so that none waits in a circle
+    for bound in reversed(bounds):  # the root's first, in every submission: another lock order would deadlock
         if bound.limits.tasks is None:
             continue
         tables.run("task.lock_count", cid=tables.number(bound.conversation))
@@ -354,7 +360,7 @@ def _check_task_count(tables: Tables, asking: Asking, bounds: Sequence[SharedBou
 
 
 def _read_children(tables: Tables, conversation: UUID, id: UUID | None = None) -> list[TaskRow]:
-    """Return the tasks that a conversation has started; with an id only that one, if it is one of them."""
+    """Return the tasks that a conversation started; with `id` only that one, if the conversation started it."""
     if id is not None:
         row = find_row(tables, id)
         return [row] if row is not None and row.parent == tables.number(conversation) else []
@@ -369,19 +375,19 @@ class TaskRunning(Protocol):
     worker: Worker
 
     def require_open(self) -> None:
-        """Raise `Unavailable` once it was left."""
+        """Raise `Unavailable` after the broker was left."""
         ...
 
     async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
-        """Submit a task of a conversation, claimed for this process with `claim`."""
+        """Submit a task that a conversation starts; `claim` claims it for this process."""
         ...
 
     async def poll(self, task_id: str) -> Task:
-        """Return a task as it stands."""
+        """Return the current state of a task."""
         ...
 
     async def wait_until(self, task_id: str, until: Until, timeout: float | None = None) -> Task:
-        """Return a task once `until` holds of it, or as it stands after `timeout` seconds."""
+        """Return a task once `until` is true of it, or its current state after `timeout` seconds."""
         ...
 
     async def cancel(self, task_id: str) -> Task:
@@ -389,5 +395,5 @@ class TaskRunning(Protocol):
         ...
 
     async def run(self, conversation: UUID, message: str | None = None, **metadata: Any) -> str | None:
-        """Run a conversation that is there as a task of its own."""
+        """Run an existing conversation as a new task."""
         ...

@@ -7,7 +7,7 @@ from bough.tasks.model import Task
 
 
 def unknown_task(task_id: str) -> NotFound:
-    """Return the error of a task that is not there."""
+    """Return the error for an unknown task."""
     return NotFound(
         f"there is no task {task_id!r:.60}",
         hint="`bough tasks list` shows what there is",
@@ -16,7 +16,7 @@ def unknown_task(task_id: str) -> NotFound:
 
 
 def asks_nothing(task: Task) -> Conflict:
-    """Return the error of an answer to a task that asks nothing."""
+    """Return the error for an answer to a task that does not ask for input."""
     return Conflict(
         f"task {task.id} asks nothing: it is {task.state.value}",
         hint="only a task that is input_required takes an answer",

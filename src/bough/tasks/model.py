@@ -1,6 +1,6 @@
-"""A task and its events, as programs see them.
+"""The public models of tasks and their events.
 
-Source: agentic_patterns (`Task`, `TaskEvent`, `EventType`); the fields after `updated_at` are bough's own.
+Source: agentic_patterns (`Task`, `TaskEvent`, `EventType`); the fields after `updated_at` are additions.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bough.tasks.state import TERMINAL_STATES, TaskState
 from bough.types import Json, JsonObject, new_id
 
 MAX_EVENTS = 1000
-"""How many of its latest events `TaskStore.get` gives with a task."""
+"""How many of its latest events `TaskStore.get` returns with a task."""
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class EventType(str, Enum):  # noqa: UP042 - the seed's base classes
-    """What a task event is about: a transition, something done, something said."""
+class EventType(str, Enum):  # noqa: UP042 - the base classes of agentic_patterns
+    """The kind of a task event: a transition, an action, or a message."""
 
     STATE_CHANGE = "state_change"
     PROGRESS = "progress"
@@ -36,9 +36,9 @@ class TaskEvent(BaseModel):
     """Something that happened to a task.
 
     Attributes:
-        payload: JSON; of a transition its `state` and what came with it.
+        payload: JSON; for a transition its `state` and the fields that changed.
         timestamp: UTC.
-        seq: Its place in the log of the task's conversation, which is also the order of a task's events.
+        seq: Position in the log of the task's conversation. Events of a task are ordered by it.
     """
 
     task_id: str
@@ -49,21 +49,21 @@ class TaskEvent(BaseModel):
 
 
 class Task(BaseModel):
-    """A unit of work: one run of a conversation, from asked to ended. What a store returns is a copy.
+    """A unit of work: one run of a conversation, from submission to its end. Stores return copies.
 
     Attributes:
-        id: A UUID; also the id of the conversation, unless the task runs one that was there.
-        input: What was asked; empty where the conversation continues without a new message.
-        result: The text of the answer, or of what there was of it when the task failed.
-        error: What went wrong, in words; `code` names the kind.
+        id: A UUID; also the id of the conversation, unless the task runs an existing one.
+        input: The prompt; empty if the conversation continues without a new message.
+        result: The text of the answer; if the task failed, the text up to then.
+        error: The error message; `code` is the error code.
         events: The latest 1,000, oldest first; lists and claims leave it empty.
-        metadata: As given at submission, `agent_name`, `system_prompt` and `config_name` among it.
+        metadata: As submitted, including `agent_name`, `system_prompt` and `config_name`.
         data: The validated value of the agent's `output_type`; `result` is its text.
-        usage: Own and delegated, since the task's first event.
-        attempts: How often it was claimed or taken over.
-        parent_id: The conversation whose agent or program started it.
-        conversation: Whose log its events are in; None stands for one of the task's own id.
-        request: What it asks while it is `INPUT_REQUIRED`.
+        usage: Of the task and its sub-agents, since the task's first event.
+        attempts: How often the task was claimed or taken over.
+        parent_id: The conversation that started the task.
+        conversation: The conversation whose log has the task's events; None means the one with the task's id.
+        request: The question or approvals that the task waits for while it is `INPUT_REQUIRED`.
         version: Counts transitions.
     """
 
@@ -94,5 +94,5 @@ class Task(BaseModel):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self.state in TERMINAL_STATES

@@ -1,4 +1,4 @@
-"""Waiting for transitions, and telling callbacks of them: on commits, never on a timer."""
+"""Wait for transitions of tasks and call callbacks for them. Driven by commits, never by a timer."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import TaskRow, build_task, find_row, read_message
 
 Callback: TypeAlias = Callable[[Task], Awaitable[None] | None]
-"""Told of a task as it was when it reached a state."""
+"""Called with a task as it was when it reached a state."""
 
 
 class TaskStanding(NamedTuple):
     """The state of a task without its messages: enough to decide whether a wait is over.
 
     Attributes:
-        is_put_off: Whether it may not start before a certain time, as a pending one that failed before.
+        is_delayed: Whether the task has a `not_before`, as a pending task that is retried later.
     """
 
     state: TaskState
-    is_put_off: bool
+    is_delayed: bool
 
 
 Until: TypeAlias = Callable[[TaskStanding], bool]
-"""Whether a wait is over."""
+"""Returns whether a wait is over."""
 
 _UNKNOWN: Final = -1
-"""Version of a task whose callbacks could not be told of its latest transition."""
+"""Version of a task whose callbacks were not called for its latest transition, since the store was unavailable."""
 
-_GONE: Final = sys.maxsize
+_DELETED: Final = sys.maxsize
 """Version of a task that was deleted."""
 
 _FEW = 64
-"""How many rows may be read in the caller's thread."""
+"""Up to this many rows are read in the caller's thread."""
 
 _in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
-"""Whether a callback is running: a wait in it must not wait for callbacks, since one of them is itself."""
+"""Whether the current code is a callback. A wait inside a callback must not wait for callbacks: it would be one."""
 
 
 def has_ended(task: TaskStanding) -> bool:
@@ -63,29 +63,29 @@ def has_stopped(task: TaskStanding) -> bool:
 
 
 class Subscription:
-    """A callback and the states that it is told of.
+    """A callback and the states that it is called for.
 
     Attributes:
-        told: Seq of the latest transition that it was told of, or that it did not ask for.
+        last_seq: Seq of the latest transition that was handled for it.
     """
 
     def __init__(self, states: Collection[TaskState], callback: Callback) -> None:
         self.states = frozenset(TaskState(state) for state in states)
         self.callback = callback
-        self.told = -1
+        self.last_seq = -1
 
 
 class Watched:
     """A task that this process waits for.
 
     Attributes:
-        version: Of the latest transition that is known.
+        version: Of the latest known transition.
         standing: Its state after that transition; None once the task is deleted.
         waiters: Futures that the next transition resolves.
-        subscriptions: Its callbacks. One runs at a time; each is called once for a state, in the order of the states.
+        subscriptions: Its callbacks. One runs at a time; each is called once per transition, in order.
     """
 
-    __slots__ = ("id", "k", "standing", "subscriptions", "telling", "version", "waiters")
+    __slots__ = ("id", "k", "notifying", "standing", "subscriptions", "version", "waiters")
 
     def __init__(self, row: TaskRow) -> None:
         self.id = UUID(bytes=row.id)
@@ -94,11 +94,11 @@ class Watched:
         self.standing: TaskStanding | None = TaskStanding(row.current, row.not_before is not None)
         self.waiters: list[asyncio.Future[None]] = []
         self.subscriptions: tuple[Subscription, ...] = ()
-        self.telling: asyncio.Lock | None = None
+        self.notifying: asyncio.Lock | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for it any more."""
+        """Whether no wait and no callback needs it."""
         return not self.waiters and not self.subscriptions
 
     def wake(self) -> None:
@@ -109,24 +109,24 @@ class Watched:
 
 
 class TransitionWatch:
-    """Watches tasks of a store for a process: one follower of commits, one statement for all that are waited for."""
+    """Watches tasks of a store for one process: one follower of commits, one statement for all watched tasks."""
 
     def __init__(self, store: RelationalTaskStore) -> None:
         self._store = store
         self._watched: dict[UUID, Watched] = {}
         self._follower: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._looks = asyncio.Event()
         self._new: list[Watched] = []
         self._may_have_moved = False
 
     def wait(self, id: UUID, until: Until, timeout: float | None) -> Coroutine[Any, Any, bool]:
-        """Return once `until` holds of the state of a task, or after `timeout` seconds.
+        """Wait until `until` is true of a task's state, or for `timeout` seconds.
 
         Callbacks for that state have returned by then, unless a callback is the caller.
 
         Returns:
-            Whether there is such a task.
+            Whether the task exists.
         """
         return self._wait(id, until) if timeout is None else self._wait_within(id, until, timeout)
 
@@ -142,7 +142,7 @@ class TransitionWatch:
         while watched is not None and watched.standing is not None:
             if until(watched.standing):
                 if not _in_callback.get():
-                    await self._tell(watched)
+                    await self._notify(watched)
                 self._forget(watched)
                 return True
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -156,15 +156,15 @@ class TransitionWatch:
         return False
 
     async def subscribe(self, id: UUID, states: Collection[TaskState], callback: Callback) -> bool:
-        """Have `callback` called for some states; for those that were already reached, before this returns.
+        """Call `callback` for some states; for states already reached, before this returns.
 
-        If a callback is the caller, these calls come later.
+        If a callback is the caller, the latter calls are made later.
 
         Returns:
-            Whether there is such a task.
+            Whether the task exists.
 
         Raises:
-            BoughError: The states that were reached cannot be read; the callback will not be called.
+            BoughError: The transitions cannot be read; the callback will not be called.
         """
         watched = await self._watch(id)
         if watched is None:
@@ -173,48 +173,49 @@ class TransitionWatch:
         watched.subscriptions += (subscription,)
         self._keep_following(watched)
         if _in_callback.get():
-            self._begin_telling(watched)
+            self._start_notifying(watched)
             return True
         try:
-            await self._tell(watched)
+            await self._notify(watched)
         except BoughError:
-            watched.subscriptions = tuple(each for each in watched.subscriptions if each is not subscription)
+            watched.subscriptions = tuple(other for other in watched.subscriptions if other is not subscription)
             self._forget(watched)
             raise
         return True
 
     def look(self) -> None:
-        """Look at all tasks that are waited for: something was written."""
+        """Check all watched tasks after a commit."""
         self._may_have_moved = True
         self._looks.set()
 
     async def aclose(self) -> None:
-        """Stop watching. Waits that are left are the caller's to cancel."""
+        """Stop watching. The caller cancels the remaining waits."""
         follower, self._follower = self._follower, None
-        ending = {*self._telling, *([] if follower is None else [follower])} - {asyncio.current_task()}
+        # Without the current task: a callback may close the broker, and must not cancel and await itself.
+        ending = {*self._notifying, *([] if follower is None else [follower])} - {asyncio.current_task()}
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def _watch(self, id: UUID) -> Watched | None:
-        """Read the row of a task; return what is known of it; None for no such task."""
+        """Read the row of a task and return its watch entry; None if the task does not exist."""
         row = await self._store.look(lambda tables: find_row(tables, id), small=True)
         if row is None:
             return None
         watched = self._watched.setdefault(id, Watched(row))
         if row.version > watched.version:
-            self._note(watched, row.version, TaskStanding(row.current, row.not_before is not None))
+            self._record(watched, row.version, TaskStanding(row.current, row.not_before is not None))
         return watched
 
-    def _note(self, watched: Watched, version: int, standing: TaskStanding | None) -> None:
-        """Note that a task has changed or is gone, and wake what waits for it."""
+    def _record(self, watched: Watched, version: int, standing: TaskStanding | None) -> None:
+        """Record a transition or the deletion of a task, and wake its waiters."""
         watched.version, watched.standing = version, standing
         if watched.subscriptions:
-            self._begin_telling(watched)
+            self._start_notifying(watched)
         watched.wake()
 
     def _keep_following(self, watched: Watched) -> None:
-        """Follow commits for a task, and look at it once: it may have changed since it was read."""
+        """Follow commits for a task and check it once, since it may have changed after its row was read."""
         self._watched.setdefault(watched.id, watched)
         self._new.append(watched)
         self._looks.set()
@@ -226,17 +227,19 @@ class TransitionWatch:
             del self._watched[watched.id]
 
     async def _follow(self) -> None:
-        """Look at watched tasks after every commit of any process, until nothing is watched any more."""
-        while self._watched:  # again: a wait may have begun while the listener was being ended
+        """Check watched tasks after every commit of any process, until none is watched."""
+        while self._watched:  # again: a wait may have started while the listener was being cancelled
             listener = asyncio.create_task(self._listen(), name="commits of tasks")
-            await asyncio.sleep(0)  # it must listen before the first look, so that no commit is missed in between
+            await asyncio.sleep(
+                0
+            )  # the listener must subscribe before the first check, or it misses a commit in between
             try:
                 while self._watched:
-                    self._looks.clear()
+                    self._looks.clear()  # before reading: a commit during the read sets it again
                     watching = list(self._watched.values()) if self._may_have_moved else self._new
                     self._may_have_moved, self._new = False, []
-                    with suppress(BoughError):  # the store may be back at the next commit
-                        await self._look_at(watching)
+                    with suppress(BoughError):  # unavailable: the next commit checks again
+                        await self._check(watching)
                     await self._looks.wait()
             finally:
                 listener.cancel()
@@ -247,49 +250,49 @@ class TransitionWatch:
         async for _ in log.commits(appends=False):
             self.look()
 
-    async def _look_at(self, watching: Sequence[Watched]) -> None:
+    async def _check(self, watching: Sequence[Watched]) -> None:
         ks = json.dumps([watched.k for watched in watching])
         is_small = len(watching) <= _FEW
         rows = await self._store.look(lambda tables: tables.run("task.states", ks=ks), small=is_small)
-        found = {
+        standings = {
             k: (version, TaskStanding(TaskState.from_number(state), not_before is not None))
             for k, state, version, not_before in rows
         }
         for watched in watching:
-            version, standing = found.get(watched.k, (_GONE, None))
+            version, standing = standings.get(watched.k, (_DELETED, None))
             if version > watched.version:
-                self._note(watched, version, standing)
+                self._record(watched, version, standing)
 
-    def _begin_telling(self, watched: Watched) -> None:
-        """Call the callbacks of a task in an asyncio task of its own: one that waits for another holds up nothing."""
-        task = asyncio.create_task(self._tell_or_retry(watched), name=f"callbacks of task {watched.id}")
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+    def _start_notifying(self, watched: Watched) -> None:
+        """Call the callbacks of a task in a separate asyncio task, so that a slow callback delays no other task."""
+        task = asyncio.create_task(self._notify_or_retry(watched), name=f"callbacks of task {watched.id}")
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
 
-    async def _tell_or_retry(self, watched: Watched) -> None:
+    async def _notify_or_retry(self, watched: Watched) -> None:
         try:
-            await self._tell(watched)
-        except BoughError:  # the store is away: the look after the next commit finds the task changed again
+            await self._notify(watched)
+        except BoughError:  # unavailable: with an unknown version the check after the next commit retries
             watched.version = _UNKNOWN
 
-    async def _tell(self, watched: Watched) -> None:
-        """Call the callbacks of a task for the transitions that they were not called for yet."""
+    async def _notify(self, watched: Watched) -> None:
+        """Call the callbacks of a task for the transitions that they have not been called for."""
         if not watched.subscriptions:
             return
-        watched.telling = watched.telling or asyncio.Lock()
-        async with watched.telling:
+        watched.notifying = watched.notifying or asyncio.Lock()
+        async with watched.notifying:
             reached = await self._store.look(lambda tables: _read_transitions(tables, watched.id))
             for seq, task in reached:
                 for subscription in watched.subscriptions:
-                    if subscription.told < seq:
-                        subscription.told = seq
+                    if subscription.last_seq < seq:
+                        subscription.last_seq = seq  # before the call: a callback that raises is not called again
                         await self._call(subscription, task)
             if not reached or reached[-1][1].is_terminal:
                 watched.subscriptions = ()
         self._forget(watched)
 
     async def _call(self, subscription: Subscription, task: Task) -> None:
-        """Call a callback; what it raises is noted with the task, and the others are called all the same."""
+        """Call a callback. An error that it raises is recorded in the task's log, and does not stop the others."""
         if task.state not in subscription.states:
             return
         calling = _in_callback.set(True)
@@ -309,24 +312,24 @@ class TransitionWatch:
 
 
 def _read_transitions(tables: Tables, id: UUID) -> list[tuple[int, Task]]:
-    """Return the task as it was after each of its transitions, with their seqs."""
+    """Return the task as it was after each of its transitions, with the seq of each."""
     row = find_row(tables, id)
     if row is None:
         return []
     rows = tables.run("task.changes", cid=row.cid, first=row.first)
-    stored = [each for each in StoredEvent.of_rows(rows) if _is_of(each, row)]  # pyright: ignore[reportArgumentType]
-    if not stored:
+    changes = [stored for stored in StoredEvent.of_rows(rows) if _is_transition(stored, row)]  # pyright: ignore[reportArgumentType]
+    if not changes:
         return []
-    message = read_message(tables, row, stored[0])
+    message = read_message(tables, row, changes[0])
     reached: list[tuple[int, Task]] = []
-    for version, each in enumerate(stored):
-        event = each.event
+    for version, stored in enumerate(changes):
+        event = stored.event
         if isinstance(event, TaskChanged):
-            then = row._replace(state=TaskState(event.state).number, version=version, attempts=event.attempt)
-            reached.append((each.seq, build_task(then, stored[0], each, message)))
+            past_row = row._replace(state=TaskState(event.state).number, version=version, attempts=event.attempt)
+            reached.append((stored.seq, build_task(past_row, changes[0], stored, message)))
     return reached
 
 
-def _is_of(stored: StoredEvent, row: TaskRow) -> bool:
+def _is_transition(stored: StoredEvent, row: TaskRow) -> bool:
     event = stored.event
     return isinstance(event, TaskChanged) and event.task_id == row.task_id

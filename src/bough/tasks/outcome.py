@@ -1,4 +1,4 @@
-"""What the end of a run means for its task: the transition that is written with the run's last events."""
+"""Decide the state of a task from the end of its run. The transition is written with the run's last events."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from bough.tasks.stores.submission import require_row
 from bough.types import JsonObject
 
 RETRY_SECONDS = (1, 4, 16)
-"""How long a task waits after its first, second, later attempt found something away."""
+"""Delays before the first, second and later retries, after the store or a server was unavailable."""
 
 _SECOND = 1_000_000
 
 
 @dataclass
 class RunEnding:
-    """The ending of one claimed run: made once, with the run's last events.
+    """Ends one claimed run, once, in the transaction of the run's last events.
 
     Attributes:
-        spent_before: What the conversation had used before the task's first event.
-        is_handed_back: Set before the run is stopped so that another worker continues.
-        why_stopped: The reason of a cancellation.
-        enqueue: Gives a task that is pending again to an engine.
-        woken: The parent's task, where it waited for this one and may run now.
+        spent_before: Usage of the conversation before the task's first event.
+        is_handed_back: Set before the run is stopped, if another worker is to continue it.
+        why_stopped: The reason for a cancellation.
+        enqueue: Delivers a task that is pending again.
+        woken: The parent's task, if it waited for this one and may run now.
     """
 
     id: UUID
@@ -46,30 +46,34 @@ class RunEnding:
     woken: str | None = None
 
     def change(self, tables: Tables, state: State, error: BoughError | None) -> None:
-        """Make the transition that follows from how the run ended. A claim that was lost is refused by its lease."""
+        """Write the transition for the end of the run. The lease check refuses it if the claim was lost."""
         row = require_row(tables, self.id)
-        to, said = self._judge(row, state, error)
-        said = said._replace(usage=subtract_usage(total_usage(state), self.spent_before))
-        self._end(tables, row, to, said, error)
+        to, details = self._judge(row, state, error)
+        details = details._replace(usage=subtract_usage(total_usage(state), self.spent_before))
+        self._end(tables, row, to, details, error)
 
     def fail(self, tables: Tables, error: BoughError) -> None:
-        """End a claim whose run could write nothing more; one that was lost, or has its end, is left as it is."""
+        """End a claim whose run could not write its end. Does nothing if the claim was lost or has ended."""
         row = find_current(tables, self.id, self.lease)
         if row is not None:
-            to, said = _judge_error(row, error, None)
-            self._end(tables, row, to, said, error)
+            to, details = _judge_error(row, error, None)
+            self._end(tables, row, to, details, error)
 
-    def _end(self, tables: Tables, row: TaskRow, to: TaskState, said: Move, error: BoughError | None) -> None:
+    def _end(self, tables: Tables, row: TaskRow, to: TaskState, details: Move, error: BoughError | None) -> None:
         wait = _retry_wait(row, to, error)
         not_before = None if wait is None else tables.now() + wait * _SECOND
+        # A run that asks or is handed back is not an attempt: counted, it would fail long tasks at `max_attempts`.
         counts = error is not None or to not in (TaskState.PENDING, TaskState.INPUT_REQUIRED)
-        moved = end_claim(tables, row, self.lease, to, said, not_before=not_before, counts=counts, enqueue=self.enqueue)
+        moved = end_claim(
+            tables, row, self.lease, to, details, not_before=not_before, counts=counts, enqueue=self.enqueue
+        )
         self.woken = find_woken_parent(tables, moved)
         if to is TaskState.PENDING:
             give_job(tables, moved, self.enqueue)
 
     def _judge(self, row: TaskRow, state: State, error: BoughError | None) -> tuple[TaskState, Move]:
-        """Return the state the task goes to, and what the transition says."""
+        """Return the next state of the task, and the details of the transition."""
+        # First: a run that was interrupted to hand it back looks paused, and would be CANCELLED below.
         if self.is_handed_back:
             return TaskState.PENDING, Move(reason="handed back")
         text = state.output or None
@@ -93,14 +97,14 @@ class RunEnding:
 
 
 def _judge_error(row: TaskRow, error: BoughError, text: str | None) -> tuple[TaskState, Move]:
-    """Return where a task goes whose run failed: it waits for a while where the store or a server was away."""
+    """Return the next state of a task whose run failed: pending again if the store or a server was unavailable."""
     is_away = isinstance(error, Unavailable | StoreError) and not isinstance(error, CorruptLog)
-    said = Move(error=describe_error(error), code=error.code, result=text)
-    return (TaskState.PENDING if is_away and row.attempts < row.max_attempts else TaskState.FAILED), said
+    details = Move(error=describe_error(error), code=error.code, result=text)
+    return (TaskState.PENDING if is_away and row.attempts < row.max_attempts else TaskState.FAILED), details
 
 
 def describe_error(error: BoughError) -> str:
-    """Return what went wrong in one line; of what nobody foresaw, its type and message."""
+    """Return an error in one line; for an unexpected exception, its type and message."""
     if error.code == "internal" and error.__cause__ is not None:
         return f"{type(error.__cause__).__name__}: {error.__cause__}"
     message = public_message(error)
@@ -108,14 +112,14 @@ def describe_error(error: BoughError) -> str:
 
 
 def describe_request(state: State) -> JsonObject:
-    """Return what a conversation waits for: a question first, then a task that asks, then the calls to approve."""
+    """Return what a conversation waits for: the first question or asking task, else the calls to approve."""
     for id, call in state.waiting.items():
-        asked: Any = call.get("request") or {}
+        request: Any = call.get("request") or {}
         match call.get("kind"):
             case "question":
-                return {"kind": "question", "call": id, "question": "", "choices": None, **asked}
+                return {"kind": "question", "call": id, "question": "", "choices": None, **request}
             case "task":
-                return {"kind": "task", "call": id, **asked, **({"task_id": call["task"]} if "task" in call else {})}
+                return {"kind": "task", "call": id, **request, **({"task_id": call["task"]} if "task" in call else {})}
             case _:
                 pass
     names = ("tool", "arguments", "risk", "reason")
@@ -124,24 +128,24 @@ def describe_request(state: State) -> JsonObject:
 
 
 def total_usage(state: State) -> Usage:
-    """Return what a conversation used itself and by its sub-agents."""
+    """Return the usage of a conversation and its sub-agents."""
     return add_usage(state.own, state.delegated)
 
 
 def _retry_wait(row: TaskRow, to: TaskState, error: BoughError | None) -> int | None:
-    """Return how many seconds a task waits that found something away."""
+    """Return the delay in seconds before a task is retried; None if it is not retried after an error."""
     if to is not TaskState.PENDING or error is None:
         return None
     return RETRY_SECONDS[min(row.attempts, len(RETRY_SECONDS)) - 1]
 
 
 async def measure_before(journal: Journal, task: Task) -> Usage:
-    """Return what a task's conversation had used before the task's first event. O(events since then)."""
+    """Return the usage of a task's conversation before the task's first event. O(events before it)."""
     if task.conversation is not None and str(task.conversation) == task.id:
         return Usage(requests=0)
-    before = State()
+    state = State()
     async for stored in journal.store.read(journal.cid):
         if isinstance(event := stored.event, TaskChanged) and event.task_id == task.id:
             break
-        before.apply(stored.seq, event)
-    return total_usage(before)
+        state.apply(stored.seq, event)
+    return total_usage(state)

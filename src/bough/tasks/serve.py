@@ -1,4 +1,4 @@
-"""A process that runs tasks until it is told to stop: what `bough worker` is."""
+"""Run tasks until a signal stops the process: the loop of `bough worker`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ async def serve(
     concurrency: int = 4,
     once: bool = False,
 ) -> None:
-    """Run tasks until SIGTERM or SIGINT: those that run end, no more are taken. A second signal hands them back.
+    """Run tasks until SIGTERM or SIGINT, then finish the running ones. A second signal hands them back.
 
     Args:
-        broker: Not entered; it is left afterwards.
-        agents: Known by name, and served in their private queues too; their sub-agents likewise.
-        once: Exit when nothing is waiting.
+        broker: Must not be entered; closed on return.
+        agents: Registered with the broker; their private queues and those of their sub-agents are served too.
+        once: Exit when no task is waiting.
     """
     specs = list(agents)
     broker.register_agents(specs)
@@ -40,7 +40,7 @@ async def serve(
     undo_signals = _handle_signals(stop)
     try:
         if once:
-            await _run_what_waits(broker, served, concurrency, stopping)
+            await _run_pending(broker, served, concurrency, stopping)
         else:
             await broker.dispatcher.run(broker.worker, queues=served, concurrency=concurrency, stopping=stopping)
     finally:
@@ -48,13 +48,11 @@ async def serve(
         await broker.aclose()
 
 
-async def _run_what_waits(
-    broker: TaskBroker, queues: Collection[str], concurrency: int, stopping: asyncio.Event
-) -> None:
-    """Run tasks until none can be claimed: waiting ones, and running ones whose worker is gone."""
+async def _run_pending(broker: TaskBroker, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
+    """Run pending tasks, and running ones whose worker has died, until none can be claimed."""
     running: set[asyncio.Task[None]] = set()
     lost: list[str] = []
-    sweep = Sweep(broker.worker, queues=queues, found=lost.append, by_clock=True)
+    sweep = Sweep(broker.worker, queues=queues, on_lost=lost.append, by_clock=True)
     while True:
         if not stopping.is_set():
             await sweep.once()
@@ -73,7 +71,7 @@ async def _run_what_waits(
 
 
 def _handle_signals(stop: Callable[[], None]) -> Callable[[], None]:
-    """Call `stop` at SIGTERM and SIGINT; return what undoes that."""
+    """Call `stop` on SIGTERM and SIGINT. Returns a function that removes the handlers."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:

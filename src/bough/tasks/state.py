@@ -1,6 +1,7 @@
 """The states of a task, and the one table of transitions between them.
 
-Source: agentic_patterns (its six states); `PENDING -> COMPLETED | FAILED` is for a program that has the answer already.
+Source: agentic_patterns (its six states); `PENDING -> COMPLETED | FAILED` is for programs that have the
+result without a run.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from enum import Enum
 from bough.errors import InvalidTransition
 
 
-class TaskState(str, Enum):  # noqa: UP042 - the seed's base classes
-    """Where a task stands. The value is what logs, rows of JSON and the command line show."""
+class TaskState(str, Enum):  # noqa: UP042 - the base classes of agentic_patterns
+    """The state of a task. Logs, JSON and the command line use the value."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -23,7 +24,7 @@ class TaskState(str, Enum):  # noqa: UP042 - the seed's base classes
 
     @property
     def number(self) -> int:
-        """How the row stores it: 0 to 5, the terminal ones from 3."""
+        """The number that rows store: 0 to 5, terminal states from 3."""
         return _ORDER.index(self)
 
     @classmethod
@@ -32,6 +33,7 @@ class TaskState(str, Enum):  # noqa: UP042 - the seed's base classes
         return _ORDER[number]
 
 
+# Rows store positions in this tuple and queries compare them with 3: the order of the members above is on disk.
 _ORDER = tuple(TaskState)
 
 TERMINAL_STATES = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
@@ -58,14 +60,14 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.FAILED: frozenset(),
     TaskState.CANCELLED: frozenset(),
 }
-"""What may follow what. A take-over of a running task is not a transition: its state and version stay."""
+"""Allowed transitions. Taking over a running task is not one: its state and version stay."""
 
 
 def require_transition(task_id: str, current: TaskState, to: TaskState) -> None:
     """Check that a task may go from one state to another.
 
     Raises:
-        InvalidTransition: The table does not have it; `details` are `task`, `from` and `to`.
+        InvalidTransition: `TRANSITIONS` does not allow it; `details` has `task`, `from` and `to`.
     """
     if to in TRANSITIONS[current]:
         return

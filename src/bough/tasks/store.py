@@ -1,7 +1,7 @@
-"""Where tasks are kept: what every store promises. The contract suite is `bough.testing.task_store`.
+"""The interface of task stores. Its contract suite is `bough.testing.task_store`.
 
 Source: agentic_patterns (`create get update_state list_by_state next_pending add_event`); `claim heartbeat release
-spent list delete` are bough's own.
+read_spent list delete` are additions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bough.events.store import EventStore
 
 LEASE_SECONDS = 15.0
-"""How long a claim holds without a heartbeat."""
+"""How long a claim lasts without a heartbeat."""
 
 DEFAULT_QUEUE = "default"
 
@@ -32,8 +32,8 @@ class Claim:
     """The right to run a task: the task as it was claimed, and the lease of its conversation.
 
     Attributes:
-        lease: What is appended with its generation is refused once another has claimed the task.
-        seq: Of the last transition in the log of its conversation, which is the claim's own unless it is a take-over.
+        lease: Appends with its generation are refused once another worker has claimed the task.
+        seq: Of the last transition in the log: the claim's own, unless it took over a running task.
     """
 
     task: Task
@@ -46,8 +46,8 @@ class TaskFilter:
     """Which tasks to list; every field that is set must match.
 
     Attributes:
-        states: Any of these; empty: all.
-        agent: That the task names, or its conversation where it names none.
+        states: Any of these states; empty matches all.
+        agent: Of the task, or of its conversation if the task names none.
         parent: Started by this conversation.
         conversation: Runs of this conversation.
         root: Runs of the conversations of this tree of forks.
@@ -67,14 +67,14 @@ class TaskFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPage:
-    """Tasks, the newest first, and the cursor of the next page (None at the end)."""
+    """A page of tasks, newest first, and the cursor of the next page (None at the end)."""
 
     items: builtins.list[Task]
     next_cursor: str | None = None
 
 
 class TaskStore(ABC):
-    """Tasks and their claims. Safe for concurrent use, by any number of processes where the log is.
+    """Stores tasks and their claims. Safe for concurrent use by any number of processes that share the log.
 
     Every method may raise `StoreError`. Constructors open nothing; the first call does.
     """
@@ -82,28 +82,28 @@ class TaskStore(ABC):
     @property
     @abstractmethod
     def log(self) -> EventStore:
-        """The log that the tasks' conversations are in.
+        """The event store with the tasks' conversations.
 
         Raises:
-            Unavailable: Nothing was opened yet: the first call of any other method does so.
+            Unavailable: The store is not open. The first call of any other method opens it.
         """
 
     @abstractmethod
     async def open(self) -> EventStore:
-        """Open the log if that was not done yet, and return it."""
+        """Open the log if it is not open, and return it."""
 
     @abstractmethod
     async def create(self, task: Task) -> Task:
-        """Store a task as it is given, events included, with a conversation of its id.
+        """Store a task unchanged, events included, with a conversation of its id.
 
         Raises:
-            Conflict: The id is taken.
+            Conflict: A task has the id already.
             InvalidInput: The id is not a UUID.
         """
 
     @abstractmethod
     async def get(self, task_id: str) -> Task | None:
-        """Return a task with its latest 1,000 events; None for an id that is not there, or is not a UUID."""
+        """Return a task with its latest 1,000 events; None if the id is unknown or not a UUID."""
 
     @abstractmethod
     async def update_state(
@@ -118,33 +118,33 @@ class TaskStore(ABC):
         ttl_seconds: float = LEASE_SECONDS,
         **fields: Any,
     ) -> Task | None:
-        """Move a task to another state, with exactly one STATE_CHANGE; None for an id that is not there.
+        """Move a task to another state with exactly one STATE_CHANGE; return None if the id is unknown.
 
         Args:
-            version: The transition is made only from this version.
-            claim: Whose lease it is made under: a lost one is refused. To `RUNNING` without one takes the lease in
-                this process's name for `ttl_seconds`.
-            fields: `data`, `code`, `usage`, `request`, `reason`, `not_before` of the task from here on.
+            version: Raise `Conflict` unless the task has this version.
+            claim: Make the transition under its lease. Without one, a transition to `RUNNING` takes the lease for this
+                process for `ttl_seconds`.
+            fields: New values of `data`, `code`, `usage`, `request`, `reason` and `not_before`.
 
         Raises:
-            InvalidTransition: The table of states does not have it. Nothing is written.
-            Conflict: The version is another one, or the claim was lost.
+            InvalidTransition: `TRANSITIONS` does not allow it. Nothing is written.
+            Conflict: The version differs, or the claim was lost.
         """
 
     @abstractmethod
     async def list_by_state(self, state: TaskState) -> builtins.list[Task]:
-        """Return the tasks in a state, the oldest first, without their events. O(tasks in it)."""
+        """Return the tasks in a state, oldest first, without their events. O(tasks in the state)."""
 
     @abstractmethod
     async def next_pending(self) -> Task | None:
-        """Return the task that is next by priority, then age, in any queue. It is not claimed. One row a queue."""
+        """Return the next task of any queue by priority, then age, without claiming it. Reads one row per queue."""
 
     @abstractmethod
     async def add_event(self, task_id: str, event: TaskEvent) -> None:
         """Append a PROGRESS or LOG event, also to a task that has ended.
 
         Raises:
-            InvalidInput: It is a STATE_CHANGE: transitions write their own.
+            InvalidInput: The event is a STATE_CHANGE, which only transitions write.
             NotFound: There is no such task.
         """
 
@@ -157,48 +157,48 @@ class TaskStore(ABC):
         id: str | None = None,
         ttl_seconds: float = LEASE_SECONDS,
     ) -> Claim | None:
-        """Claim the next pending task of some queues, or the one with `id`; None where there is none to claim.
+        """Claim the next pending task of some queues, or the one with `id`; return None if none can be claimed.
 
-        A running task whose owner is gone, or whose lease ended, is claimable by `id`.
+        A running task whose owner has died or whose lease has expired can be claimed by `id`.
 
         Args:
-            owner: Who claims: see `events.lease.owner`.
+            owner: Name of the claiming worker: see `events.owner.owner`.
         """
 
     @abstractmethod
     async def heartbeat(self, claim: Claim, ttl_seconds: float = LEASE_SECONDS) -> None:
-        """Renew a claim for `ttl_seconds` from now; for programs that hold one without a run.
+        """Renew a claim for `ttl_seconds` from now. Only needed by programs that hold a claim without a `Worker`.
 
         Raises:
-            Conflict: It was lost.
+            Conflict: The claim was lost.
         """
 
     @abstractmethod
     async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Any) -> None:
-        """End a claim: the transition and the end of the lease, in one transaction.
+        """End a claim: make a transition and release the lease, in one transaction.
 
         Raises:
             Conflict: The claim was lost.
-            InvalidTransition: A running task does not go to `state`.
+            InvalidTransition: A running task cannot go to `state`.
         """
 
     @abstractmethod
     async def read_spent(self, conversation: UUID) -> Spent:
-        """Return what a conversation and its descendants used, and how many descendants there are. One statement."""
+        """Return the usage of a conversation and its descendants, and their number. One statement."""
 
     @abstractmethod
     async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:
-        """Return a page of tasks, the newest first, without their events."""
+        """Return a page of tasks, newest first, without their events."""
 
     @abstractmethod
     async def delete(self, task_id: str) -> None:
-        """Delete a task that has ended, and with it the conversation it made.
+        """Delete a task that has ended, and the conversation that it created.
 
         Raises:
             NotFound: There is no such task.
-            Conflict: It has not ended.
+            Conflict: The task has not ended.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close what was opened here; twice is nothing."""
+        """Close the log if this store opened it. Idempotent."""

@@ -1,4 +1,4 @@
-"""From what a caller says of a task to what its submission writes. Nothing is written here."""
+"""Prepare submissions: validate a request and compute what the submission writes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from bough.settings import Settings
 from bough.skills.match.triggers import TriggerIndex
 from bough.tasks.agents import (
     FindHooks,
+    build_spec_rules,
     find_configured,
     find_registered,
     has_recorded_agent,
     has_recorded_rules,
     make_agent,
     name_private_queue,
-    rules_of,
+    read_workspace,
     with_model,
-    workspace_of,
 )
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
@@ -52,30 +52,30 @@ MAX_METADATA_BYTES = 64 << 10
 MAX_KEY_CHARACTERS = 200
 
 TRACE = "trace"
-"""In a task's metadata: W3C's `traceparent` of the span in which it was submitted."""
+"""Metadata key of a task: the W3C `traceparent` of the span that submitted it."""
 
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}|~[\w.-]{1,80}")
-_KEPT = frozenset({"agent_name", "system_prompt", "config_name"})
-_RESERVED = _KEPT | {
+_STORED = frozenset({"agent_name", "system_prompt", "config_name"})
+_RESERVED = _STORED | {
     "idempotency_key", "priority", "queue", "not_before", "deadline_seconds", "max_attempts", "id", "parent",
     "conversation", "check", "title", "tags", "workspace", "limits",
 }  # fmt: skip
-_CHECKED_SPELLING = (*sorted(_KEPT), "idempotency_key", "not_before", "deadline_seconds", "max_attempts")
+_CHECKED_SPELLING = (*sorted(_STORED), "idempotency_key", "not_before", "deadline_seconds", "max_attempts")
 _KEYS = UUID("4f3f6a1e-6f0b-5b6e-9a57-0d6f1f1f8a10")
-"""Namespace of the ids that idempotency keys make."""
+"""UUID namespace for the ids of tasks with an idempotency key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionRequest:
-    """What a caller says of a task: see `TaskBroker.submit` for the keys of `metadata`.
+    """A request to submit a task: see `TaskBroker.submit` for the keys of `metadata`.
 
     Attributes:
-        owner: Of the conversation that it makes: the parent's.
-        rules: Of the parent, by which the child's are narrowed; None without a parent.
-        sender: Who speaks: `user`, or the parent's agent.
-        changed_rules: Digests of rule files that tools of the parent wrote; the child does not follow them.
+        owner: Owner of the new conversation: the parent's owner.
+        rules: The parent's rules, which narrow the child's; None without a parent.
+        sender: Sender of the message: `user`, or the parent's agent.
+        changed_rules: Digests of rule files that tools of the parent wrote; the child ignores these files.
         check: See `Submission`.
-        workspace_policy: How it came by its workspace; see `ForkedWorkspace`.
+        workspace_policy: How the workspace was created: see `ForkedWorkspace`.
     """
 
     input: str | None
@@ -94,11 +94,11 @@ class Submitter:
     """Prepares submissions.
 
     Args:
-        agents: Registered specs by name; the mapping is looked at anew for each submission.
-        model: For agents without one of their own.
-        cache: Shares what several conversations have in common.
-        runs_here: Whether this process runs the tasks of a queue. The model of an agent that names none is settled by
-            the process that runs it.
+        agents: Registered specs by name. A live mapping: later registrations apply to later submissions.
+        model: Used by agents that name no model.
+        cache: Shares blueprints between conversations.
+        runs_here: Returns whether this process runs the tasks of a queue. The process that runs a task chooses the
+            model of an agent that names none.
     """
 
     def __init__(
@@ -120,101 +120,102 @@ class Submitter:
         self._cache = cache
         self._clock = clock or SystemClock()
 
-    async def prepare(self, asked: SubmissionRequest, *, worker: str | None = None) -> Submission:
+    async def prepare(self, request: SubmissionRequest, *, worker: str | None = None) -> Submission:
         """Return what a submission writes.
 
         Raises:
-            InvalidInput: A key of the metadata has a value that it cannot have, or the input is empty.
-            NotFound: The workspace, the agent's skills or its prompt are not there.
+            InvalidInput: A metadata key has an invalid value, or the input is empty.
+            NotFound: The workspace, the agent's skills or its prompt file do not exist.
             PermissionDenied: A hook refuses the message.
         """
-        metadata = asked.metadata
+        metadata = request.metadata
         key = read_key(metadata)
         id = _read_id(metadata, key)
         conversation = _read_uuid(metadata, "conversation")
         shared: dict[str, Any] = {
             "id": id,
             "key": key,
-            "metadata": with_trace(read_kept(metadata)),
-            "bounds": asked.bounds,
+            "metadata": with_trace(read_stored_metadata(metadata)),
+            "bounds": request.bounds,
             "priority": _read_int(metadata, "priority", -(2**15), 2**15 - 1) or 0,
             "max_attempts": _read_int(metadata, "max_attempts", 1, 1000) or 3,
             "not_before": _read_moment(metadata, "not_before"),
             "deadline_seconds": read_deadline(metadata),
-            "parent": asked.parent,
+            "parent": request.parent,
             "worker": worker,
-            "check": asked.check,
+            "check": request.check,
         }
         if conversation is not None:
-            return self._on_conversation(asked, conversation, shared)
-        return await self._new(asked, id, shared)
+            return self._on_conversation(request, conversation, shared)
+        return await self._new(request, id, shared)
 
-    def _on_conversation(self, asked: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
-        """Return a submission that runs a conversation which is there."""
-        message = None if asked.input is None else check_message(asked.input, sender=asked.sender)
-        name = _read_text(asked.metadata, "agent_name")
-        queue = read_queue(asked.metadata) or "default"
+    def _on_conversation(self, request: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
+        """Return a submission that runs an existing conversation."""
+        message = None if request.input is None else check_message(request.input, sender=request.sender)
+        name = _read_text(request.metadata, "agent_name")
+        queue = read_queue(request.metadata) or "default"
         return Submission(conversation=conversation, message=message, agent=name, queue=queue, **shared)
 
-    async def _new(self, asked: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
-        """Return a submission that makes its conversation."""
-        message = check_message(asked.input or "", sender=asked.sender)
-        found = await self._find(asked.metadata)
-        queue = read_queue(asked.metadata)
-        if found is None:
-            name = _read_text(asked.metadata, "agent_name")
-            record, opening = _begin_unresolved(id, name, asked.metadata, self._clock.now())
+    async def _new(self, request: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
+        """Return a submission that creates its conversation."""
+        message = check_message(request.input or "", sender=request.sender)
+        agent = await self._find(request.metadata)
+        queue = read_queue(request.metadata)
+        if agent is None:
+            name = _read_text(request.metadata, "agent_name")
+            record, opening = _begin_unresolved(id, name, request.metadata, self._clock.now())
             shared |= {"agent": name, "queue": queue or "default"}
-            opening = (*opening, *inherit_changed_rules(asked.changed_rules))
+            opening = (*opening, *inherit_changed_rules(request.changed_rules))
             return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
-        spec, is_configured = found
-        rules = self._rules(asked, spec)
+        spec, is_configured = agent
+        rules = self._rules(request, spec)
         private = await self._is_private(spec, rules, is_configured=is_configured)
         spec = with_model(spec, self._model)
         shared |= {"agent": spec.name, "queue": name_private_queue(spec) if private else queue or spec.queue}
         beginning = Beginning(
             agent=spec,
-            workspace=workspace_of(asked.metadata),
+            workspace=read_workspace(request.metadata),
             id=id,
-            title=_read_text(asked.metadata, "title"),
-            tags=_read_tags(asked.metadata),
+            title=_read_text(request.metadata, "title"),
+            tags=_read_tags(request.metadata),
         )
         prepared = beginning.prepare(
             self._settings,
             rules,
             cache=self._cache,
-            changed_rules=asked.changed_rules,
-            settle_model=self._settles_model(asked, shared["queue"]),
+            changed_rules=request.changed_rules,
+            settle_model=self._settles_model(request, shared["queue"]),
         )
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
-        opening = [*await prepared.greet(executor, rules), *inherit_changed_rules(asked.changed_rules)]
-        if asked.workspace_policy != "shared":
-            opening.append(StateChanged(changes={"workspace_policy": asked.workspace_policy}))
+        opening = [*await prepared.greet(executor, rules), *inherit_changed_rules(request.changed_rules)]
+        if request.workspace_policy != "shared":
+            opening.append(StateChanged(changes={"workspace_policy": request.workspace_policy}))
         state = _fold(opening)
         guard = rules.guard(id, state.workspace)
+        # Before anything is written: a refused message leaves no conversation behind.
         verdict = await guard.on_prompt(message.plain)
         if verdict.decision == "deny":
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         registry = prepared.blueprint.registry
         triggers = TriggerIndex(registry.list_all()) if message.sender == "user" else TriggerIndex([])
-        said, *activated = events_of(message, state, triggers, registry)
+        user_message, *activated = events_of(message, state, triggers, registry)
         return Submission(
-            conversation=id, record=prepared.record, opening=tuple(opening), message=cast(UserMessage, said),
+            conversation=id, record=prepared.record, opening=tuple(opening), message=cast(UserMessage, user_message),
             activated=(*activated, *verdict.events), **shared,
         )  # fmt: skip
 
-    def _settles_model(self, asked: SubmissionRequest, queue: str) -> bool:
-        """Whether an agent that names no model gets one at its submission.
+    def _settles_model(self, request: SubmissionRequest, queue: str) -> bool:
+        """Whether the submission chooses the model of an agent that names none.
 
-        Otherwise its worker chooses: it has the keys, and this process may have none. A server chooses for its tenants,
-        whose right to its model keys depends on the model.
+        Otherwise the worker chooses: it has the API keys, and this process may have none. A server chooses for its
+        tenants, whose right to use its model keys depends on the model.
         """
-        return asked.parent is not None or asked.owner is not None or self._runs_here(queue)
+        return request.parent is not None or request.owner is not None or self._runs_here(queue)
 
     async def _find(self, metadata: Mapping[str, Any]) -> tuple[AgentSpec, bool] | None:
         """Return the agent of a task, and whether any process with this `config.yaml` can make it.
 
-        None for a name that is not known here, which its worker may know.
+        Returns None for an unknown name, since a worker may know it.
         """
         name = _read_text(metadata, "agent_name")
         if name is None:
@@ -226,30 +227,30 @@ class Submitter:
         return None if configured is None else (configured, True)
 
     async def _is_private(self, spec: AgentSpec, rules: Rules, *, is_configured: bool) -> bool:
-        """Whether only a program that has the agent, its hooks and secrets as objects can run its task."""
+        """Whether only a program that holds the agent, its hooks and secrets as objects can run its task."""
         if spec.model is None and isinstance(self._model, Model):
             return True
         settings = self._settings
         is_known = is_configured or await has_recorded_agent(spec, settings)
         return not (is_known and await has_recorded_rules(rules, settings))
 
-    def _rules(self, asked: SubmissionRequest, spec: AgentSpec) -> Rules:
-        """Return the rules of a new conversation: the spec's, narrowed by what the caller and the parent say."""
-        rules = Rules.build(self._settings, **cast(Any, rules_of(spec)))
-        limits = read_limits(asked.metadata)
+    def _rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
+        """Return a new conversation's rules: the spec's, narrowed by the request's limits and the parent's rules."""
+        rules = Rules.build(self._settings, **cast(Any, build_spec_rules(spec)))
+        limits = read_limits(request.metadata)
         if limits is not None:
             name = "limits" if limits.per == "run" else "total"
             rules = replace(rules, **{name: narrower(getattr(rules, name), limits)})
         if self._hooks is not None:
-            rules = replace(rules, hooks=self._hooks(workspace_of(asked.metadata)))
-        return rules if asked.rules is None else rules.narrow(asked.rules)
+            rules = replace(rules, hooks=self._hooks(read_workspace(request.metadata)))
+        return rules if request.rules is None else rules.narrow(request.rules)
 
 
 def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
-    """Return what is submitted to continue with the conversation of a task that failed or was cancelled.
+    """Return the request that continues the conversation of a task that failed or was cancelled.
 
     Args:
-        metadata: Instead of what the task was submitted with.
+        metadata: Overrides keys of the task's metadata.
 
     Raises:
         Conflict: The task has not ended, or it completed.
@@ -258,15 +259,17 @@ def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
         raise Conflict(
             f"task {task.id} is {task.state.value}", hint="a task that failed or was cancelled can be retried"
         )
-    kept = {key: value for key, value in task.metadata.items() if key not in metadata}
+    inherited = {key: value for key, value in task.metadata.items() if key not in metadata}
     carried: dict[str, Any] = {"queue": task.queue, "priority": task.priority}
-    return SubmissionRequest(input=None, metadata={**kept, **carried, **metadata, "conversation": task.conversation})
+    return SubmissionRequest(
+        input=None, metadata={**inherited, **carried, **metadata, "conversation": task.conversation}
+    )
 
 
 def check_spelling(metadata: Mapping[str, Any]) -> None:
-    """Check that no key is nearly, but not exactly, one that says how the task runs.
+    """Check that no key is a misspelling of an option of the task.
 
-    A misspelt `agent_name` would be kept as a label, and another agent would run the task.
+    A misspelt `agent_name` would be stored as a label, and another agent would run the task.
 
     Raises:
         InvalidInput: A key is misspelt.
@@ -279,20 +282,20 @@ def check_spelling(metadata: Mapping[str, Any]) -> None:
             )
 
 
-def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
-    """Return the part of a submission's metadata that is kept with the task.
+def read_stored_metadata(metadata: Mapping[str, Any]) -> JsonObject:
+    """Return the part of a submission's metadata that is stored with the task.
 
     Raises:
-        InvalidInput: It is not JSON, or longer than 64 KiB.
-        NotSupported: A check is asked for.
+        InvalidInput: The metadata is not JSON, or longer than 64 KiB.
+        NotSupported: The metadata has a `check`.
     """
     if metadata.get("check") is not None:
         raise NotSupported(
             "a task cannot check its result yet", hint="run the check after the task, and leave check out"
         )
-    kept = {key: value for key, value in metadata.items() if key not in _RESERVED or key in _KEPT}
+    stored = {key: value for key, value in metadata.items() if key not in _RESERVED or key in _STORED}
     try:
-        text = json.dumps(kept, allow_nan=False)
+        text = json.dumps(stored, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"a task's metadata must be JSON: {error}", hint="give texts, numbers, lists, objects"
@@ -305,14 +308,14 @@ def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
     return json.loads(text)
 
 
-def with_trace(kept: JsonObject) -> JsonObject:
-    """Return a task's metadata with the span that submits it, so that its own is below that; a caller's own stays."""
+def with_trace(metadata: JsonObject) -> JsonObject:
+    """Add the current span to a task's metadata, as the parent of the task's span. A caller's own `trace` stays."""
     traceparent = read_traceparent()
-    return kept if traceparent is None or TRACE in kept else {**kept, TRACE: traceparent}
+    return metadata if traceparent is None or TRACE in metadata else {**metadata, TRACE: traceparent}
 
 
 def read_key(metadata: Mapping[str, Any]) -> str | None:
-    """Return the idempotency key. Raises `InvalidInput` for one that is empty or too long."""
+    """Return the idempotency key. Raises `InvalidInput` if it is empty or too long."""
     key = _read_text(metadata, "idempotency_key")
     if key is not None and not 1 <= len(key) <= MAX_KEY_CHARACTERS:
         raise _wrong("idempotency_key", key[:40], f"1 to {MAX_KEY_CHARACTERS} characters")
@@ -320,7 +323,7 @@ def read_key(metadata: Mapping[str, Any]) -> str | None:
 
 
 def read_queue(metadata: Mapping[str, Any]) -> str | None:
-    """Return the queue that was asked for. Raises `InvalidInput` for a name that no queue can have."""
+    """Return the requested queue. Raises `InvalidInput` for an invalid name."""
     queue = _read_text(metadata, "queue")
     if queue is not None and not _QUEUE.fullmatch(queue):
         raise _wrong("queue", queue, "1 to 64 letters, digits, `_`, `.` or `-`")
@@ -328,7 +331,7 @@ def read_queue(metadata: Mapping[str, Any]) -> str | None:
 
 
 def read_deadline(metadata: Mapping[str, Any]) -> float | None:
-    """Return within how many seconds the task has to end. Raises `InvalidInput` for what is not a number above 0."""
+    """Return the deadline in seconds from submission. Raises `InvalidInput` unless it is a number above 0."""
     seconds = metadata.get("deadline_seconds")
     if seconds is None:
         return None
@@ -338,33 +341,33 @@ def read_deadline(metadata: Mapping[str, Any]) -> float | None:
 
 
 def read_limits(metadata: Mapping[str, Any]) -> Limits | None:
-    """Return the bounds that were asked for."""
+    """Return the requested limits."""
     limits = metadata.get("limits")
     if limits is None or isinstance(limits, Limits):
         return limits
     return limits_from_json({"per": "run", **limits} if isinstance(limits, dict) else limits)
 
 
-def id_of_key(key: str) -> UUID:
-    """Return the id of the task that an idempotency key makes."""
+def task_id_for_key(key: str) -> UUID:
+    """Return the id of the task with an idempotency key."""
     return uuid5(_KEYS, key)
 
 
 def _read_id(metadata: Mapping[str, Any], key: str | None) -> UUID:
-    given = _read_uuid(metadata, "id")
-    if given is not None:
-        return given
-    return new_id() if key is None else id_of_key(key)
+    id = _read_uuid(metadata, "id")
+    if id is not None:
+        return id
+    return new_id() if key is None else task_id_for_key(key)
 
 
 def _read_uuid(metadata: Mapping[str, Any], name: str) -> UUID | None:
     value = metadata.get(name)
     if value is None or isinstance(value, UUID):
         return value
-    found = parse_id(value) if isinstance(value, str) else None
-    if found is None:
+    id = parse_id(value) if isinstance(value, str) else None
+    if id is None:
         raise _wrong(name, value, "a UUID")
-    return found
+    return id
 
 
 def _read_text(metadata: Mapping[str, Any], name: str) -> str | None:
@@ -409,14 +412,14 @@ def _wrong(name: str, value: object, expected: str) -> InvalidInput:
 
 
 def _begin_unresolved(
-    id: UUID, agent: str | None, metadata: Mapping[str, Any], now: datetime
+    id: UUID, agent: str | None, metadata: Mapping[str, Any], created: datetime
 ) -> tuple[ConversationRecord, tuple[Event, ...]]:
-    """Return the beginning of a conversation whose agent is only named: its worker says more."""
-    folder = workspace_of(metadata).expanduser().absolute()
+    """Return the record and first events of a conversation whose agent only a worker can resolve."""
+    folder = read_workspace(metadata).expanduser().absolute()
     title, tags = _read_text(metadata, "title"), _read_tags(metadata)
     started = ConversationStarted(workspace=str(folder), title=title, tags=tags)
     config: JsonObject = {"agent": agent, "workspace": str(folder)}
-    record = ConversationRecord(id=id, root=id, title=title, tags=tags, config=config, created=now, updated=now)
+    record = ConversationRecord(id=id, root=id, title=title, tags=tags, config=config, created=created, updated=created)
     return record, (started,)
 
 

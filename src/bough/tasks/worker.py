@@ -1,4 +1,4 @@
-"""Runs tasks: claims one, runs its conversation under the claim, and ends it with the run's last events."""
+"""The worker: claims a task, runs its conversation under the claim, and ends it with the run's last events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bough.conversation.rules import Rules
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.conversation.run.tracing import span_below
-from bough.errors import BoughError, Conflict
+from bough.errors import BoughError, Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, PauseRequested, StateChanged, TaskChanged
 from bough.events.owner import owner as make_owner
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from bough.tasks.store import TaskStore
 
 LOG = logging.getLogger("bough.task")
-"""What happens to tasks: ids, agents, states, codes, seconds; never texts."""
+"""Logs ids, agents, states, codes and seconds of tasks; never message texts."""
 
 
 @dataclass(eq=False)
@@ -64,18 +64,18 @@ class ActiveRun:
     runner: Runner | None = None
     work: asyncio.Task[None] | None = None
     stopped: StopReason | None = None
-    begun: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
     def stop(self, reason: StopReason, why: str = "") -> None:
-        """End the run now; before it has begun, as soon as it does."""
-        self.stopped = self.stopped or reason
+        """Stop the run now, or as soon as it starts."""
+        self.stopped = self.stopped or reason  # the first reason decides: a fenced run must not be handed back later
         self.ending.is_handed_back = self.ending.is_handed_back or reason == "hand_back"
         self.ending.why_stopped = why or self.ending.why_stopped
         if self.runner is not None:
             self.runner.stop(reason)
 
     def hand_back(self) -> None:
-        """End the run at the end of its step, so that another worker continues; before it has begun, at once."""
+        """Stop the run at the end of its step, so that another worker continues it; at once if it has not started."""
         if self.runner is None:
             self.stop("hand_back")
         else:
@@ -86,29 +86,30 @@ class ActiveRun:
 
 
 class Worker:
-    """Executes tasks of a store, one claim at a time each, any number at once.
+    """Executes tasks of a store, any number concurrently.
 
     Args:
         store: Memory, Json, SQLite or Postgres.
-        model: For agents without a model of their own; None takes the settings' one.
-        agents: Specs by name, besides those that the log and `config.yaml` know.
-        delegation: Runs the tasks of sub-agents; None where there are none.
-        enqueue: Has a task delivered that becomes pending again; None where no engine delivers them.
-        withdraw: Takes the delivery of a task back that has ended.
-        hooks: Finds the hooks of a task by its workspace; None: there are none.
-        credentials: Finds secrets and the model's key of a conversation that its log only names; None: there are none.
-        pool: Runs the MCP servers of all its tasks, and stays the caller's to close; None makes one.
-        executor: Runs scripts of agents without one of their own, and stays the caller's to close; None takes the
-            settings' one for each run.
+        model: Used by agents that name no model; None uses the model of the settings.
+        agents: Registered specs by name, in addition to recorded and configured agents.
+        delegation: Runs the tasks of sub-agents; None if agents have none.
+        enqueue: Delivers a task that becomes pending again; None if no engine delivers tasks.
+        withdraw: Cancels the delivery of a task that has ended.
+        hooks: Finds the hooks of a task by its workspace; None if tasks have none.
+        credentials: Finds the secrets and the model key of a conversation; None if conversations have none.
+        pool: Runs the MCP servers of all tasks. The caller closes it; None creates one.
+        executor: Runs the scripts of agents that name no executor. The caller closes it; None creates the executor of
+            the settings for each run.
 
     Attributes:
-        blueprints: What the agents of its tasks have in common is made once.
-        given: Rules of the parents of tasks that this process started, by id: a log only names hooks and secrets.
-        on_begin: Called with a claimed task before its run.
-        on_end: Called when a task's run here is over.
-        on_update: Called with the conversation for its durable events and the pieces of text of its responses.
-        find_reached: Asked, with the owner and the id of the conversation, before each request of a run; what it
-            returns ends it.
+        blueprints: Shared parts of the tasks' agents, built once.
+        parent_rules: Parents' rules by the id of the child task that this process started. A log only names hooks and
+            secrets, so a child without an entry runs with what can be rebuilt from its record.
+        on_begin: Called with each claimed task before its run.
+        on_end: Called after each run.
+        on_update: Called with the conversation id for each durable event and each streamed piece of text.
+        find_reached: Called with owner and conversation id before each model request; a limit that it returns ends
+            the run.
     """
 
     def __init__(
@@ -144,13 +145,13 @@ class Worker:
         self._owns_pool = pool is None
         self.blueprints = BlueprintCache(self.pool)
         self.active: dict[str, ActiveRun] = {}
-        self.given: dict[str, Rules] = {}
+        self.parent_rules: dict[str, Rules] = {}
         self.on_begin: list[Callable[[ActiveRun], None]] = []
         self.on_end: list[Callable[[ActiveRun], None]] = []
         self.on_update: list[Callable[[UUID, Update], None]] = []
 
     async def execute(self, task_id: str) -> None:
-        """Claim a task and run it to its end. One that is not there, or not claimable, is a warning and nothing else.
+        """Claim a task and run it to its end. Only logs a warning if the task is unknown or cannot be claimed.
 
         Raises:
             StoreError: The store cannot be read or written.
@@ -160,7 +161,7 @@ class Worker:
             try:
                 await self.run(claim)
             finally:
-                if not self.active:  # a program that executes a task by hand closes nothing
+                if not self.active:  # programs that call `execute` directly do not close the worker
                     await finish(self.aclose())
         elif await self.store.get(task_id) is None:
             LOG.warning("task %s not found", task_id)
@@ -168,22 +169,23 @@ class Worker:
             LOG.warning("task %s cannot be claimed: it has ended, asks, or runs elsewhere", task_id)
 
     async def aclose(self) -> None:
-        """Close the servers that tasks here have started. Twice is nothing, and the next task may start them again."""
+        """Close the MCP servers that tasks started. Idempotent; the next task may start them again."""
         if self._owns_pool:
             await self.pool.aclose()
 
     async def claim_task(self, task_id: str) -> Claim | None:
-        """Claim one task; None where it cannot be.
+        """Claim a task; return None if it cannot be claimed.
 
-        Each claim is an owner of its own: a task that runs here already is not taken over by a second look at it.
+        Each claim uses a new owner, so that a second claim does not take over a task that already runs here.
         """
         return await self._take(self.store.claim(make_owner(), id=task_id, ttl_seconds=self._ttl))
 
     async def claim_next(self, queues: Collection[str] = (DEFAULT_QUEUE,)) -> Claim | None:
-        """Claim the next task of some queues; None where nothing waits."""
+        """Claim the next task of some queues; return None if none is waiting."""
         return await self._take(self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
 
     async def _take(self, claiming: Awaitable[Claim | None]) -> Claim | None:
+        # A cancelled caller must not keep the claim: without `acquire` the task would wait for its lease to expire.
         claim = await acquire(claiming, self._give_back)
         if claim is not None:
             how = "claimed" if claim.task.attempts <= 1 else f"claimed, attempt {claim.task.attempts}"
@@ -191,22 +193,23 @@ class Worker:
         return claim
 
     async def _give_back(self, claim: Claim | None) -> None:
-        """Release a claim whose waiter was cancelled, so that others may run the task."""
+        """Release a claim whose caller was cancelled, so that another worker may run the task."""
         if claim is not None:
             await self._hand_back(UUID(claim.task.id), claim.lease)
 
     def start(self, claim: Claim) -> asyncio.Task[None]:
-        """Run a claimed task beside whatever else runs, and return its asyncio task."""
+        """Start running a claimed task, and return its asyncio task."""
         return asyncio.create_task(self.run(claim), name=f"task {claim.task.id}")
 
     async def run(self, claim: Claim) -> None:
-        """Run a claimed task until the claim ends: done, asking, handed back, or lost to another worker."""
+        """Run a claimed task until it ends, asks for input, is handed back, or is lost to another worker."""
         log = await self.store.open()
         id = UUID(claim.task.id)
         ending = RunEnding(id=id, lease=claim.lease, enqueue=self.enqueue)
         active = self.active[claim.task.id] = ActiveRun(claim, ending)
         for listener in self.on_begin:
             listener(active)
+        # Registered before the conversation is opened, which may take longer than the lease lasts.
         keeping = log.keep(claim.lease, self._ttl, lambda: active.stop("fenced"))
         active.work = asyncio.create_task(self._run(active), name=f"run of task {claim.task.id}")
         try:
@@ -214,6 +217,7 @@ class Worker:
                 try:
                     await asyncio.wait({active.work})
                 except asyncio.CancelledError:
+                    # Stop in order first, so that the run writes its end; the claim is only dropped after that.
                     active.stop("interrupt")
                     active.work.cancel()
                     await finish(asyncio.wait({active.work}))
@@ -226,7 +230,7 @@ class Worker:
                 listener(active)
 
     async def _run(self, active: ActiveRun) -> None:
-        """Open the conversation and run it. How it ended is in the log and the row, whatever it was."""
+        """Open the conversation and run it. The result, errors included, is in the log and the row."""
         claim = active.claim
         try:
             opened = await self._open(claim)
@@ -242,13 +246,13 @@ class Worker:
             await finish(opened.aclose())
 
     def _span(self, task: Task) -> AbstractContextManager[Span]:
-        """Return the span of a claim, below the call or the program that submitted the task."""
+        """Return the tracing span of a claim, as a child of the span that submitted the task."""
         trace: Any = task.metadata.get(TRACE)
-        about = {"bough.task": task.id, "gen_ai.agent.name": task.agent_name or "", "bough.queue": task.queue}
-        return span_below("bough.task", trace if isinstance(trace, str) else None, about)
+        attributes = {"bough.task": task.id, "gen_ai.agent.name": task.agent_name or "", "bough.queue": task.queue}
+        return span_below("bough.task", trace if isinstance(trace, str) else None, attributes)
 
     async def _describe_end(self, task_id: str, span: Span) -> None:
-        """Write down how a claim ended: state, code and usage, never texts."""
+        """Record the end of a claim in its span: state, code and usage, never texts."""
         task = await self.store.get(task_id)
         if task is None:
             return
@@ -267,7 +271,7 @@ class Worker:
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(
             self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks,
-            credentials=self._credentials, cache=self.blueprints, given=self.given.get(claim.task.id),
+            credentials=self._credentials, cache=self.blueprints, parent_rules=self.parent_rules.get(claim.task.id),
             executor=self._executor,
         )  # fmt: skip
 
@@ -286,13 +290,14 @@ class Worker:
             ancestors=await self._read_bounds(task),
             find_reached=find_reached,
         )
-        # From the claim on, not from the head: what was said while the conversation was opened is for this run, too.
-        runner.listen(active.claim.seq, partial(self._obey, active))
+        # From the claim, not from the head: interrupts and messages that arrived while the conversation was opened
+        # apply to this run.
+        runner.listen(active.claim.seq, partial(self._on_event, active))
         run = asyncio.create_task(
             runner.run(lease=active.claim.lease, ending=Ending((TASKS,), active.ending.change)),
             name=f"run {journal.cid}",
         )
-        if active.stopped is not None:  # said before there was a run to stop
+        if active.stopped is not None:  # stopped before the run existed; `stop` could not reach it
             run.cancel()
         try:
             await run
@@ -301,63 +306,64 @@ class Worker:
                 runner.stop("interrupt")
                 await finish(asyncio.wait({run}))
                 raise
-            if active.stopped == "interrupt":  # before the run held its lease, so nobody has written its end
+            if active.stopped == "interrupt":  # before the run held its lease, so it has not written its end
                 await self._end_interrupted(active)
         except BoughError as error:
             await self._fail(active, error)
+        # After the run: it may have reached its end before the stop, and then the row is no longer running.
         if active.stopped == "hand_back":
             await self._hand_back(active.ending.id, active.ending.lease)
 
     async def _read_bounds(self, task: Task) -> tuple[SharedBound, ...]:
-        """Return the bounds of the conversations above a task, as it was started under them."""
+        """Return the bounds of a task's ancestors, as they were when it was submitted."""
         if task.parent_id is None:
             return ()
         first = await self.store.look(lambda tables: read_first(tables, UUID(task.id)), small=True)
-        return () if first is None else tuple(SharedBound.from_json(each) for each in first.bounds)
+        return () if first is None else tuple(SharedBound.from_json(bound) for bound in first.bounds)
 
-    def _obey(self, active: ActiveRun, stored: StoredEvent) -> None:
-        """Obey what others say to the task, by whichever process: an interrupt, a cancellation, a take-over."""
+    def _on_event(self, active: ActiveRun, stored: StoredEvent) -> None:
+        """Stop the run on an interrupt, a cancellation or a failure of the task that any process appended."""
         if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
             active.stop("interrupt", event.reason or "interrupted")
         elif stored.kind == "TaskChanged" and _ends(stored.event, active.claim.task.id):
             active.stop("fenced")
 
     async def _fail(self, active: ActiveRun, error: BoughError) -> None:
-        """End a claim whose run could not write its own ending; one that did, or lost the claim, is left as it is."""
+        """Fail a task whose run could not write its end. Does nothing if the run did, or if the claim was lost."""
         if isinstance(error, Conflict) and error.code == "conflict" and active.stopped == "fenced":
             return
-        with suppress(BoughError):  # the lease runs out, and another worker finds the task
+        with suppress(BoughError):  # the lease then expires, and another worker takes the task over
             await self.store.change(lambda tables: active.ending.fail(tables, error))
 
     async def _end_interrupted(self, active: ActiveRun) -> None:
-        """Cancel a task whose run was interrupted before it could say so itself; one that did is left as it is."""
+        """Cancel a task whose run was interrupted before it could write its end. Does nothing if the run did."""
         ending = active.ending
 
         def end(tables: Tables) -> None:
             row = find_current(tables, ending.id, ending.lease)
             if row is not None:
-                said = Move(reason=ending.why_stopped or "interrupted")
-                paused = StateChanged(changes={"status": "paused"}, reason=said.reason)
+                details = Move(reason=ending.why_stopped or "interrupted")
+                paused = StateChanged(changes={"status": "paused"}, reason=details.reason)
                 tables.append(row.conversation_id, [paused], generation=ending.lease.generation)
-                end_claim(tables, row, ending.lease, TaskState.CANCELLED, said)
+                end_claim(tables, row, ending.lease, TaskState.CANCELLED, details)
 
         with suppress(BoughError):
             await self.store.change(end)
 
     async def _hand_back(self, id: UUID, lease: Lease) -> None:
-        """Make a task that is still claimed here, but does not run, pending again; this counts as no attempt."""
+        """Make a claimed task that does not run pending again, without counting the attempt."""
 
         def hand_back(tables: Tables) -> None:
             row = find_current(tables, id, lease)
             if row is not None:
-                said = Move(reason="handed back")
-                give_job(tables, end_claim(tables, row, lease, TaskState.PENDING, said, counts=False), self.enqueue)
+                details = Move(reason="handed back")
+                give_job(tables, end_claim(tables, row, lease, TaskState.PENDING, details, counts=False), self.enqueue)
 
-        with suppress(BoughError):  # the lease runs out, and another worker finds the task
+        with suppress(BoughError):  # the lease then expires, and another worker takes the task over
             await self.store.change(hand_back)
 
-    def note_stopped(self, stopped: Stopped) -> None:
-        """End the run of a task that was stopped in the store, if it runs here."""
+    def on_stopped(self, stopped: Stopped) -> None:
+        """Stop the run of a task that was stopped in the store, if it runs here."""
         if stopped.changed and (active := self.active.get(stopped.task.id)) is not None:
             active.stop("fenced")
 
@@ -377,18 +383,16 @@ class Worker:
 
 
 def _ends(event: Event, task_id: str) -> bool:
-    """Whether somebody else has ended the task."""
+    """Whether an event is the end of the task by another process."""
     return isinstance(event, TaskChanged) and event.task_id == task_id and event.state in ("cancelled", "failed")
 
 
 def require_relational(store: TaskStore) -> RelationalTaskStore:
-    """Return the store as one whose tasks have logs.
+    """Return `store` if its tasks have logs, as running them requires.
 
     Raises:
-        InvalidInput: It is a store of another kind: nothing could be run in it.
+        InvalidInput: The store is of another kind.
     """
-    from bough.errors import InvalidInput
-
     if isinstance(store, RelationalTaskStore):
         return store
     raise InvalidInput(

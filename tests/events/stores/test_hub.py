@@ -37,7 +37,7 @@ async def test_many_readers_share_what_is_appended(sqlite: SqliteEventStore) -> 
     for events in await asyncio.gather(*tails):
         assert [stored.seq for stored in events] == list(range(EVENTS))
     assert questions - started < READERS * 3, "readers read the store for events they were handed"
-    assert not sqlite._hub.any()
+    assert not sqlite._hub.has_watchers()
 
 
 async def first(store: SqliteEventStore, cid: object, n: int) -> list[StoredEvent]:

@@ -13,10 +13,10 @@ import pytest
 
 from bough.errors import BoughError, Conflict, CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events import PostgresEventStore
-from bough.events.draft import Append, digest_of, draft
+from bough.events.draft import Append, draft, event_checksum
 from bough.events.model import ToolReturned, UserMessage
 from bough.events.queries import migrations
-from bough.events.stores.postgres.appending import rounds
+from bough.events.stores.postgres.appending import group_appends
 from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.reading import PAGE_BYTES
 from bough.testing.postgres import drop_schema
@@ -166,7 +166,7 @@ def rows(postgres: str, schema: str) -> dict[str, int]:
 def test_conditional_appends_are_judged_one_after_the_other() -> None:
     a, b = new_id(), new_id()
     plain = Append(a, draft([message()]), None, None)
-    groups = rounds([plain, plain._replace(expected_head=1), plain, plain, plain._replace(cid=b)])
+    groups = group_appends([plain, plain._replace(expected_head=1), plain, plain, plain._replace(cid=b)])
     assert [[[number for number, _ in group] for group in groups_] for groups_ in groups] == [
         [[0], [4]],
         [[1]],
@@ -182,7 +182,7 @@ async def test_a_lost_notification_is_found_by_looking(store: PostgresEventStore
     waiting = asyncio.ensure_future(anext(tail))
     ((kind, ts, data),) = execute(postgres, schema, "select kind, ts, data from event")
     id = new_id()
-    digest = digest_of(id.bytes, kind, ts, data)
+    digest = event_checksum(id.bytes, kind, ts, data)
     execute(postgres, schema, "insert into event select cid, 1, %s, kind, ts, data, %s from event", id, digest)
     execute(postgres, schema, "update conversation set head = 2")
     await store._write(lambda log: log.run("seal", cid=record.number))
@@ -200,7 +200,7 @@ async def test_a_lost_notification_is_found_beside_steady_traffic(
     waiting = asyncio.ensure_future(anext(tail))
     ((kind, ts, data),) = execute(postgres, schema, "select kind, ts, data from event")
     id = new_id()
-    digest = digest_of(id.bytes, kind, ts, data)
+    digest = event_checksum(id.bytes, kind, ts, data)
 
     def write(log: PostgresWriting) -> None:
         log.db.execute("insert into event select cid, 1, %s, kind, ts, data, %s from event", (id, digest))

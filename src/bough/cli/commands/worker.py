@@ -108,7 +108,7 @@ class TaskLog:
 
     def _schedule_end(self, run: ActiveRun) -> None:
         """Read the task's state from its store, since another process may have ended it."""
-        writing = asyncio.create_task(self._write_end(run.claim.task, time.monotonic() - run.begun))
+        writing = asyncio.create_task(self._write_end(run.claim.task, time.monotonic() - run.started))
         self._pending.add(writing)
         writing.add_done_callback(self._pending.discard)
 

@@ -1,4 +1,4 @@
-"""Keeping what the model sees short: a summary stands for a range of the log, and the log stays as it is.
+"""RenewedLease what the model sees short: a summary stands for a range of the log, and the log stays as it is.
 
 Source: OpenHands' condensers (`keep_first`, a summarizing model), as events instead of rewrites.
 """

@@ -31,7 +31,7 @@ from bough.tasks.broker import TaskBroker
 from bough.tasks.model import Task
 from bough.tasks.notify import TaskStanding, has_stopped
 from bough.tasks.state import TaskState
-from bough.tasks.submitting import MAX_KEY_CHARACTERS, id_of_key
+from bough.tasks.submitting import MAX_KEY_CHARACTERS, task_id_for_key
 
 MAX_CLAIMS = 1000
 """How often the run of a turn may be taken over: as often as a run is killed and resumed."""
@@ -95,7 +95,7 @@ class TaskAttemptRunner(AttemptRunner):
     async def _submit_turn(self, planned: PlannedAttempt, number: int, spec: AgentSpec, workspace: Path) -> str:
         """Submit a turn, or have the task run that an earlier process submitted for it; return the task's id."""
         key = _make_key(planned, number)
-        task_id = str(id_of_key(key))
+        task_id = str(task_id_for_key(key))
         if await self.broker.store.get(task_id) is not None:
             self.broker.wake(task_id)
             return task_id
@@ -121,7 +121,7 @@ class TaskAttemptRunner(AttemptRunner):
         """Cancel what an earlier process submitted of an attempt that cannot be continued: nobody runs it any more."""
         for number in range(1, len(planned.case.input.turns) + 1):
             with suppress(NotFound):
-                await self.broker.cancel(str(id_of_key(_make_key(planned, number))))
+                await self.broker.cancel(str(task_id_for_key(_make_key(planned, number))))
 
     async def _wait(self, planned: PlannedAttempt, task_id: str) -> Task:
         """Return a task at its end. One that asks, or would be tried again, is cancelled and returned as it was then.
@@ -177,7 +177,7 @@ def _read_reason(payload: Mapping[str, object]) -> str:
 
 def _is_over(task: TaskStanding) -> bool:
     """Whether a turn is at its end here: what asks has nobody to ask, and what failed is not tried again."""
-    return has_stopped(task) or (task.state is TaskState.PENDING and task.is_put_off)
+    return has_stopped(task) or (task.state is TaskState.PENDING and task.is_delayed)
 
 
 def _make_key(planned: PlannedAttempt, number: int) -> str:

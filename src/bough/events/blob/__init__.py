@@ -1,1 +1,1 @@
-"""The bytes that events name by their digest."""
+"""Bytes that events refer to by digest."""

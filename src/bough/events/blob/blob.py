@@ -1,4 +1,4 @@
-"""Bytes that events name by their digest: beside the log, each once, and gone with the last event that names them."""
+"""Bytes that events refer to by digest: stored once, and deleted with the last event that refers to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bough.errors import Unavailable
 from bough.events.beside import Beside
-from bough.events.content import digest_of_bytes
+from bough.events.content import sha256_hex
 
 if TYPE_CHECKING:
     from bough.events.beside import Tables
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from bough.events.store import EventStore
 
 BLOBS = Beside("blob", "bough.events.blob")
-"""The bytes of inputs, and which events name them; the tables are of the store's own schema 2."""
+"""The side tables with the bytes of inputs and the events that refer to them."""
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class NamedBytes(NamedTuple):
-    """Bytes as an event names them; `sha256` is hexadecimal."""
+    """A reference of an event to bytes; `sha256` is hexadecimal."""
 
     sha256: str
     media_type: str
@@ -31,12 +31,12 @@ class NamedBytes(NamedTuple):
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text is the name of bytes: a SHA-256, hexadecimal."""
+    """Whether a text is a SHA-256 in hexadecimal."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def list_named_bytes(event: Event) -> Iterator[NamedBytes]:
-    """Iterate the bytes that an event names and does not hold itself."""
+    """Iterate over the references of an event to bytes that the store keeps."""
     from bough.events.model import FilePart, ImagePart, UserMessage
 
     if not isinstance(event, UserMessage):
@@ -44,15 +44,15 @@ def list_named_bytes(event: Event) -> Iterator[NamedBytes]:
     for part in event.content:
         if not isinstance(part, ImagePart | FilePart) or part.sha256 is None or part.size_bytes is None:
             continue
-        if is_digest(part.sha256):  # an imported log may say anything
+        if is_digest(part.sha256):  # an imported log may have any text here, and digests become parameters and paths
             yield NamedBytes(part.sha256, part.media_type, part.size_bytes)
 
 
 async def read_bytes(store: EventStore, digests: Collection[str]) -> dict[str, bytes]:
-    """Return bytes by their digest; what is not in the store, or is not what its digest says, is left out.
+    """Return bytes by digest, omitting those that are missing or do not match their digest.
 
     Args:
-        digests: Hexadecimal; bytes of all of them are in memory at once.
+        digests: Hexadecimal. The bytes of all are in memory at once.
     """
 
     def read(tables: Tables) -> dict[str, bytes]:
@@ -60,9 +60,9 @@ async def read_bytes(store: EventStore, digests: Collection[str]) -> dict[str, b
         return {digest: bytes(row[0]) for digest, row in rows.items() if row is not None}
 
     try:
-        found = await store.together(BLOBS, read, read_only=True)
+        blobs = await store.together(BLOBS, read, read_only=True)
     except Unavailable as error:
         if error.details.get("package") != BLOBS.name:
             raise
-        return {}  # a store that cannot be written, and in which no bytes were ever kept
-    return {digest: data for digest, data in found.items() if digest_of_bytes(data) == digest}
+        return {}  # a read-only store that never had bytes
+    return {digest: data for digest, data in blobs.items() if sha256_hex(data) == digest}

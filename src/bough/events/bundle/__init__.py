@@ -1,1 +1,1 @@
-"""A conversation as one signed file: written, checked whole, read."""
+"""Bundles: a conversation as one signed file."""

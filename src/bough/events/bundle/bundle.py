@@ -1,9 +1,8 @@
-"""One signed file that carries a conversation and its lineage from store to store.
+"""Export a conversation and its lineage to a signed file, and import it into another store.
 
-A bundle is text: a line that describes the conversation and those it descends from, a line an event, a line for each of
-the images and files that its messages name, and a line with the SHA-256 of all before it and an Ed25519 signature of
-that. Tenants, leases and generations stay behind; secrets
-are never in a log. Payloads travel byte for byte.
+A bundle is text: a header line with the conversation and its ancestors, a line per event, a line for each image and
+file that its messages refer to, and a last line with the SHA-256 of the preceding ones and an Ed25519 signature of it.
+Owners, leases and generations are not exported; logs never contain secrets. Payloads are copied byte for byte.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _MAX_LINE_BYTES = 1 << 30
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """Return the key in a file, made (readable by its owner only) if there is none.
+    """Return the key in a file. A missing file is created, readable by its owner only.
 
     Raises:
-        InvalidInput: The file holds no key.
+        InvalidInput: The file is not a key.
     """
     import os
 
@@ -53,7 +52,7 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
         with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(Ed25519PrivateKey.generate().private_bytes_raw())
     except FileExistsError:
-        pass  # it is read below, like a new one
+        pass  # another process created it, or it existed: read it
     try:
         return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
     except ValueError as error:
@@ -65,28 +64,28 @@ async def write_bundle(
 ) -> None:
     """Write a bundle. O(events), in bounded memory: one image or file at a time.
 
-    Bytes that messages name and that the store has lost are left out: whoever imports it continues without them, too.
+    Bytes that the store has lost are omitted; the import then continues without them.
 
     Args:
-        store: Where the conversation is.
-        cid: Which one.
+        store: The store with the conversation.
+        cid: The conversation.
         file: Open for writing.
-        key: Who signs; a key of the moment by default, which proves that the file is whole, not who made it.
-        salvaging: Leave out what cannot be read, instead of refusing.
+        key: The signing key. By default a new one, which proves that the file is complete but not who wrote it.
+        salvaging: Omit unreadable events instead of raising.
 
     Raises:
-        NotFound: There is no such conversation.
-        CorruptLog: Something cannot be read; the file is then no bundle.
+        NotFound: The conversation does not exist.
+        CorruptLog: An event cannot be read; the file is then not a bundle.
     """
     record = await store.get(cid)
     ranges = await store.lineage(cid)
     messages = store.read(cid, kinds=("UserMessage",))
-    named = await list_digests(_salvage_all(store, ranges) if salvaging else messages)
+    digests = await list_digests(_salvage_all(store, ranges) if salvaging else messages)
     lines = _Lines(file)
     lines.write(
         {
             "format": FORMAT,
-            "version": VERSION if named else 1,
+            "version": VERSION if digests else 1,
             "conversation": _as_json(record),
             "ancestors": [_as_json(ancestor) for ancestor in await store.ancestry(cid)],
             "lineage": [[str(owner), lo, hi] for owner, lo, hi in ranges],
@@ -97,7 +96,7 @@ async def write_bundle(
         async for stored in salvage(store, owner, lo, hi) if salvaging else _whole(store, owner, lo, hi):
             lines.write(_event_as_json(stored))
             count += 1
-    for digest in named:
+    for digest in digests:
         if (blob := await describe_blob(store, digest)) is not None:
             lines.write(blob)
     lines.sign(count, key)
@@ -112,20 +111,20 @@ async def _salvage_all(store: StoreAdmin, ranges: Sequence[tuple[UUID, int, int]
 async def read_bundle(
     store: StoreAdmin, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
 ) -> ConversationRecord:
-    """Store what a bundle carries and return the conversation. All or nothing; O(events), in bounded memory.
+    """Import a bundle and return its conversation. All or nothing; O(events), in bounded memory.
 
-    What the store has already is shared, not stored again: importing twice adds nothing, and importing a longer
-    version of a conversation that was not continued here appends what is new.
+    Events that the store has are not stored again: importing twice adds nothing, and importing a longer version of a
+    conversation that was not continued here appends the new events.
 
     Args:
-        store: Where to.
+        store: The store to import into.
         file: Open for reading.
-        trusted: Public keys (32 bytes) of which one must have signed it; None accepts any.
-        owner: Whose the conversation is here, where it is new.
+        trusted: Public keys (32 bytes), one of which must have signed the bundle; None accepts any.
+        owner: Owner of the conversation, if it is new here.
 
     Raises:
-        InvalidInput: It is not a bundle, is damaged, incomplete, or comes from a newer bough.
-        PermissionDenied: Nobody of `trusted` signed it.
+        InvalidInput: The file is not a bundle, is damaged or incomplete, or comes from a newer bough.
+        PermissionDenied: None of `trusted` signed it.
         Conflict: The conversation exists here with other events.
     """
     bundle = await finish(asyncio.to_thread(parse_bundle, file, trusted=trusted, owner=owner))
@@ -135,13 +134,13 @@ async def read_bundle(
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What a bundle carries, checked as a whole; nothing of it is stored yet.
+    """The contents of a bundle, completely checked but not stored.
 
     Attributes:
-        record: The conversation; its `config` has who signed it.
-        ancestors: What it descends from, each after what that descends from.
-        ranges: Who owns which events, oldest first.
-        events: All of them, ordered by seq, in a temporary file that goes with them.
+        record: The conversation; its `config` has the signer.
+        ancestors: Its ancestors, each after its own ancestors.
+        ranges: The owners of its events, oldest first.
+        events: All events, ordered by seq, in a temporary file that is removed with this object.
     """
 
     record: ConversationRecord
@@ -151,14 +150,14 @@ class Bundle:
 
 
 def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None) -> Bundle:
-    """Return what a bundle carries. O(events), in bounded memory; blocks. Arguments and errors: see `read_bundle`."""
+    """Return the contents of a bundle. O(events), in bounded memory; blocks. Arguments, errors: see `read_bundle`."""
     events = EventSpool()
     try:
         contents = _read(file, trusted, events)
     except BaseException:
         events.close()
         raise
-    # Who signed it is said here, whatever the bundle says: what was imported is kept apart by it.
+    # From the verified signature, never from the bundle's own `config`: imported conversations are quarantined by it.
     config = contents.record.config | {"signed_by": contents.signer}
     return Bundle(
         record=replace(contents.record, owner=owner, config=config),
@@ -169,7 +168,7 @@ def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, o
 
 
 class ImportTarget(Protocol):
-    """The part of a `StoreAdmin` that an import needs; a server gives one that knows whose rows it may touch."""
+    """The part of a `StoreAdmin` that an import needs. A server passes one that is limited to one owner's rows."""
 
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record of a conversation."""
@@ -189,7 +188,7 @@ class ImportTarget(Protocol):
 
 
 async def store_bundle(store: ImportTarget, bundle: Bundle) -> ConversationRecord:
-    """Store what the store has not yet of a bundle, in one transaction, and return the conversation.
+    """Store the missing parts of a bundle in one transaction, and return the conversation.
 
     Raises:
         Conflict: The conversation exists here with other events.
@@ -200,7 +199,7 @@ async def store_bundle(store: ImportTarget, bundle: Bundle) -> ConversationRecor
 
 
 class _Plan:
-    """Where the events of a bundle go, given what the store has already."""
+    """Plans the import of a bundle into a store that may have parts of it."""
 
     def __init__(self, store: ImportTarget, bundle: Bundle) -> None:
         self._store = store
@@ -209,30 +208,31 @@ class _Plan:
         self._events = bundle.events
 
     async def pieces(self, ranges: Sequence[Range[UUID]]) -> list[ImportPiece]:
-        """Return what to insert, in the order of inserting."""
+        """Return the pieces to insert, in the order of inserting."""
         owned = {owner: (lo, hi) for owner, lo, hi in ranges if owner != self._record.id}
         pieces, leaf = list[ImportPiece](), self._record
         for id, ancestor in self._ancestors.items():
             lo, hi = owned.get(id, (ancestor.base, ancestor.base))
-            piece, there = await self._ancestor(ancestor, lo, min(hi, max(lo, leaf.base)))
+            piece, stored_until = await self._plan_ancestor(ancestor, lo, min(hi, max(lo, leaf.base)))
             pieces += [piece] if piece else []
-            if there < min(hi, leaf.base):
-                leaf = replace(leaf, base=there, parent=id if there > lo else ancestor.parent)
-        return [*pieces, *await self._leaf(leaf)]
+            if stored_until < min(hi, leaf.base):
+                leaf = replace(leaf, base=stored_until, parent=id if stored_until > lo else ancestor.parent)
+        return [*pieces, *await self._plan_leaf(leaf)]
 
-    async def _ancestor(self, ancestor: ConversationRecord, lo: int, hi: int) -> tuple[ImportPiece | None, int]:
-        """Return what to insert for an ancestor, and up to which seq the store then has its events."""
+    async def _plan_ancestor(self, ancestor: ConversationRecord, lo: int, hi: int) -> tuple[ImportPiece | None, int]:
+        """Return the piece of an ancestor, and the seq up to which the store will have its events."""
         try:
             local = await self._store.peek(ancestor.id)
         except NotFound:
-            buried = replace(ancestor, deleted=True, base=lo, head=hi, parent=ancestor.parent if lo < hi else None)
-            return ImportPiece(buried, lo, self._rows(lo, hi)), hi
-        known = await self._same(local, lo, min(hi, local.head))
-        if known < min(hi, local.head) or local.head >= hi or not local.deleted:
-            return None, min(known, hi)
+            # Imported as a tombstone: only its descendants need it, and it must not appear in lists.
+            tombstone = replace(ancestor, deleted=True, base=lo, head=hi, parent=ancestor.parent if lo < hi else None)
+            return ImportPiece(tombstone, lo, self._rows(lo, hi)), hi
+        matching = await self._find_difference(local, lo, min(hi, local.head))
+        if matching < min(hi, local.head) or local.head >= hi or not local.deleted:
+            return None, min(matching, hi)
         return ImportPiece(replace(ancestor, deleted=True), local.head, self._rows(local.head, hi)), hi
 
-    async def _leaf(self, leaf: ConversationRecord) -> list[ImportPiece]:
+    async def _plan_leaf(self, leaf: ConversationRecord) -> list[ImportPiece]:
         end = len(self._events)
         leaf = replace(leaf, parent=leaf.parent if leaf.base else None)
         try:
@@ -240,7 +240,7 @@ class _Plan:
         except NotFound:
             return [ImportPiece(leaf, leaf.base, self._rows(leaf.base, end))]
         both = min(end, local.head)
-        if not await self._shares_prefix(local) or await self._same(local, local.base, both) < both:
+        if not await self._shares_prefix(local) or await self._find_difference(local, local.base, both) < both:
             raise Conflict(
                 f"conversation {leaf.id} exists here with other events",
                 hint="fork it here, or import into another store",
@@ -251,7 +251,7 @@ class _Plan:
         return [ImportPiece(replace(leaf, base=local.base), local.head, self._rows(local.head, end))]
 
     async def _shares_prefix(self, local: ConversationRecord) -> bool:
-        """Whether the last event that the local conversation shares with its parent is the bundle's too."""
+        """Whether the bundle has the last event that the local conversation shares with its parent."""
         if local.base == 0 or local.parent is None:
             return True
         if local.base > len(self._events):
@@ -259,8 +259,8 @@ class _Plan:
         (stored,) = await self._store.span(local.parent, local.base - 1, local.base)
         return stored[1] == self._events[local.base - 1][1]
 
-    async def _same(self, local: ConversationRecord, lo: int, hi: int) -> int:
-        """Return the first seq from `lo` on at which the store and the bundle differ, `hi` if nowhere."""
+    async def _find_difference(self, local: ConversationRecord, lo: int, hi: int) -> int:
+        """Return the first seq from `lo` at which store and bundle differ; `hi` if they do not."""
         if local.base != lo:
             return lo
         for start in range(lo, hi, PAGE):
@@ -276,7 +276,7 @@ class _Plan:
 
 
 class _Lines:
-    """Writes lines of JSON and keeps their digest."""
+    """Writes lines of JSON and computes their digest."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -309,8 +309,8 @@ async def _whole(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncItera
 
 
 def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool) -> Contents:
-    """Return what the header says, and add the events to `events`; all of it is checked."""
-    from bough.events.bundle.check import check_events, read_blob, read_event, read_header  # an export needs none of it
+    """Read and check a bundle: return its header, and add its events to `events`."""
+    from bough.events.bundle.check import check_events, read_blob, read_event, read_header  # not needed for exports
 
     digest, contents = hashlib.sha256(), None
     count, in_order = 0, True
@@ -329,7 +329,7 @@ def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool
             count += 1
             if in_order:
                 events.add(event)
-        digest.update(line)
+        digest.update(line)  # after the trailer was looked for: the signature covers the lines before it
     raise no_bundle("it ends too early")
 
 
@@ -345,7 +345,7 @@ def _parse_lines(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
 
 
 def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes] | None) -> str:
-    """Return who signed it, hexadecimal."""
+    """Verify the signature and return the signer's public key in hexadecimal."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -384,18 +384,20 @@ def _as_json(record: ConversationRecord) -> dict[str, Any]:
 
 
 async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
-    """Return which bytes the messages among `events` name, each once."""
-    found: dict[str, None] = {}
+    """Return the digests that the messages among `events` refer to, without duplicates."""
+    digests: dict[str, None] = {}
     async for stored in events:
-        if stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw:  # others are not worth decoding
+        if (
+            stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw
+        ):  # a cheap test: decoding every message is slow
             try:
-                found |= dict.fromkeys(named.sha256 for named in list_named_bytes(stored.event))
+                digests |= dict.fromkeys(reference.sha256 for reference in list_named_bytes(stored.event))
             except StoreError:
-                continue  # whoever writes the events says what is wrong with it
-    return [*found]
+                continue  # writing the events reports the damage
+    return [*digests]
 
 
 async def describe_blob(store: StoreAdmin, digest: str) -> JsonObject | None:
-    """Return the line of bytes; None where the store has lost them."""
+    """Return the bundle line of bytes; None if the store has lost them."""
     data = (await read_bytes(store, [digest])).get(digest)
     return None if data is None else {"blob": digest, "data": b64encode(data).decode()}

@@ -1,4 +1,4 @@
-"""What a bundle says, checked whole before a row of it is written: it is somebody else's log."""
+"""Validate a bundle completely before any of it is stored. Bundles are untrusted input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bough.errors import InvalidInput, StoreError
 from bough.events.bundle.format import VERSION, no_bundle
-from bough.events.content import MAX_INPUT_BYTES, digest_of_bytes
+from bough.events.content import MAX_INPUT_BYTES, sha256_hex
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, Status, StoredEvent, moment
 from bough.types import JsonObject
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bough.events.bundle.spool import EventSpool
 
 _LATEST = 253_402_300_799_999_999  # the last microsecond of the year 9999
-_LONGEST = 1 << 32  # more events than any log has places for
+_LONGEST = 1 << 32  # the number of seqs that a log can have
 
 _Id = Annotated[UUID, Field(strict=False)]
 _Time = Annotated[int, Field(ge=0, le=_LATEST)]
@@ -47,7 +47,7 @@ class _Record(_Strict):
     lineage: JsonObject
 
     def record(self) -> ConversationRecord:
-        """Return the record; where a conversation stands elsewhere says nothing of here."""
+        """Return the record, without the status, which only applies to the exporting store."""
         return ConversationRecord(
             id=self.id, root=self.root, parent=self.parent, forked_from=self.forked_from, base=self.base,
             head=self.head, forked_at=self.forked_at, title=self.title, tags=self.tags, config=self.config,
@@ -81,9 +81,9 @@ class Contents:
 
     Attributes:
         record: The conversation.
-        ancestors: What it descends from, each after what that descends from.
-        ranges: Who owns which events, oldest first.
-        signer: Public key of who signed it, hexadecimal, once that is verified.
+        ancestors: Its ancestors, each after its own ancestors.
+        ranges: The owners of its events, oldest first.
+        signer: Public key of the signer, hexadecimal; set after verification.
     """
 
     def __init__(self, header: _Header) -> None:
@@ -94,10 +94,10 @@ class Contents:
 
 
 def read_header(value: Any) -> Contents:
-    """Return what the first line says.
+    """Parse and check the first line.
 
     Raises:
-        InvalidInput: It is not a header of a bundle, comes from a newer bough, or does not add up.
+        InvalidInput: The line is not a bundle header, comes from a newer bough, or is inconsistent.
     """
     header = _parse(_Header, value, 1)
     if header.version > VERSION:
@@ -111,35 +111,35 @@ def read_header(value: Any) -> Contents:
 
 
 def read_event(value: Any, line: int) -> StoredEvent:
-    """Return the event on a line, which can be decoded.
+    """Parse an event line and check that the event can be decoded.
 
     Raises:
-        InvalidInput: It is none, or comes from a newer bough.
+        InvalidInput: The line is not an event, or comes from a newer bough.
     """
     parsed = _parse(_Line, value, line)
     try:
         data = parsed.data.encode()
         row = (parsed.seq, bytes.fromhex(parsed.id), parsed.kind, parsed.ts, data)
         stored = StoredEvent.of_rows([row])[0]
-        _ = stored.event
+        _ = stored.event  # decode now: an undecodable event must not get into the store
     except (StoreError, UnicodeEncodeError) as error:
         raise no_bundle(f"line {line}: {error}") from error
     return stored
 
 
 def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
-    """Return the digest and the bytes on a line, which an event before it names.
+    """Parse a line of bytes, which an earlier event must refer to.
 
     Raises:
-        InvalidInput: They are not what their digest or the event says; nothing names them; they are there twice.
+        InvalidInput: Digest or size do not match, no event refers to the bytes, or they are repeated.
     """
     parsed = _parse(_Blob, value, line)
     try:
         data = base64.b64decode(parsed.data, validate=True)
     except ValueError as error:
         raise no_bundle(f"line {line}: data: not base64") from error
-    _require(digest_of_bytes(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
-    sizes = events.sizes_of(parsed.blob)
+    _require(sha256_hex(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
+    sizes = events.recorded_sizes(parsed.blob)
     _require(bool(sizes), f"line {line}: no event before it names these bytes")
     _require(sizes == {len(data)}, f"line {line}: the bytes have another size than their event says")
     _require(not events.has_blob(parsed.blob), f"line {line}: these bytes are there twice")
@@ -147,15 +147,15 @@ def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
 
 
 def check_events(contents: Contents, count: int, *, in_order: bool, distinct: int) -> None:
-    """Refuse events that are not exactly those that the header speaks of.
+    """Check that the events are exactly those of the header.
 
     Args:
-        count: How many there are.
-        in_order: Whether each has the seq of its place.
-        distinct: How many ids they have.
+        count: Number of events.
+        in_order: Whether the seqs are consecutive from 0.
+        distinct: Number of distinct ids.
 
     Raises:
-        InvalidInput: One is missing, doubled or out of place.
+        InvalidInput: An event is missing, repeated or out of order.
     """
     if not in_order or count != contents.record.head:
         raise InvalidInput(
@@ -166,18 +166,18 @@ def check_events(contents: Contents, count: int, *, in_order: bool, distinct: in
 
 
 def _check_descent(contents: Contents) -> None:
-    """Whoever is named comes earlier; so nothing descends from itself."""
-    known = set[UUID]()
+    """Check that each record refers to earlier ones only, which excludes cycles."""
+    earlier = set[UUID]()
     for record in [*contents.ancestors, contents.record]:
-        named = {record.parent, record.forked_from, record.root if record.root != record.id else None} - {None}
-        _require(named <= known, f"{record.id} descends from something that is not before it")
-        _require(record.id not in known, f"{record.id} is there twice")
+        references = {record.parent, record.forked_from, record.root if record.root != record.id else None} - {None}
+        _require(references <= earlier, f"{record.id} descends from something that is not before it")
+        _require(record.id not in earlier, f"{record.id} is there twice")
         _require((record.parent is not None) == (record.base > 0), f"{record.id} shares events with nobody")
-        known.add(record.id)
+        earlier.add(record.id)
 
 
 def _check_ranges(contents: Contents) -> None:
-    """The ranges follow one another from the first event to the last, each owned by a record of the bundle."""
+    """Check that the ranges cover the log without gaps, each owned by a record of the bundle."""
     records = {record.id: record for record in [*contents.ancestors, contents.record]}
     place, owners = 0, set[UUID]()
     for owner, lo, hi in contents.ranges:

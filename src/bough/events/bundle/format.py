@@ -1,4 +1,4 @@
-"""The name and version of bundles, and what is said of a file that is none."""
+"""The name and version of the bundle format, and the error for other files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bough.errors import InvalidInput
 
 FORMAT = "bough-bundle"
 VERSION = 2
-"""The newest that is read; a bundle says the oldest one that has what it carries: 1 without bytes of inputs, else 2."""
+"""The newest readable version. Bundles without bytes of inputs are written as version 1, others as version 2."""
 
 
 def no_bundle(why: str) -> InvalidInput:
-    """Return the error of a file that is not a bundle."""
+    """Return the error for a file that is not a bundle."""
     return InvalidInput(f"not a valid bundle: {why}", hint="export it again with `bough conv export`")

@@ -1,4 +1,4 @@
-"""Whose bundles are known here: the own key, and public keys that a person has listed."""
+"""Trusted signers of bundles: the own key, and public keys that a person has listed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 SIGNING_KEY = "signing.key"
 TRUSTED = "keys/trusted"
-"""Below the home: the own key, and the public ones of others, a line `hex name` each."""
+"""Paths below the home folder: the own key, and the public keys of others, one `hex name` per line."""
 
 
 def own_signing_key(home: Path) -> Ed25519PrivateKey:
-    """Return the own key, made where there is none.
+    """Return the own key. Creates it if missing.
 
     Raises:
-        StoreError: It cannot be kept.
+        StoreError: The key cannot be read or written.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def own_signing_key(home: Path) -> Ed25519PrivateKey:
 
 
 def read_known_keys(home: Path) -> list[bytes]:
-    """Return the own public key where there is one, and those of the file of keys.
+    """Return the own public key, if it exists, and those of the file of trusted keys.
 
     Raises:
         InvalidInput: A line of the file is not a public key.
@@ -39,14 +39,14 @@ def read_known_keys(home: Path) -> list[bytes]:
     keys = [signing_key(own).public_key().public_bytes_raw()] if own.exists() else []
     trusted = home / TRUSTED
     lines = trusted.read_text("utf-8").splitlines() if trusted.exists() else []
-    return [*keys, *(parse_public_key(each.split()[0]) for each in lines if each.strip() and not each.startswith("#"))]
+    return [*keys, *(parse_public_key(line.split()[0]) for line in lines if line.strip() and not line.startswith("#"))]
 
 
 def parse_public_key(text: str) -> bytes:
-    """Return a public key of its hexadecimal text.
+    """Parse a public key in hexadecimal.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: The text is not a public key.
     """
     try:
         key = bytes.fromhex(text)

@@ -1,4 +1,4 @@
-"""The events of a bundle while it is imported: on disk, so that memory does not grow with how many there are."""
+"""A temporary file for the events of an import, so that memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bough.events.draft import BlobRow, EventRow
 from bough.events.record import EventTuple, StoredEvent
 
 PAGE = 500
-"""How many events are in memory at a time."""
+"""Number of events in memory at a time."""
 
 _CREATE = (
     """create table event (seq integer primary key, id blob not null unique, kind text not null, ts integer not null,
@@ -27,18 +27,18 @@ _CREATE = (
 
 
 class EventSpool(Sequence[StoredEvent]):
-    """Events from seq 0 on, in a temporary file that nobody else sees and that goes with `close` or with this object.
+    """Events from seq 0, in a private temporary file that is removed by `close` or with this object.
 
-    It is filled by one thread and then read by others, one at a time. An event whose id was added before is left out:
-    `len` then is less than the number of events that were added.
+    One thread fills it, then others read it, one at a time. An event with the id of an earlier one is dropped, so that
+    `len` is less than the number of added events.
 
     Raises:
-        StoreError: There is no space for temporary files; by each method.
+        StoreError: There is no space for temporary files. Every method may raise this.
     """
 
     def __init__(self) -> None:
         with _explain_errors():
-            # An empty name is a file of SQLite's own, deleted as soon as it is open.
+            # With an empty name SQLite creates a temporary file that it deletes right after opening.
             self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
             self._finalizer = weakref.finalize(self, self._db.close)
             for statement in ("pragma journal_mode = off", "pragma synchronous = off", *_CREATE, "begin"):
@@ -47,33 +47,33 @@ class EventSpool(Sequence[StoredEvent]):
         self._count = 0
 
     def add(self, event: StoredEvent) -> None:
-        """Put one more event behind those that are there."""
+        """Append an event."""
         seq, id, kind, ts, raw = event
         self._page.append((seq, id, kind, ts, raw))
         if len(self._page) >= PAGE:
             self._write()
-        named = [(seq, *each) for each in list_named_bytes(event.event)] if kind == "UserMessage" else []
-        if named:
+        references = [(seq, *ref) for ref in list_named_bytes(event.event)] if kind == "UserMessage" else []
+        if references:
             with _explain_errors():
-                self._db.executemany("insert into named values (?, ?, ?, ?)", named)
+                self._db.executemany("insert into named values (?, ?, ?, ?)", references)
 
     def add_blob(self, sha256: str, data: bytes) -> None:
-        """Put bytes that events name beside them."""
+        """Add bytes that an event refers to."""
         with _explain_errors():
             self._db.execute("insert into blob values (?, ?)", (sha256, data))
 
     def has_blob(self, sha256: str) -> bool:
-        """Whether it has these bytes."""
+        """Whether these bytes were added."""
         with _explain_errors():
             return self._db.execute("select 1 from blob where sha256 = ?", (sha256,)).fetchone() is not None
 
-    def sizes_of(self, sha256: str) -> set[int]:
-        """Return how large events say these bytes are; empty where none names them."""
+    def recorded_sizes(self, sha256: str) -> set[int]:
+        """Return the sizes that events record for these bytes; empty if no event refers to them."""
         with _explain_errors():
             return {row[0] for row in self._db.execute("select distinct size from named where sha256 = ?", (sha256,))}
 
     def blobs(self, start: int, stop: int) -> list[BlobRow]:
-        """Return which bytes the events of a range name and are there; each is read when it is wanted."""
+        """Return the available bytes that events of a range refer to. Each is read on demand."""
         query = """select seq, sha256, media_type, size from named join blob using (sha256)
                    where seq >= ? and seq < ? order by seq"""
         with _explain_errors():
@@ -85,7 +85,7 @@ class EventSpool(Sequence[StoredEvent]):
             return self._db.execute("select data from blob where sha256 = ?", (sha256,)).fetchone()[0]
 
     def close(self) -> None:
-        """Remove the file. More than once is nothing."""
+        """Remove the file. Idempotent."""
         self._finalizer()
 
     def __len__(self) -> int:
@@ -99,22 +99,22 @@ class EventSpool(Sequence[StoredEvent]):
     def __getitem__(self, place: slice) -> list[StoredEvent]: ...
 
     def __getitem__(self, place: int | slice) -> StoredEvent | list[StoredEvent]:
-        """Return one event, or a list of a range: O(its length)."""
+        """Return an event, or the events of a range. O(length of the range)."""
         if isinstance(place, slice):
             start, stop, step = place.indices(len(self))
             return self._read(start, stop)[::step]
-        found = self._read(place, place + 1)
-        if not found:
+        events = self._read(place, place + 1)
+        if not events:
             raise IndexError(place)
-        return found[0]
+        return events[0]
 
     def __iter__(self) -> Iterator[StoredEvent]:
-        """Iterate all events, a page of them in memory."""
+        """Iterate over all events, with one page in memory."""
         for start in range(0, len(self), PAGE):
             yield from self._read(start, start + PAGE)
 
     def rows(self, start: int, stop: int) -> SpooledRows:
-        """Return the rows of a range, which are read when they are iterated or sliced."""
+        """Return the rows of a range, which are read when iterated or sliced."""
         return SpooledRows(self, start, max(start, stop))
 
     def _write(self) -> None:
@@ -132,7 +132,7 @@ class EventSpool(Sequence[StoredEvent]):
 
 
 class SpooledRows(Sequence[EventRow]):
-    """A range of spooled events as rows of a store; a slice of it is a tuple."""
+    """A range of spooled events as rows of a store. A slice is a tuple."""
 
     def __init__(self, spool: EventSpool, start: int, stop: int) -> None:
         self._spool = spool
@@ -148,14 +148,14 @@ class SpooledRows(Sequence[EventRow]):
     def __getitem__(self, place: slice) -> tuple[EventRow, ...]: ...
 
     def __getitem__(self, place: int | slice) -> EventRow | tuple[EventRow, ...]:
-        """Return one row, or those of a range without steps: O(its length)."""
+        """Return a row, or the rows of a range without steps. O(length of the range)."""
         if isinstance(place, slice):
             chosen = self._places[place]
             return tuple([EventRow.of(*stored[1:]) for stored in self._spool[chosen.start : chosen.stop]])
         return EventRow.of(*self._spool[self._places[place]][1:])
 
     def __iter__(self) -> Iterator[EventRow]:
-        """Iterate all rows, a page of them in memory."""
+        """Iterate over all rows, with one page in memory."""
         for start in range(0, len(self), PAGE):
             yield from self[start : start + PAGE]
 

@@ -1,1 +1,1 @@
-"""The kinds of events by what they are about; `bough.events.model` has all of them."""
+"""Kinds of events by topic. `bough.events.model` exports all of them."""

@@ -1,4 +1,4 @@
-"""What every event is made of: its own fields, the parts of messages, and usage."""
+"""The base class of events, the parts of messages, and usage."""
 
 from __future__ import annotations
 
@@ -31,47 +31,47 @@ class TextPart(Part):
 
 
 class InputPart(Part):
-    """What people send besides text: its bytes are kept beside the log, where an event names them by their digest."""
+    """An image or file. The store keeps its bytes in a side table, and the event refers to them by digest."""
 
     _content: bytes | None = PrivateAttr(default=None)
     _is_at_url: bool = PrivateAttr(default=False)
 
     @property
     def content(self) -> bytes | None:
-        """Its bytes, on their way into the store that the event is appended to; None for a part that a store gave."""
+        """The bytes of a part that is to be appended; None for a part that a store returned."""
         return self._content
 
     @property
     def is_at_url(self) -> bool:
-        """Whether it is still to be fetched from its URL, before it is sent."""
+        """Whether the bytes must still be fetched from the URL before sending."""
         return self._is_at_url and self._content is None
 
     def __eq__(self, other: object) -> bool:
-        """Whether it says the same: bytes are named by their digest, so those that it brings along say nothing more."""
+        """Whether the fields are equal. The attached bytes are not compared, since the digest identifies them."""
         return type(other) is type(self) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
-        """Hash what it says."""
+        """Hash the fields."""
         return hash((type(self), *self.__dict__.values()))
 
     def carry_bytes(self, data: bytes) -> Self:
-        """Take bytes along into whatever store this part is appended to."""
+        """Attach the bytes that the store keeps when this part is appended."""
         self._content = data
         return self
 
     def carry_bytes_of(self, other: InputPart) -> None:
-        """Take along what another form of this part takes along, or has still to fetch."""
+        """Attach the bytes, or the pending fetch, of another form of this part."""
         self._content, self._is_at_url = other._content, other._is_at_url
 
 
 class ImagePart(InputPart):
-    """An image: its bytes in the store, in the log itself, or at an address.
+    """An image, with its bytes in the store, in the log itself, or at a URL.
 
     Attributes:
-        data: The bytes, base64, as older logs have them; empty where `sha256` or `url` says where they are.
+        data: The bytes in base64, as in older logs; empty if `sha256` or `url` locates them.
         media_type: For example `image/png`.
-        sha256: Digest of the bytes that the store keeps beside the log, hexadecimal.
-        size_bytes: Of these bytes.
+        sha256: Digest of the bytes that the store keeps, hexadecimal.
+        size_bytes: Size of these bytes.
         name: What the sender called it.
         url: Where it came from; without `sha256` it was never fetched, and the model is given the URL.
     """
@@ -86,44 +86,44 @@ class ImagePart(InputPart):
 
     @classmethod
     def of(cls, source: str | Path | bytes, *, name: str | None = None) -> Self:
-        """Return an image: from a path, bytes, a `data:` URL, or an https URL, which is fetched when it is sent.
+        """Create an image from a path, bytes, a `data:` URL, or an https URL, which is fetched when it is sent.
 
         Raises:
-            InvalidInput: It cannot be read, or is not a png, jpeg, gif or webp.
+            InvalidInput: The image cannot be read, or is not a png, jpeg, gif or webp.
             LimitExceeded: It has more than 20 MiB.
         """
         from bough.events.content import read_input
 
-        given = read_input(source, name)
-        part = cls(media_type="image/*", url=given.url, name=given.name)
-        if given.data is None:
+        source_input = read_input(source, name)
+        part = cls(media_type="image/*", url=source_input.url, name=source_input.name)
+        if source_input.data is None:
             part._is_at_url = True
             return part
-        return part.with_bytes(given.data)
+        return part.with_bytes(source_input.data)
 
     def with_bytes(self, data: bytes, *, name: str | None = None) -> Self:
-        """Return it with its bytes and their digest.
+        """Return a copy with bytes and their digest.
 
         Raises:
-            InvalidInput: They are not a png, jpeg, gif or webp.
+            InvalidInput: The bytes are not a png, jpeg, gif or webp.
         """
-        from bough.events.content import IMAGES, digest_of_bytes, image_type
+        from bough.events.content import IMAGES, image_type, sha256_hex
 
-        called = self.name or name
+        file_name = self.name or name
         if (kind := image_type(data)) is None:
-            what = called or "the input"
-            raise InvalidInput(f"{what} is not an image that models can see", hint=f"send {', '.join(IMAGES)}")
-        named = {"media_type": kind, "sha256": digest_of_bytes(data), "size_bytes": len(data), "name": called}
-        return self.model_copy(update=named).carry_bytes(data)
+            label = file_name or "the input"
+            raise InvalidInput(f"{label} is not an image that models can see", hint=f"send {', '.join(IMAGES)}")
+        fields = {"media_type": kind, "sha256": sha256_hex(data), "size_bytes": len(data), "name": file_name}
+        return self.model_copy(update=fields).carry_bytes(data)
 
 
 class FilePart(InputPart):
-    """A file: named by its path in the workspace, or with its bytes in the store, or at an address.
+    """A file: a path in the workspace, or bytes in the store or at a URL.
 
     Attributes:
-        path: Relative to the workspace, with forward slashes; empty where the bytes are not there.
+        path: Relative to the workspace, with forward slashes; empty if the file is not in the workspace.
         sha256: Digest of the bytes when the message was sent, hexadecimal.
-        size_bytes: Of the bytes that the store keeps beside the log; None where it keeps none.
+        size_bytes: Size of the bytes that the store keeps; None if it keeps none.
         name: What the sender called it.
         url: Where it came from; without `sha256` it was never fetched, and the model is given the URL.
     """
@@ -138,39 +138,40 @@ class FilePart(InputPart):
 
     @classmethod
     def of(cls, source: str | Path | bytes, *, name: str | None = None) -> Self:
-        """Return a document, a text or a sound: from a path, bytes, a `data:` URL, or an https URL.
+        """Create a document, text or sound from a path, bytes, a `data:` URL, or an https URL.
 
-        A URL is fetched when it is sent. A file that tools are to work with is named instead:
+        A URL is fetched when the message is sent. To let tools work with a file, refer to it by path instead:
         `FilePart(path="data/sales.csv")`.
 
         Raises:
-            InvalidInput: It cannot be read, or is not a pdf, text, wav or mp3.
+            InvalidInput: The file cannot be read, or is not a pdf, text, wav or mp3.
             LimitExceeded: It has more than 20 MiB.
         """
         from bough.events.content import read_input
 
-        given = read_input(source, name)
-        part = cls(url=given.url, name=given.name)
-        if given.data is None:
+        source_input = read_input(source, name)
+        part = cls(url=source_input.url, name=source_input.name)
+        if source_input.data is None:
             part._is_at_url = True
             return part
-        return part.with_bytes(given.data)
+        return part.with_bytes(source_input.data)
 
     def with_bytes(self, data: bytes, *, name: str | None = None) -> Self:
-        """Return it with its bytes and their digest.
+        """Return a copy with bytes and their digest.
 
         Raises:
-            InvalidInput: They are not a pdf, text, wav or mp3.
+            InvalidInput: The bytes are not a pdf, text, wav or mp3.
         """
-        from bough.events.content import digest_of_bytes, file_type
+        from bough.events.content import file_type, sha256_hex
 
-        called = self.name or name
-        if (kind := file_type(data, called)) is None:
+        file_name = self.name or name
+        if (kind := file_type(data, file_name)) is None:
             raise InvalidInput(
-                f"{called or 'the input'} is not a pdf, text, wav or mp3", hint="put it into the workspace and name it"
+                f"{file_name or 'the input'} is not a pdf, text, wav or mp3",
+                hint="put it into the workspace and name it",
             )
-        named = {"media_type": kind, "sha256": digest_of_bytes(data), "size_bytes": len(data), "name": called}
-        return self.model_copy(update=named).carry_bytes(data)
+        fields = {"media_type": kind, "sha256": sha256_hex(data), "size_bytes": len(data), "name": file_name}
+        return self.model_copy(update=fields).carry_bytes(data)
 
 
 ContentPart: TypeAlias = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
@@ -178,13 +179,13 @@ ContentPart: TypeAlias = Annotated[TextPart | ImagePart | FilePart, Field(discri
 
 
 class Usage(BaseModel):
-    """What a model response consumed.
+    """The usage of a model response.
 
     Attributes:
-        requests: Requests made to the model.
-        input_tokens: All of the input, what the provider's prompt cache served included.
-        cache_read_tokens: The part of it that was read from that cache; `cache_write_tokens`: that was put into it.
-        cost_usd: None where the price of the model is not known.
+        requests: Number of requests to the model.
+        input_tokens: All input, including what the provider's prompt cache served.
+        cache_read_tokens: Input that was read from that cache. `cache_write_tokens` were written to it.
+        cost_usd: None if the price of the model is unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -198,17 +199,17 @@ class Usage(BaseModel):
 
     @property
     def cached_share(self) -> float:
-        """Which part of the input was read from the provider's prompt cache; 0 without input."""
+        """Share of the input that was read from the provider's prompt cache; 0 without input."""
         return self.cache_read_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
 class BaseEvent(BaseModel):
-    """The fields every event has.
+    """The fields of every event.
 
     Attributes:
-        id: uuid7, unique for ever.
-        ts: When it happened, UTC.
-        schema_version: Of this kind; the codec lifts older ones.
+        id: A uuid7, unique for ever.
+        ts: Time of the event, UTC.
+        schema_version: Version of the kind; the codec upgrades older ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")

@@ -1,4 +1,4 @@
-"""What happened to the files of a conversation's workspace."""
+"""Events about the files of a conversation's workspace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bough.types import JsonObject
 
 
 class RulesChanged(BaseEvent):
-    """Files with rules for agents changed during a run; texts with these digests are not taken up unasked.
+    """Files with rules for agents changed during a run. Files with these digests are ignored until a person agrees.
 
     Attributes:
         paths: Relative to the workspace; empty if the digests were inherited from another conversation.
@@ -24,16 +24,16 @@ class RulesChanged(BaseEvent):
 
 
 class FilesKept(BaseEvent):
-    """The workspace's files were kept, or why they were not. Never shown to the model.
+    """A snapshot of the workspace's files was stored, or could not be. Never shown to the model.
 
     Attributes:
-        tree: Digest of the kept tree; None where nothing was kept, `reason` says why.
-        before: What was kept just before, whoever wrote it.
+        tree: Digest of the stored tree; None if nothing was stored, with the `reason`.
+        before: Digest of the previous tree, whoever stored it.
         of: For `restore` `{"at"}`; for `apply` `{"conversation", "start", "stop"}`.
-        files: In the tree; `bytes` likewise.
-        added: Against `before`; `changed` and `removed` likewise.
-        paths: The first of those, secrets masked.
-        skipped: Paths left out, with the reason, that were not named before.
+        files: Number of files in the tree; `bytes` is their size.
+        added: Number of files added since `before`; `changed` and `removed` likewise.
+        paths: The first of these files, with secrets masked.
+        skipped: Newly omitted paths, each with the reason.
     """
 
     kind: Literal["FilesKept"] = "FilesKept"
@@ -57,13 +57,13 @@ class FilesKept(BaseEvent):
 
 
 class CheckRan(BaseEvent):
-    """A command judged the files of a run. Never shown to the model.
+    """A command checked the files of a run. Never shown to the model.
 
     Attributes:
-        passed: Its exit code was 0.
-        stdout: The last 4 KiB, secrets masked; `stderr` likewise.
-        tree: The files it judged.
-        session: Of a try; `variant` and `repeat` likewise.
+        passed: Whether the exit code was 0.
+        stdout: The last 4 KiB, with secrets masked; `stderr` likewise.
+        tree: Digest of the checked files.
+        session: Session of an attempt; `variant` and `repeat` likewise.
     """
 
     kind: Literal["CheckRan"] = "CheckRan"

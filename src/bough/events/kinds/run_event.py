@@ -1,4 +1,4 @@
-"""What interrupts or ends a run."""
+"""Events that interrupt or end a run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bough.events.kinds.event import BaseEvent
 
 
 class RequestRetried(BaseEvent):
-    """A request to the model failed for a while and is repeated; written before the wait.
+    """A request to the model failed temporarily and will be repeated. Written before the wait.
 
     Attributes:
-        attempt: Which attempt failed, from 1; of `attempts` in all.
-        status: HTTP status, where there was one.
-        error: What went wrong, in one line.
-        model: Which model failed.
-        next_model: Which model is asked next; None for the same one.
+        attempt: Number of the failed attempt, from 1, out of `attempts`.
+        status: HTTP status, if any.
+        error: The error in one line.
+        model: The model that failed.
+        next_model: The model that is tried next; None for the same one.
     """
 
     kind: Literal["RequestRetried"] = "RequestRetried"
@@ -39,10 +39,10 @@ class ErrorRaised(BaseEvent):
 
 
 class PauseRequested(BaseEvent):
-    """Someone asked the run to stop at its next step.
+    """A request to stop the run at its next step.
 
     Attributes:
-        now: Not at its next step but at once: an interrupt.
+        now: Stop at once instead: an interrupt.
     """
 
     VERSION: ClassVar[int] = 2
@@ -55,7 +55,7 @@ class PauseRequested(BaseEvent):
 
 
 class LimitReached(BaseEvent):
-    """A budget was used up."""
+    """A limit was reached."""
 
     kind: Literal["LimitReached"] = "LimitReached"
     limit: str

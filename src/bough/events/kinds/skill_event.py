@@ -1,4 +1,4 @@
-"""What skills do in a conversation: they enter it, or do not, and their scripts run."""
+"""Events of skills: activated, skipped, and scripts run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class SkillActivated(BaseEvent):
 
     Attributes:
         trigger: What activated it: `keyword`, `task`, `path`, `always`, `slash` or `tool`.
-        keyword: The word that matched, as the message had it.
+        keyword: The matching word, as the message spelled it.
         content_hash: sha256 of the skill's text, hexadecimal.
         rendered: The text as the model sees it.
-        allowed_tools: What may be called while the skill's job is done; None says nothing.
-        tree: Digest of the skill's folder as it was activated; its scripts and resources use that snapshot.
+        allowed_tools: Tools that may be called while the skill is in use; None if it does not restrict them.
+        tree: Digest of the skill's folder at activation. Its scripts and resources use this snapshot.
     """
 
     VERSION: ClassVar[int] = 2
@@ -36,10 +36,10 @@ class SkillActivated(BaseEvent):
 
 
 class SkillSkipped(BaseEvent):
-    """A skill that should have entered the conversation was left out; everything else continues.
+    """A skill could not be activated; the run continues without it.
 
     Attributes:
-        code: Of the error that says why, for example `limit_exceeded`.
+        code: Error code, for example `limit_exceeded`.
     """
 
     kind: Literal["SkillSkipped"] = "SkillSkipped"

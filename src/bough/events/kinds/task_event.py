@@ -1,4 +1,4 @@
-"""What tasks leave in the logs of their conversations."""
+"""Events of tasks in the logs of their conversations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TaskLinked(BaseEvent):
     """A sub-agent's task was started from this conversation.
 
     Attributes:
-        background: Nothing waits for it in the call that started it.
+        background: Whether the call that started it does not wait for it.
     """
 
     VERSION: ClassVar[int] = 2
@@ -33,16 +33,16 @@ class TaskChanged(BaseEvent):
     """A task of this conversation reached a state.
 
     Attributes:
-        state: The new one, as its lower-case value.
-        attempt: How many times it was claimed.
-        worker: Who wrote this.
-        result: The answer's text, cut to a bound; `result_bytes` is its whole size.
+        state: The new state, as its lower-case value.
+        attempt: How often the task was claimed.
+        worker: The owner that wrote the event.
+        result: The answer's text, possibly cut; `result_bytes` is then its full size.
         data: The validated value of the agent's `output_type`.
-        code: Of the error, for example `limit_exceeded`.
-        usage: Of the task: own and delegated.
-        request: What it asks for: a question, or calls that wait for approval.
-        metadata: What the submitter said of it.
-        bounds: Of each ancestor with bounds: conversation, limits, what was spent, level.
+        code: Error code, for example `limit_exceeded`.
+        usage: Usage of the task and its sub-agents.
+        request: The question, or the calls that wait for approval.
+        metadata: Metadata from the submission.
+        bounds: For each ancestor with bounds: conversation, limits, usage so far, level.
         message: Seq of the task's message; None for an empty input.
     """
 
@@ -69,7 +69,7 @@ class TaskNoted(BaseEvent):
     """A program's note about a task. Never shown to the model.
 
     Attributes:
-        task_id: None for the one that is live.
+        task_id: None for the live task.
     """
 
     kind: Literal["TaskNoted"] = "TaskNoted"
@@ -84,8 +84,8 @@ class TaskEnded(BaseEvent):
 
     Attributes:
         state: `completed`, `failed` or `cancelled`.
-        result: The answer's text, cut to a bound; `result_bytes` is its whole size.
-        usage: Own and delegated, so that a tree sums without a walk.
+        result: The answer's text, possibly cut; `result_bytes` is then its full size.
+        usage: Usage of the task and its sub-agents, so that a tree is summed without visiting it.
     """
 
     kind: Literal["TaskEnded"] = "TaskEnded"

@@ -1,4 +1,4 @@
-"""What every store does alike, by means of the rest of the protocol."""
+"""The parts of the protocol that are the same for every store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BaseEventStore(ABC):
-    """Live tails, bundles and checks. Source: `EventStore`."""
+    """Subscriptions, bundles and checks. See `EventStore`."""
 
     def __init__(self) -> None:
         self._hub = Hub()
@@ -30,15 +30,15 @@ class BaseEventStore(ABC):
         """Return the ranges of the log. See `EventStore.lineage`."""
 
     def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
-        """Iterate events, then live ones. See `EventStore.subscribe`."""
+        """Iterate over events, then over new ones. See `EventStore.subscribe`."""
         return follow(self._whole, self._hub, cid, after)
 
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
-        """Iterate moments of commits. See `EventStore.commits`."""
+        """Yield after commits. See `EventStore.commits`."""
         return follow_commits(self._hub, appends=appends)
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return what two logs share. See `EventStore.common_ancestor`."""
+        """Return the last shared event. See `EventStore.common_ancestor`."""
         return find_shared(await self.lineage(a), await self.lineage(b))
 
     async def export(
@@ -52,13 +52,13 @@ class BaseEventStore(ABC):
     async def import_(
         self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
     ) -> ConversationRecord:
-        """Read a bundle. See `EventStore.import_`."""
+        """Import a bundle. See `EventStore.import_`."""
         from bough.events.bundle.bundle import read_bundle
 
         return await read_bundle(self._whole, file, trusted=trusted, owner=owner)
 
     async def check(self) -> Integrity:
-        """Look at every row. See `EventStore.check`."""
+        """Check every row. See `EventStore.check`."""
         from bough.events.check import check
 
         return await check(self._whole)

@@ -1,4 +1,4 @@
-"""A thread that does in one go what several callers, in any event loop, ask for at the same time."""
+"""A thread that combines concurrent requests from any number of event loops into batches."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from bough.events.stores import faults
 
 Request = TypeVar("Request")
-Asked = TypeVar("Asked", contravariant=True)
+Requested = TypeVar("Requested", contravariant=True)
 
 
-class Answered(NamedTuple):
-    """What came of a request: a value, or an error."""
+class BatchResult(NamedTuple):
+    """The result of a request: a value or an error."""
 
     value: Any = None
     error: BaseException | None = None
 
 
-class BatchWork(Protocol[Asked]):
-    """What the thread does."""
+class BatchWork(Protocol[Requested]):
+    """The work of the thread."""
 
-    def commit(self, requests: Sequence[Asked]) -> list[Answered]:
-        """Do all of them and return an outcome for each. What it raises, everyone who asked is told."""
+    def commit(self, requests: Sequence[Requested]) -> list[BatchResult]:
+        """Execute the requests and return a result for each. An exception is raised to every caller."""
         ...
 
     def idle_seconds(self) -> float | None:
-        """How long to wait for requests before `look` is called; None to wait for ever."""
+        """Return how long to wait for requests before calling `look`; None waits for ever."""
         ...
 
     def look(self) -> None:
-        """Called after each batch and whenever nothing came for a while."""
+        """Called after each batch and after each idle period."""
         ...
 
     def close(self) -> None:
@@ -43,19 +43,19 @@ class BatchWork(Protocol[Asked]):
 
 
 class CallbackLoop(Protocol):
-    """What of an event loop it takes to hand an answer to it."""
+    """The part of an event loop that delivering results needs."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
         """Call something in the loop's thread."""
         ...
 
     def is_closed(self) -> bool:
-        """Whether it runs nothing any more."""
+        """Whether the loop is closed."""
         ...
 
 
 class _Direct:
-    """Stands for an event loop where a thread waits for itself."""
+    """Replaces the event loop for a thread that blocks until its result is there."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
         return callback(*args)
@@ -68,7 +68,7 @@ _DIRECTLY = _Direct()
 
 
 class _Delivery(NamedTuple):
-    """Requests that one event loop made in one turn, and who waits for each."""
+    """The requests that one event loop made in one iteration, and their futures."""
 
     loop: CallbackLoop
     futures: Sequence[asyncio.Future[Any] | Future[Any]]
@@ -76,10 +76,10 @@ class _Delivery(NamedTuple):
 
 
 class Batch(Generic[Request]):
-    """Gathers requests and hands them to `work` in a thread of its own.
+    """Collects requests and passes them to `work` in a separate thread.
 
-    Requests that one loop makes in one turn travel together, so that the thread is woken once for them. The thread is
-    a daemon, so that a store nobody closed never keeps a process alive.
+    Requests that a loop makes in one iteration are sent together, so that they wake the thread once. The thread is a
+    daemon, so that a store that was not closed does not keep the process alive.
     """
 
     def __init__(self, name: str, url: str, work: BatchWork[Request]) -> None:
@@ -93,52 +93,52 @@ class Batch(Generic[Request]):
         self._thread.start()
 
     async def submit(self, request: Request) -> Any:
-        """Return what came of the request, or raise its error."""
+        """Return the result of a request, or raise its error."""
         loop = asyncio.get_running_loop()
         gathered = self._gathering.get(loop)
         if gathered is None:
             gathered = self._gathering[loop] = ([], [])
-            loop.call_soon(self._send, loop)
+            loop.call_soon(self._send, loop)  # at the end of this iteration, when all its requests are collected
         future = loop.create_future()
         gathered[0].append(future)
         gathered[1].append(request)
         return await future
 
     def submit_blocking(self, request: Request) -> Any:
-        """Return what came of the request, or raise its error. Blocks; for threads without an event loop."""
+        """Return the result of a request, or raise its error. Blocks; for threads without an event loop."""
         future: Future[Any] = Future()
         if not self._put(_Delivery(_DIRECTLY, [future], [request])):
             raise faults.make_closed(self._url)
         return future.result()
 
     def flush(self) -> None:
-        """Send what the running loop asked for in this turn now, so that a `stop` comes after it."""
+        """Send the running loop's collected requests now, so that a following `stop` does not refuse them."""
         loop = asyncio.get_running_loop()
         if loop in self._gathering:
             self._send(loop)
 
     def wake(self) -> None:
-        """Make the thread ask for `idle_seconds` again. Callable in an event loop."""
+        """Make the thread call `idle_seconds` again. Call it in an event loop."""
         self._put(_Delivery(asyncio.get_running_loop(), [], []))
 
     def stop(self) -> None:
-        """Ask the thread to finish what it was given, and to end. Callable from any thread, more than once."""
+        """Make the thread finish its requests and end. Idempotent; callable from any thread."""
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 self._queue.put(None)
 
     def join(self) -> None:
-        """Wait for the thread's end. Blocks."""
+        """Wait for the thread to end. Blocks."""
         self._thread.join()
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         gathered = self._gathering.pop(loop, None)
         if gathered is not None and not self._put(_Delivery(loop, *gathered)):
-            _settle(gathered[0], [Answered(error=faults.make_closed(self._url)) for _ in gathered[0]])
+            _set_results(gathered[0], [BatchResult(error=faults.make_closed(self._url)) for _ in gathered[0]])
 
     def _put(self, delivery: _Delivery) -> bool:
-        with self._lock:
+        with self._lock:  # with `stop`: a delivery queued behind its None would never be answered
             if not self._stopped:
                 self._queue.put(delivery)
             return not self._stopped
@@ -151,17 +151,17 @@ class Batch(Generic[Request]):
             self._work.close()
 
     def _receive(self) -> list[_Delivery]:
-        """Return everything that waits, at least one delivery; nothing when the thread shall end."""
-        found: list[_Delivery] = []
+        """Return all queued deliveries, waiting for at least one; an empty list ends the thread."""
+        deliveries: list[_Delivery] = []
         delivery = self._next()
         while delivery is not None:
-            found.append(delivery)
+            deliveries.append(delivery)
             if self._queue.empty():
-                return found
+                return deliveries
             delivery = self._queue.get_nowait()
-        if found:
-            self._queue.put(None)  # what was asked before the end is done first
-        return found
+        if deliveries:
+            self._queue.put(None)  # the end again, for the next call: these deliveries are served first
+        return deliveries
 
     def _next(self) -> _Delivery | None:
         while True:
@@ -177,28 +177,28 @@ class Batch(Generic[Request]):
             deliver(delivery.loop, delivery.futures, [next(outcomes) for _ in delivery.futures])
         self._work.look()
 
-    def _commit(self, requests: Sequence[Request]) -> list[Answered]:
+    def _commit(self, requests: Sequence[Request]) -> list[BatchResult]:
         try:
             return self._work.commit(requests)
-        except Exception as error:  # noqa: BLE001 the waiter is told; the thread has to continue
-            return [Answered(error=error) for _ in requests]
+        except Exception as error:  # noqa: BLE001 the callers get it; the thread must continue
+            return [BatchResult(error=error) for _ in requests]
 
 
 def deliver(
-    loop: CallbackLoop, futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[Answered]
+    loop: CallbackLoop, futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[BatchResult]
 ) -> None:
-    """Hand outcomes to those who wait for them in an event loop. Callable from any thread."""
+    """Set the results of futures in their event loop. Callable from any thread."""
     try:
-        loop.call_soon_threadsafe(_settle, futures, outcomes)
+        loop.call_soon_threadsafe(_set_results, futures, outcomes)
     except RuntimeError:
         if not loop.is_closed():
-            raise  # in a closed loop nobody waits any more; what was done stays done
+            raise  # in a closed loop no caller waits; the work itself is done and stays
 
 
-def _settle(futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[Answered]) -> None:
+def _set_results(futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[BatchResult]) -> None:
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
-            continue  # the caller was cancelled meanwhile
+            continue  # the caller was cancelled
         if outcome.error is None:
             future.set_result(outcome.value)
         else:

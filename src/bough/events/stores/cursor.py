@@ -1,4 +1,4 @@
-"""The place after a record in a list, as text that means nothing to anyone else."""
+"""Opaque cursors for lists of conversations."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from bough.errors import InvalidInput
 
-_MOST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
 def encode_cursor(updated: int, number: int) -> str:
-    """Return the place after the record with this time of change (microseconds) and number."""
+    """Return the cursor after the record with this update time (microseconds) and number."""
     return urlsafe_b64encode(b"%d.%d" % (updated, number)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
-    """Return the place that `encode_cursor` wrote down.
+    """Return the update time and number of a cursor.
 
     Raises:
-        InvalidInput: It is no such text.
+        InvalidInput: The cursor is invalid.
     """
     if cursor is None:
         return None
@@ -27,7 +27,7 @@ def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
         place = int(updated), int(number)
     except ValueError as error:
         raise _make_invalid(cursor) from error
-    if max(map(abs, place)) > _MOST:  # no database holds such a number
+    if max(map(abs, place)) > _MAX_INTEGER:  # no database accepts such a number as a parameter
         raise _make_invalid(cursor)
     return place
 

@@ -1,4 +1,4 @@
-"""What stores refuse, in the same words whichever store it is."""
+"""Errors of stores, with the same text for every store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bough.events.integrity import as_details, report_damaged_row
 
 
 def no_conversation(cid: UUID) -> NotFound:
-    """There is no such conversation, or it was deleted."""
+    """Return the error for a conversation that does not exist or was deleted."""
     return NotFound(
         f"there is no conversation {cid}",
         hint="it may have been deleted; `bough conv list` shows what there is",
@@ -19,7 +19,7 @@ def no_conversation(cid: UUID) -> NotFound:
 
 
 def bad_row(cid: UUID) -> CorruptLog:
-    """The conversation's row is not what was written, so nothing it says is used."""
+    """Return the error for a conversation whose row is damaged, so that none of its values can be trusted."""
     finding = report_damaged_row(cid)
     return CorruptLog(
         finding.problem,
@@ -29,7 +29,7 @@ def bad_row(cid: UUID) -> CorruptLog:
 
 
 def no_event(event: UUID, cid: UUID | None = None) -> NotFound:
-    """The event is nowhere, or not in this conversation's log."""
+    """Return the error for an event that the store, or the log of `cid`, does not have."""
     where = "the store" if cid is None else f"the log of {cid}"
     return NotFound(
         f"there is no event {event} in {where}",
@@ -39,7 +39,7 @@ def no_event(event: UUID, cid: UUID | None = None) -> NotFound:
 
 
 def bad_cut(at: object, head: int) -> InvalidInput:
-    """The cut is not a place in the log."""
+    """Return the error for a cut that is not a position in the log."""
     return InvalidInput(
         f"cannot cut at {at!r}: the log has {head} events",
         hint=f"give a count of events to share, from 0 to {head}, or the id of the last event to share",
@@ -48,7 +48,7 @@ def bad_cut(at: object, head: int) -> InvalidInput:
 
 
 def make_taken(cid: UUID) -> Conflict:
-    """The id is used by another conversation, or by a fork with other arguments."""
+    """Return the error for an id of another conversation, or of a fork with other arguments."""
     return Conflict(
         f"the id {cid} is taken by another conversation",
         hint="leave the id out, or repeat the same call to get the same conversation",
@@ -57,7 +57,7 @@ def make_taken(cid: UUID) -> Conflict:
 
 
 def make_fenced(cid: UUID, generation: int, current: int) -> Conflict:
-    """Another runner took over."""
+    """Return the error for an outdated generation: another runner took over."""
     return Conflict(
         f"generation {generation} of conversation {cid} is fenced off; it is at {current}",
         hint="another runner took over; stop here and load the conversation again",
@@ -66,7 +66,7 @@ def make_fenced(cid: UUID, generation: int, current: int) -> Conflict:
 
 
 def make_moved_on(cid: UUID, expected: int, head: int) -> Conflict:
-    """Someone appended meanwhile."""
+    """Return the error for a head that differs from the expected one."""
     return Conflict(
         f"conversation {cid} has {head} events, not {expected}",
         hint="someone appended meanwhile; read the new events and decide again",
@@ -75,7 +75,7 @@ def make_moved_on(cid: UUID, expected: int, head: int) -> Conflict:
 
 
 def event_exists(cid: UUID) -> Conflict:
-    """An event with this id is stored already."""
+    """Return the error for an event id that is stored already."""
     return Conflict(
         f"an event to append to {cid} has an id that is stored already; nothing was written",
         hint="append each event once; make a new event for new content",
@@ -84,7 +84,7 @@ def event_exists(cid: UUID) -> Conflict:
 
 
 def make_leased(cid: UUID, owner: str, seconds: float) -> Conflict:
-    """Another owner runs it."""
+    """Return the error for a lease that another owner holds."""
     return Conflict(
         f"conversation {cid} is being run by {owner}",
         hint=f"its lease ends in {seconds:.0f} s at the latest; wait, or stop the other runner",
@@ -93,22 +93,22 @@ def make_leased(cid: UUID, owner: str, seconds: float) -> Conflict:
 
 
 def not_unique(error: BaseException) -> Conflict:
-    """A row of a table beside the log that must be unique already exists."""
+    """Return the error for a unique row of a side table that already exists."""
     return Conflict(f"such a row already exists ({str(error).strip()}); nothing was written", hint="read it instead")
 
 
 def make_used_outside() -> InvalidInput:
-    """Tables were kept beyond the change that they were given to."""
+    """Return the error for using tables after their change has returned."""
     return InvalidInput("tables can be used only inside the change they were given to", hint="call `together` again")
 
 
-def not_here(what: str) -> InvalidInput:
-    """The tables of a follower or of a read-only change write no events."""
-    return InvalidInput(f"{what} is not possible here", hint="use `together` without read_only")
+def not_here(action: str) -> InvalidInput:
+    """Return the error for writing events in a follower or a read-only change."""
+    return InvalidInput(f"{action} is not possible here", hint="use `together` without read_only")
 
 
 def make_changed_meanwhile(cid: UUID) -> Conflict:
-    """The store is not as it was when an import was planned."""
+    """Return the error for a conversation that changed after its import was planned."""
     return Conflict(
         f"conversation {cid} changed while it was being imported; nothing was written",
         hint="import it again",
@@ -117,12 +117,12 @@ def make_changed_meanwhile(cid: UUID) -> Conflict:
 
 
 def make_closed(url: str) -> StoreError:
-    """The store was closed."""
+    """Return the error for using a closed store."""
     return StoreError(f"the store {url} is closed", hint="open it again with open_store")
 
 
 def read_only(path: Path) -> StoreError:
-    """The file, its folder or its file system cannot be written."""
+    """Return the error for writing to a read-only file."""
     return StoreError(
         f"{path}: the store is read-only here",
         hint="fix the permissions of the file and its folder, or copy the store to where you may write",
@@ -131,7 +131,7 @@ def read_only(path: Path) -> StoreError:
 
 
 def no_tables(url: str, package: str) -> Unavailable:
-    """The store is read-only, and has no tables of a package, or older ones."""
+    """Return the error for a read-only store without current tables of a package."""
     return Unavailable(
         f"{url} is read-only and has no tables of {package}",
         hint="open the store once where it can be written",
@@ -140,5 +140,5 @@ def no_tables(url: str, package: str) -> Unavailable:
 
 
 def make_forked(url: str) -> Unavailable:
-    """The store belongs to the process that this one was forked from."""
+    """Return the error for using a store of the parent process after a fork."""
     return Unavailable(f"the store {url} was opened before this process was forked", hint="open it again")

@@ -1,4 +1,4 @@
-"""Who waits for which conversation's events, and how they are told, whatever thread or loop they live in."""
+"""Publish events and commits to subscribers in any thread and event loop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 _BACKLOG = 64
 _RETRY_SECONDS = 0.5
-_MOST_RETRY_SECONDS = 5.0
+_MAX_RETRY_SECONDS = 5.0
 
 
 class End:
-    """Said to a watcher when there will be no more."""
+    """The type of `END`, which tells a watcher that nothing more will come."""
 
 
 END: Final = End()
 
 Batch = list[StoredEvent] | None | End
-"""New events, or None for "there is something: look", or `END`."""
+"""New events, None for "read the store", or `END`."""
 
 
 class Watcher:
-    """One subscriber's mailbox. It may lose old batches (it is bounded); the subscriber then reads the store."""
+    """The bounded queue of one subscriber. It may drop old batches; the subscriber then reads the store."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -41,7 +41,7 @@ class Watcher:
         self._arrived = asyncio.Event()
 
     def put(self, batch: Batch) -> None:
-        """Leave a batch; called in the watcher's own loop."""
+        """Add a batch. Only call it in the watcher's loop."""
         if isinstance(batch, End):
             self._ended = True
         else:
@@ -49,7 +49,7 @@ class Watcher:
         self._arrived.set()
 
     async def take(self) -> Batch:
-        """Return the next batch, waiting for one; `END` only after all others."""
+        """Wait for the next batch and return it; `END` only after all others."""
         while not self._batches:
             if self._ended:
                 return END
@@ -59,10 +59,10 @@ class Watcher:
 
 
 class CommitWatcher:
-    """One who wants to know that something was committed. Commits that come while it is busy count as one.
+    """A subscriber to commits. Commits that come while it is busy count as one.
 
     Attributes:
-        appends: Whether it is told of commits that only appended events.
+        appends: Whether it is notified of commits that only appended events.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, appends: bool) -> None:
@@ -72,11 +72,12 @@ class CommitWatcher:
 
 
 class Hub:
-    """The watchers of a store. Thread-safe; publishing costs one call a loop, not one a watcher.
+    """The watchers of a store. Thread-safe; publishing costs one call per loop, not per watcher.
 
     Attributes:
-        closed: No more will be published.
-        on_first: Called when the first watcher comes, so that a store can begin to look for other processes' work.
+        closed: Whether publishing has ended.
+        on_first: Called when the first watcher is added, so that the store starts looking for commits of other
+            processes.
     """
 
     def __init__(self) -> None:
@@ -87,16 +88,16 @@ class Hub:
         self.closed = False
 
     def list_watched(self) -> list[UUID]:
-        """Return the conversations that someone watches."""
+        """Return the conversations that have watchers."""
         with self._lock:
             return list(self._watchers)
 
-    def any(self) -> bool:
-        """Whether anyone watches anything."""
+    def has_watchers(self) -> bool:
+        """Whether there are any watchers."""
         return bool(self._watchers or self._commit_watchers)
 
     def watches(self, cid: UUID) -> bool:
-        """Whether anyone watches the conversation."""
+        """Whether the conversation has watchers."""
         return cid in self._watchers
 
     @contextmanager
@@ -104,9 +105,9 @@ class Hub:
         """Watch a conversation; the watcher belongs to the running loop."""
         watcher = Watcher(asyncio.get_running_loop())
         with self._lock:
-            first = not self.any()
+            first = not self.has_watchers()
             self._watchers.setdefault(cid, []).append(watcher)
-            if self.closed:
+            if self.closed:  # under the lock: `close` has published `END` already, or will find this watcher
                 watcher.put(END)
         if first:
             self.on_first()
@@ -120,7 +121,7 @@ class Hub:
         """Watch for commits; the watcher belongs to the running loop."""
         watcher = CommitWatcher(asyncio.get_running_loop(), appends=appends)
         with self._lock:
-            first = not self.any()
+            first = not self.has_watchers()
             self._commit_watchers.append(watcher)
         if first:
             self.on_first()
@@ -131,29 +132,29 @@ class Hub:
                 self._commit_watchers.remove(watcher)
 
     def publish_commit(self, *, is_append: bool = False) -> None:
-        """Tell everyone who watches for commits. Callable from any thread.
+        """Notify the commit watchers. Callable from any thread.
 
         Args:
-            is_append: Only events were written.
+            is_append: Whether the commit only appended events.
         """
         with self._lock:
-            watchers = tuple(each for each in self._commit_watchers if each.appends or not is_append)
+            watchers = tuple(watcher for watcher in self._commit_watchers if watcher.appends or not is_append)
         for watcher in watchers:
             try:
                 watcher.loop.call_soon_threadsafe(watcher.arrived.set)
             except RuntimeError:
                 if not watcher.loop.is_closed():
-                    raise  # a closed loop has nobody left to tell
+                    raise  # a closed loop has no subscribers
 
     def publish(self, cid: UUID, batch: Batch) -> None:
-        """Tell everyone who watches the conversation. Callable from any thread."""
+        """Send a batch to the watchers of a conversation. Callable from any thread."""
         with self._lock:
             watchers = tuple(self._watchers.get(cid, ()))
         by_loop: dict[asyncio.AbstractEventLoop, list[Watcher]] = {}
         for watcher in watchers:
             by_loop.setdefault(watcher.loop, []).append(watcher)
-        for loop, mine in by_loop.items():
-            _tell(loop, mine, batch)
+        for loop, loop_watchers in by_loop.items():
+            _send(loop, loop_watchers, batch)
 
     def close(self) -> None:
         """End every subscription, present and future."""
@@ -172,14 +173,15 @@ class Hub:
 
 
 async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIterator[StoredEvent]:
-    """Iterate the events with `seq > after`, then live ones: none lost, none twice.
+    """Iterate over the events with `seq > after`, then over new ones, each exactly once.
 
-    The place is kept by seq: a batch that continues there is handed on, any other one makes it read the store.
+    The position is tracked by seq: a batch that continues there is yielded; any other one triggers a read of the store.
 
     Raises:
-        NotFound: There is no such conversation when the iteration starts.
+        NotFound: The conversation does not exist when the iteration starts.
     """
     place, is_first = max(after + 1, 0), True
+    # Watching starts before the first read: an event that is appended in between is then in the store or in a batch.
     with hub.watch(cid) as watcher:
         batch: Batch = None
         pause = _RETRY_SECONDS
@@ -199,8 +201,8 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
                         return
                     if not error.details.get("transient"):
                         raise
-                    # The store is away; nothing is lost meanwhile, so watchers need not know.
-                    batch, pause = await _take_within(watcher, pause), min(pause * 2, _MOST_RETRY_SECONDS)
+                    # Unavailable: events are only delayed, since the next read starts at the same place.
+                    batch, pause = await _take_within(watcher, pause), min(pause * 2, _MAX_RETRY_SECONDS)
                     continue
             else:
                 for stored in batch[max(place - batch[0].seq, 0) :]:
@@ -210,17 +212,17 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
 
 
 async def follow_commits(hub: Hub, *, appends: bool = True) -> AsyncIterator[None]:
-    """Iterate moments after each of which something was committed since the one before; ends with the store."""
+    """Yield after each commit until the store is closed. Several commits may yield once."""
     with hub.watch_commits(appends=appends) as watcher:
         while not hub.closed:
             await watcher.arrived.wait()
-            watcher.arrived.clear()  # before whoever iterates looks: what is committed from here on is another moment
+            watcher.arrived.clear()  # before yielding: a commit during the caller's work must yield again
             if not hub.closed:
                 yield
 
 
 async def _take_within(watcher: Watcher, seconds: float) -> Batch:
-    """Return `END` as soon as it is said, else None, which makes a subscriber read the store, after that time."""
+    """Return `END` as soon as it arrives, else None after `seconds`, so that the subscriber reads the store again."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not isinstance(await watcher.take(), End):
@@ -229,12 +231,12 @@ async def _take_within(watcher: Watcher, seconds: float) -> Batch:
     return None
 
 
-def _tell(loop: asyncio.AbstractEventLoop, watchers: list[Watcher], batch: Batch) -> None:
+def _send(loop: asyncio.AbstractEventLoop, watchers: list[Watcher], batch: Batch) -> None:
     try:
         loop.call_soon_threadsafe(_put_all, watchers, batch)
     except RuntimeError:
         if not loop.is_closed():
-            raise  # a closed loop has nobody left to tell
+            raise  # a closed loop has no subscribers
 
 
 def _put_all(watchers: list[Watcher], batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""How people name a conversation: its id, a unique part of it, or `-` for the latest."""
+"""Names of conversations for people: an id, a unique part of it, or `-` for the latest."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SHORTEST = 4
 _WHOLE = 32
 
 
-def digits_of(name: str) -> str:
-    """Return the hexadecimal digits a name consists of: 4 to 32, lower case.
+def parse_digits(name: str) -> str:
+    """Return the 4 to 32 hexadecimal digits of a name, in lower case.
 
     Raises:
-        InvalidInput: It is no such name.
+        InvalidInput: The name is invalid.
     """
     digits = name.strip().lower().replace("-", "")
     if not _SHORTEST <= len(digits) <= _WHOLE or set(digits) - set(string.hexdigits):
@@ -29,11 +29,11 @@ def digits_of(name: str) -> str:
 
 
 def only(name: str, matches: Sequence[UUID]) -> UUID:
-    """Return the one match.
+    """Return the only match.
 
     Raises:
-        NotFound: There is none.
-        InvalidInput: There are several.
+        NotFound: There is no match.
+        InvalidInput: There are several matches.
     """
     if not matches:
         latest = name.strip() == LATEST

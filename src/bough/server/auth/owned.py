@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bough.errors import Conflict, NotFound
 from bough.events.beside import Beside, Follow, Tables
-from bough.events.lease_renewal import Keeping
+from bough.events.lease_renewal import RenewedLease
 from bough.events.model import Event
 from bough.events.record import (
     ConversationFilter,
@@ -293,7 +293,7 @@ class OwnedStore:
         """Give a lease back."""
         await self._store.release(lease)
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease that was taken."""
         return self._store.keep(lease, ttl, lost)
 

@@ -1,1 +1,1 @@
-"""What brings pending tasks to workers."""
+"""Delivery of pending tasks to workers."""

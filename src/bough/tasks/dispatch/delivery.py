@@ -1,4 +1,4 @@
-"""What a job of the engine does in the process that it comes to."""
+"""Run the tasks of an engine's jobs in the process that receives them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ WhyStopped: TypeAlias = Literal["engine ends", "job aborted"]
 
 
 class Delivery:
-    """Runs the tasks that jobs name, at most `concurrency` at once, whichever run of the engine they came by.
+    """Runs the tasks that jobs name, at most `concurrency` at once over all restarts of the engine.
 
-    A run does not end with the engine that brought it: a server that restarts, or a queue that is added, interrupts
-    nobody's task.
+    A task goes on when the engine that delivered it ends, so that a restarted server or an added queue interrupts no
+    task.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Delivery:
         self._runs: set[asyncio.Task[None]] = set()
 
     async def deliver(self, task_id: str, job: int | None, why: Callable[[], WhyStopped | None]) -> None:
-        """Be the job: last as long as the run of its task, or as the engine.
+        """Run the task of a job. Returns when the run or the engine ends.
 
         Args:
-            why: Asked when the job is cancelled; None: it was not the engine.
+            why: Returns why the engine cancelled the job; None if something else cancelled it.
         """
         run = asyncio.create_task(self._run(task_id, job), name=f"delivered task {task_id}")
         self._runs.add(run)
@@ -57,6 +57,7 @@ class Delivery:
                 reason = why()
                 if reason is None:
                     raise
+                # The engine's cancellation ends the job, not the run: left counted, it would end the next await too.
                 if (current := asyncio.current_task()) is not None:
                     current.uncancel()
                 if reason == "engine ends":
@@ -64,7 +65,7 @@ class Delivery:
                 await self._stop_lost(task_id)
 
     async def finish(self) -> None:
-        """Wait for what runs."""
+        """Wait for the running tasks."""
         while self._runs:
             await asyncio.wait(self._runs)
 
@@ -75,21 +76,21 @@ class Delivery:
                 if claim is None:
                     await self._renew(task_id, job)
                     return
-            except BoughError as error:  # the sweep finds a row without a job
+            except BoughError as error:  # the job sweep finds the row and gives it another job
                 LOG.warning("task %s could not be claimed: %s", task_id, error.message)
                 return
             await self._worker.run(claim)
 
     async def _renew(self, task_id: str, job: int | None) -> None:
-        """Give a task another job that cannot run here and now, although this one came."""
+        """Replace the job of a task that cannot run here now, since the engine considers this job done."""
         id = parse_id(task_id)
         if id is not None and job is not None:
             await self._store.change(lambda tables: renew_job(tables, id, job, self._enqueue))
 
     async def _stop_lost(self, task_id: str) -> None:
-        """Stop a run whose claim somebody else has ended. A job that was aborted without that stops nothing.
+        """Stop a run whose claim was ended by another process. An aborted job alone does not stop its run.
 
-        It is the second way to hear of a cancellation, beside the tail of the log.
+        This is the second signal of a cancellation, in addition to the tail of the log.
         """
         active = self._worker.active.get(task_id)
         if active is None:

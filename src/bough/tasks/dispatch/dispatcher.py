@@ -1,4 +1,4 @@
-"""What brings pending tasks to workers: one protocol, in process or by an engine."""
+"""The dispatcher protocol: delivers pending tasks to workers, in process or through an engine."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ if TYPE_CHECKING:
 
 
 class Dispatcher(Protocol):
-    """Brings pending tasks to workers. The row decides who runs a task: a doubled or late delivery is harmless.
+    """Delivers pending tasks to workers. The row decides who runs a task: repeated or late deliveries are harmless.
 
     Attributes:
-        name: What people are shown of it; `version` with the release and schema of its engine.
+        name: Display name; `version` adds the release and schema of the engine.
     """
 
     name: str
     version: str
 
     def enqueue(self, tables: Tables, task: Task) -> int | None:
-        """Have a task delivered, inside the transaction that makes it pending; return the engine's job."""
+        """Enqueue a task inside the transaction that makes it pending; return the engine's job."""
         ...
 
     def withdraw(self, tables: Tables, job: int) -> None:
-        """Take a job back, inside the transaction that ends its task."""
+        """Cancel a job inside the transaction that ends its task."""
         ...
 
     async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
-        """Run tasks of some queues, at most `concurrency` at once, until `stopping` is set and those have ended."""
+        """Run tasks of some queues, at most `concurrency` at once, until `stopping` is set and they have ended."""
         ...
 
     def wake(self) -> None:
-        """Look for work now: something was written, or another queue is served."""
+        """Look for work now, after a commit or a change of the served queues."""
         ...
 
     def want(self, task_id: str, queue: str | None = None) -> None:
-        """Run a task here, whatever its queue. In a queue that is served here it waits for its turn.
+        """Run a task in this process even if its queue is not served here. In a served queue it waits for its turn.
 
         Args:
-            queue: The task's; None where it is not known.
+            queue: The task's queue; None if unknown.
         """
         ...
 
     async def check(self) -> list[IntegrityFinding]:
-        """Return what is wrong with the engine's own tables, for `bough doctor`."""
+        """Return problems of the engine's tables, for `bough doctor`."""
         ...
 
 
 class ServedQueues(Collection[str]):
-    """The queues a broker serves: those it was given, and the private ones of the agents it registered so far."""
+    """The queues that a broker serves: its own, and the private queues of the agents registered so far."""
 
     def __init__(self, queues: Collection[str], agents: Mapping[str, AgentSpec]) -> None:
         self._queues = queues
@@ -80,7 +80,7 @@ class ServedQueues(Collection[str]):
 
 
 def choose_dispatcher(store: RelationalTaskStore) -> Dispatcher:
-    """Return the engine for a store on Postgres, which many machines share, and the local one for every other.
+    """Return the Procrastinate dispatcher for a Postgres store, which many machines share, else the local one.
 
     Raises:
         Unavailable: The engine is not installed.

@@ -1,4 +1,4 @@
-"""Jobs and rows brought together: tasks that wait without a job get one, jobs that no row names are deleted."""
+"""Reconcile jobs and rows: give pending tasks without a job a new one, delete jobs that no row names."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import FORMAT, Enqueue, find_row, read_task
 
 JOB_SWEEP_SECONDS = 5.0
-"""How often every worker process looks."""
+"""Interval of the sweep in each worker process."""
 
 
 class Undelivered(NamedTuple):
-    """A task that waits, and whose job does not.
+    """A pending task without a waiting job.
 
     Attributes:
         job: The job that the row names, if any.
-        is_taken: Whether a worker has taken that job: it is about to claim the row, unless it died.
+        is_fetched: Whether a worker has fetched that job. It is about to claim the row, unless it has died.
     """
 
     id: UUID
     job: int | None
-    is_taken: bool
+    is_fetched: bool
 
 
 class JobSweep:
-    """Looks again and again; each step is one statement, then one transaction a row found.
+    """Repeats the sweep. Each one takes a statement, then a transaction per row.
 
     Args:
-        monotonic: Seconds that only grow.
+        monotonic: A clock in seconds that never goes back.
     """
 
     def __init__(
@@ -45,50 +45,55 @@ class JobSweep:
         self._store = store
         self._enqueue = enqueue
         self._monotonic = monotonic
-        self._taken: dict[tuple[UUID, int | None], float] = {}
+        self._taken_since: dict[tuple[UUID, int | None], float] = {}
 
     async def run(self) -> None:
-        """Look for ever. A store that is away is looked at again next time."""
+        """Sweep for ever. An unavailable store is tried again at the next sweep."""
         while True:
             with suppress(BoughError):
                 await self.once()
             await asyncio.sleep(JOB_SWEEP_SECONDS)
 
     async def once(self) -> None:
-        """Look once, and do what is to be done.
+        """Sweep once.
 
         Raises:
             StoreError: The store cannot be read or written.
         """
         await self._store.change(forget_jobs)
-        found = await self._store.look(find_undelivered)
-        for task in self._choose(found):
+        undelivered = await self._store.look(find_undelivered)
+        for task in self._choose(undelivered):
             await self._store.change(lambda tables, task=task: renew_job(tables, task.id, task.job, self._enqueue))
 
-    def _choose(self, found: list[Undelivered]) -> list[Undelivered]:
-        """Return the tasks that get a job: those whose job somebody took only when he has had it for a while."""
-        now = self._monotonic()
-        self._taken = {
-            (task.id, task.job): self._taken.get((task.id, task.job), now) for task in found if task.is_taken
+    def _choose(self, undelivered: list[Undelivered]) -> list[Undelivered]:
+        """Return the tasks that get a new job. A fetched job counts as lost only after `JOB_SWEEP_SECONDS`."""
+        checked_at = self._monotonic()
+        # Replaces the old dictionary, so that jobs that were claimed or deleted meanwhile start anew if fetched again.
+        self._taken_since = {
+            (task.id, task.job): self._taken_since.get((task.id, task.job), checked_at)
+            for task in undelivered
+            if task.is_fetched
         }
         return [
-            task for task in found if not task.is_taken or now - self._taken[(task.id, task.job)] >= JOB_SWEEP_SECONDS
+            task
+            for task in undelivered
+            if not task.is_fetched or checked_at - self._taken_since[(task.id, task.job)] >= JOB_SWEEP_SECONDS
         ]
 
 
 def find_undelivered(tables: Tables) -> list[Undelivered]:
-    """Return tasks that wait and have no job that does, at most 100."""
+    """Return at most 100 pending tasks without a waiting job."""
     rows = tables.run("task.undelivered", format=FORMAT)
-    return [Undelivered(UUID(bytes=id), job, bool(is_taken)) for id, job, is_taken in rows]
+    return [Undelivered(UUID(bytes=id), job, bool(is_fetched)) for id, job, is_fetched in rows]
 
 
 def forget_jobs(tables: Tables) -> int:
-    """Delete jobs that no row names and nobody runs; return how many, at most 100 at once."""
+    """Delete at most 100 jobs that no row names and no worker runs; return how many."""
     return len(tables.run("task.forget_jobs"))
 
 
 def renew_job(tables: Tables, id: UUID, job: int | None, enqueue: Enqueue) -> bool:
-    """Give a task another job, if it still waits and names the one that was looked at; return whether it got one."""
+    """Give a task another job if it is still pending with `job`; return whether it got one."""
     row = find_row(tables, id)
     if row is None or row.current is not TaskState.PENDING or row.job != job or row.format > FORMAT:
         return False

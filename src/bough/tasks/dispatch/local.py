@@ -1,4 +1,4 @@
-"""Dispatch in one process: woken by commits, its own and other processes'; a timer only for what may not start yet."""
+"""In-process dispatch, woken by commits of any process. A timer is only used for tasks that may not start yet."""
 
 from __future__ import annotations
 
@@ -20,36 +20,37 @@ if TYPE_CHECKING:
     from bough.tasks.worker import Worker
 
 _AWAY_SECONDS = 1.0
-"""How long after the store was away it is asked again."""
+"""Delay before an unavailable store is tried again."""
 
 
 class LocalDispatcher:
-    """Runs tasks in this process. On SQLite any number of processes do so with one file.
+    """Runs tasks in this process. On SQLite, any number of processes share one file.
 
     Args:
-        takes_waiting: False: what waits in queues is brought by an engine; only what is wanted here is claimed.
+        takes_waiting: Whether to claim pending tasks from queues. False if an engine delivers them, so that only
+            tasks passed to `want` are claimed.
 
     Attributes:
-        wanted: Ids of tasks to be run here whatever their queue; what cannot be claimed is dropped.
+        requested: Ids of tasks to run here whatever their queue. Those that cannot be claimed are dropped.
     """
 
     name = version = "in process"
 
     def __init__(self, *, takes_waiting: bool = True) -> None:
-        self.wanted: deque[str] = deque()
+        self.requested: deque[str] = deque()
         self._takes_waiting = takes_waiting
         self._queues: Collection[str] = ()
         self._woken = asyncio.Event()
 
     def enqueue(self, tables: Tables, task: Task) -> int | None:
-        """Do nothing: the row is what is looked for."""
+        """Do nothing: workers look for rows."""
         return None
 
     def withdraw(self, tables: Tables, job: int) -> None:
-        """Do nothing: there is no job."""
+        """Do nothing: tasks have no jobs."""
 
     async def check(self) -> list[IntegrityFinding]:
-        """Find nothing: there are no tables of its own."""
+        """Return no findings: this dispatcher has no tables."""
         return []
 
     def wake(self) -> None:
@@ -57,17 +58,17 @@ class LocalDispatcher:
         self._woken.set()
 
     def want(self, task_id: str, queue: str | None = None) -> None:
-        """Run a task here, whatever its queue. See `Dispatcher.want`."""
-        if queue is None or queue not in self._queues:  # else its turn comes by priority
-            self.wanted.append(task_id)
+        """Run a task in this process. See `Dispatcher.want`."""
+        if queue is None or queue not in self._queues:  # a task of a served queue is claimed in its turn, by priority
+            self.requested.append(task_id)
         self.wake()
 
     async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
-        """Run tasks until `stopping` is set, then wait for those that run. See `Dispatcher.run`."""
+        """Run tasks until `stopping` is set, then wait for the running ones. See `Dispatcher.run`."""
         log = await worker.store.open()
         self._queues = queues
-        sweep = Sweep(worker, queues=queues, found=self.want)
-        helpers = [
+        sweep = Sweep(worker, queues=queues, on_lost=self.want)
+        background = [
             asyncio.create_task(self._listen(log.commits(appends=False)), name="commits of the task store"),
             asyncio.create_task(sweep.run(), name="sweep of tasks"),
             asyncio.create_task(_set_when(stopping, self._woken), name="stop of a dispatcher"),
@@ -75,15 +76,16 @@ class LocalDispatcher:
         running: set[asyncio.Task[None]] = set()
         try:
             while not stopping.is_set():
-                self._woken.clear()
+                self._woken.clear()  # before claiming: a commit during the claim sets it again
                 wait = await self._fill(worker, queues, concurrency, running, stopping)
-                await self._wait(running, wait, full=len(running) >= concurrency)
+                with suppress(TimeoutError):  # also set by commits and by the end of each run
+                    await asyncio.wait_for(self._woken.wait(), wait)
             while running:
                 await asyncio.wait(running)
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
 
     async def _fill(
         self,
@@ -93,7 +95,7 @@ class LocalDispatcher:
         running: set[asyncio.Task[None]],
         stopping: asyncio.Event,
     ) -> float | None:
-        """Claim and start tasks while there is room; return the seconds until another may become due, if one will."""
+        """Claim and start tasks while there is room; return the seconds until another becomes due, if any."""
         while len(running) < concurrency and not stopping.is_set():
             try:
                 claim, seconds = await self._claim(worker, queues)
@@ -108,9 +110,9 @@ class LocalDispatcher:
         return None
 
     async def _claim(self, worker: Worker, queues: Collection[str]) -> tuple[Claim | None, float | None]:
-        """Claim a task; without one, return the seconds until one may become due, None where none waits."""
-        while self.wanted:
-            claim = await worker.claim_task(self.wanted.popleft())
+        """Claim a task, or return the seconds until one becomes due; None if none is waiting."""
+        while self.requested:
+            claim = await worker.claim_task(self.requested.popleft())
             if claim is not None:
                 return claim, None
         if not queues or not self._takes_waiting:
@@ -118,13 +120,9 @@ class LocalDispatcher:
         seconds = await worker.store.look(lambda tables: _seconds_until_ready(tables, queues), small=True)
         if seconds != 0:
             return None, seconds
-        return await worker.claim_next(queues), _AWAY_SECONDS  # if another worker was faster, its commits wake this one
-
-    async def _wait(self, running: set[asyncio.Task[None]], seconds: float | None, *, full: bool) -> None:
-        """Wait for a commit, for the end of a run, or until something may have become due."""
-        del running, full  # the end of a run wakes, too
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), seconds)
+        return await worker.claim_next(
+            queues
+        ), _AWAY_SECONDS  # if another worker was faster, its commit wakes this one earlier
 
     async def _listen(self, commits: object) -> None:
         async for _ in commits:  # pyright: ignore
@@ -132,9 +130,9 @@ class LocalDispatcher:
 
 
 def _seconds_until_ready(tables: Tables, queues: Collection[str]) -> float | None:
-    """Return the seconds until something can be claimed: 0 for now, None where nothing waits.
+    """Return the seconds until a task can be claimed: 0 if one can be now, None if none is waiting.
 
-    It is read beside writers, so that looking for nothing costs no transaction.
+    Runs in a read transaction, so that an idle worker never blocks writers.
     """
     if look_next(tables, queues) is not None:
         return 0

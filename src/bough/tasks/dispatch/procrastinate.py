@@ -1,8 +1,8 @@
-"""Dispatch by Procrastinate, for tasks on Postgres: a job is written with the row, the engine brings it to a worker.
+"""Dispatch by Procrastinate, for tasks on Postgres: a job is written with the row and delivered to a worker.
 
-A job is a pointer: it names a task, and the worker it comes to claims that row. The row's compare-and-set and the
-lease decide who runs a task, so that doubled, late and forged jobs are harmless. Facts of Procrastinate 3.10 that this
-stands on: `docs/decisions/0034-jobs-are-pointers.md`.
+A job is a pointer: it names a task, and the worker that receives it claims that row. The row's compare-and-set and the
+lease decide who runs a task, so repeated, late and forged jobs are harmless. The facts of Procrastinate 3.10 that this
+relies on: `docs/decisions/0034-jobs-are-pointers.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bough.tasks.dispatch.jobs import JobSweep
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task
 from bough.tasks.stores.jobs_schema import jobs_schema, newest_step, read_jobs_version
-from bough.tasks.stores.postgres import TaskStorePostgres, address_of
+from bough.tasks.stores.postgres import TaskStorePostgres, read_address
 from bough.tasks.stores.rows import FORMAT
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("bough.task")
 
 JOB = "bough.run"
-"""The engine's name for what a job runs."""
+"""The engine's name for the function that a job runs."""
 
 _POLL_SECONDS = 1.0
-"""How often the engine looks for itself, in case a notification was lost."""
+"""How often the engine polls, in case a notification was lost."""
 
 _CONNECT_SECONDS = 5.0
 _BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -48,10 +48,10 @@ _FAILURES = (ProcrastinateException, Error, PoolTimeout, OSError)
 
 
 class ProcrastinateDispatcher:
-    """Has tasks delivered to whichever process serves their queue, on whatever machine.
+    """Delivers tasks to any process that serves their queue, on any machine.
 
     Args:
-        store: Whose rows get jobs. The engine's tables are beside the store's.
+        store: Its tasks get jobs. The engine's tables are in a second schema of the same database.
     """
 
     name = "procrastinate"
@@ -59,14 +59,15 @@ class ProcrastinateDispatcher:
 
     def __init__(self, store: TaskStorePostgres) -> None:
         self._store = store
-        # Never opened: it writes over the connection of whoever is in a transaction.
+        # Never opened: jobs are written over the connection of the transaction that makes their task pending, so that
+        # neither exists without the other.
         self._jobs = App(connector=SyncPsycopgConnector())
-        self._wanted = LocalDispatcher(takes_waiting=False)
+        self._local = LocalDispatcher(takes_waiting=False)
         self._woken = asyncio.Event()
 
     def enqueue(self, tables: Tables, task: Task) -> int | None:
-        """Write the job of a task, and return its number. See `Dispatcher.enqueue`."""
-        _, schema = address_of(self._store.log)
+        """Write the job of a task and return its number. See `Dispatcher.enqueue`."""
+        _, schema = read_address(self._store.log)
         job = self._jobs.configure_task(
             JOB, queue=name_queue(schema, task.queue), priority=task.priority, schedule_at=task.not_before,
             connection=tables.connection,
@@ -77,7 +78,7 @@ class ProcrastinateDispatcher:
             raise _unwrap(error) from error
 
     def withdraw(self, tables: Tables, job: int) -> None:
-        """Delete a job that waits; one that runs is told to stop. See `Dispatcher.withdraw`."""
+        """Delete a waiting job, or ask a running one to stop. See `Dispatcher.withdraw`."""
         manager = self._jobs.job_manager
         try:
             manager.cancel_job_by_id(job, abort=True, delete_job=True, connection=tables.connection)
@@ -85,51 +86,50 @@ class ProcrastinateDispatcher:
             raise _unwrap(error) from error
 
     def wake(self) -> None:
-        """Look whether another queue is served now. What waits is the engine's to find."""
+        """Check for newly served queues. The engine itself finds waiting jobs."""
         self._woken.set()
-        self._wanted.wake()
+        self._local.wake()
 
     def want(self, task_id: str, queue: str | None = None) -> None:
-        """Run a task here, whatever its queue. See `Dispatcher.want`."""
-        self._wanted.want(task_id, queue)
+        """Run a task in this process. See `Dispatcher.want`."""
+        self._local.want(task_id, queue)
 
     async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
-        """Run what the engine delivers and what is wanted here. See `Dispatcher.run`."""
+        """Run the tasks that the engine delivers and those passed to `want`. See `Dispatcher.run`."""
         await worker.store.open()
         sweep = JobSweep(self._store, self.enqueue)
-        helpers = [
+        background = [
             asyncio.create_task(sweep.run(), name="sweep of jobs"),
             asyncio.create_task(_set_when(stopping, self._woken), name="stop of the engine"),
         ]
-        wanted = asyncio.create_task(
-            self._wanted.run(worker, queues=queues, concurrency=concurrency, stopping=stopping), name="wanted tasks"
+        local = asyncio.create_task(
+            self._local.run(worker, queues=queues, concurrency=concurrency, stopping=stopping), name="wanted tasks"
         )
         delivery = Delivery(self._store, worker, self.enqueue, concurrency, stopping)
         try:
             await self._serve(delivery, queues, stopping)
-            await wanted
-            await delivery.finish()
+            await local
+            await delivery.finish()  # runs outlive the engine that delivered them; leaving them would orphan claims
         finally:
-            for helper in (*helpers, wanted):
-                helper.cancel()
-            await asyncio.gather(*helpers, wanted, return_exceptions=True)
+            for task in (*background, local):
+                task.cancel()
+            await asyncio.gather(*background, local, return_exceptions=True)
 
     async def check(self) -> list[IntegrityFinding]:
-        """Return what is wrong with the engine's tables. See `Dispatcher.check`."""
+        """Return problems of the engine's tables. See `Dispatcher.check`."""
         await self._store.open()
-        address, schema = address_of(self._store.log)
+        address, schema = read_address(self._store.log)
         version = await asyncio.to_thread(read_jobs_version, address, schema)
-        found: list[IntegrityFinding] = []
-        if version.applied != version.known:
-            problem = f"the schema {jobs_schema(schema)!r} has {version.applied}, procrastinate has {version.known}"
-            found.append(IntegrityFinding(problem))
-        return found
+        findings: list[IntegrityFinding] = []
+        if version.applied != version.installed:
+            problem = f"the schema {jobs_schema(schema)!r} has {version.applied}, procrastinate has {version.installed}"
+            findings.append(IntegrityFinding(problem))
+        return findings
 
     async def _serve(self, delivery: Delivery, queues: Collection[str], stopping: asyncio.Event) -> None:
-        """Keep the engine's worker running, with the queues that are served at the time, until `stopping` is set.
+        """Keep the engine's worker running for the currently served queues, until `stopping` is set.
 
-        One that ends leaves what it has started: the engine begins anew when another queue is served, and after its
-        server was away.
+        The worker is restarted when the queues change and after the server was unavailable. Its running tasks go on.
         """
         failures = 0
         while not stopping.is_set():
@@ -152,10 +152,10 @@ class ProcrastinateDispatcher:
                     await asyncio.wait_for(stopping.wait(), seconds)
 
     async def _run_engine(self, delivery: Delivery, queues: Collection[str]) -> None:
-        """Run the engine's worker on some queues until it is cancelled, or the server is lost."""
+        """Run the engine's worker on some queues until it is cancelled or loses the server."""
         if not queues:
             await asyncio.Event().wait()
-        address, schema = address_of(self._store.log)
+        address, schema = read_address(self._store.log)
         async with _open_app(address, schema) as app:
 
             @app.task(name=JOB, pass_context=True)
@@ -175,11 +175,11 @@ class ProcrastinateDispatcher:
 
 
 def name_queue(schema: str, queue: str) -> str:
-    """Return the engine's name of a queue.
+    """Return the engine's name of a queue: a digest of schema, row format and queue.
 
-    The engine's channels are those of the whole database, and its jobs are numbered in each schema: in queues of one
-    name, a job that is aborted in one schema would stop another schema's job of the same number. A row's format is part
-    of it: workers that cannot read a row are not brought its job. Postgres cuts the name of a channel at 63 bytes.
+    Postgres channels are shared by the whole database, while jobs are numbered per schema: with equal queue names,
+    aborting a job in one schema would stop the job of the same number in another. The row format keeps jobs from
+    workers that cannot read the row. A digest, since Postgres truncates channel names at 63 bytes.
     """
     return hashlib.sha256(f"{schema}.{FORMAT}.{queue}".encode()).hexdigest()[:16]
 
@@ -235,5 +235,5 @@ def _describe(engine: asyncio.Task[None]) -> str:
 
 
 def _unwrap(error: ConnectorException) -> BaseException:
-    """Return the driver's error behind the engine's, which the store knows how to tell."""
+    """Return the driver's error behind the engine's, which the store can translate."""
     return error.__cause__ if isinstance(error.__cause__, Error) else error

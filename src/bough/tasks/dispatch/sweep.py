@@ -1,4 +1,4 @@
-"""What looks after tasks that nobody looks after: dead workers, deadlines, children of what has ended."""
+"""The sweep for tasks that no worker attends to: dead workers, deadlines, children of ended tasks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from bough.tasks.worker import Worker
 
 SWEEP_SECONDS = 1.0
-"""How often every worker process looks."""
+"""Interval of the sweep in each worker process."""
 
 _SLOW_ROUNDS = 5
-"""Of so many rounds one also looks for tasks whose conversation was decided without a broker."""
+"""Every n-th sweep also looks for tasks whose calls were decided without a broker."""
 
 
 class SweepFindings(NamedTuple):
-    """What one look found; ids of tasks."""
+    """Ids of the tasks that one sweep found."""
 
     lost: list[str]
     due: list[UUID]
@@ -37,53 +37,53 @@ class SweepFindings(NamedTuple):
 
 
 class Sweep:
-    """Looks every second, for ever; each step is one statement over an index, then one transaction a row found.
+    """Sweeps once a second. Each sweep takes a statement over an index per kind, then a transaction per row.
 
     Args:
-        queues: Tasks of these may run here.
-        found: Told of a running task whose worker is gone and that may run here.
-        by_clock: Also report leases that are over by the store's clock, for a process that looks once and exits.
+        queues: Queues whose tasks may run here.
+        on_lost: Called with a running task whose worker has died and that may run here.
+        by_clock: Also report leases that have expired by the store's clock, for a process that sweeps once and exits.
     """
 
     def __init__(
-        self, worker: Worker, *, queues: Collection[str], found: Callable[[str], None], by_clock: bool = False
+        self, worker: Worker, *, queues: Collection[str], on_lost: Callable[[str], None], by_clock: bool = False
     ) -> None:
         self._worker = worker
         self._queues = queues
-        self._found = found
+        self._on_lost = on_lost
         self._by_clock = by_clock
         self._control = TaskControl(
-            worker.store, owner=worker.owner, withdraw=worker.withdraw, on_stop=worker.note_stopped
+            worker.store, owner=worker.owner, withdraw=worker.withdraw, on_stop=worker.on_stopped
         )
         self._round = 0
-        self._seen: dict[str, tuple[tuple[str | None, int | None], float]] = {}
+        self._leases: dict[str, tuple[tuple[str | None, int | None], float]] = {}
 
     async def run(self) -> None:
-        """Look again and again. A store that is away is looked at again in a second."""
+        """Sweep for ever. An unavailable store is tried again at the next sweep."""
         while True:
             with suppress(BoughError):
                 await self.once()
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def once(self) -> None:
-        """Look once, and do what is to be done.
+        """Sweep once.
 
         Raises:
             StoreError: The store cannot be read or written.
         """
         self._round += 1
         slow = self._round % _SLOW_ROUNDS == 0
-        found = await self._worker.store.look(lambda tables: self._look(tables, slow=slow))
-        for id in found.due:
-            with suppress(Conflict, NotFound):  # it has moved on meanwhile: the next look sees where
+        findings = await self._worker.store.look(lambda tables: self._look(tables, slow=slow))
+        for id in findings.due:
+            with suppress(Conflict, NotFound):  # the task has changed or was deleted; the next sweep sees it again
                 await self._control.time_out(id)
-        for id in found.orphans:
+        for id in findings.orphans:
             with suppress(Conflict, NotFound):
                 await self._control.cancel(id, "parent ended")
-        for id in found.decided:
+        for id in findings.decided:
             await self._change(id, self._wake)
-        for task_id in found.lost:
-            self._found(task_id)
+        for task_id in findings.lost:
+            self._on_lost(task_id)
 
     def _look(self, tables: Tables, *, slow: bool) -> SweepFindings:
         own = self._worker.active
@@ -100,27 +100,30 @@ class Sweep:
         )
 
     def _find_lost(self, leases: dict[str, tuple[str | None, int | None]], store_now: int) -> list[str]:
-        """Return the tasks whose worker is gone, or whose lease nobody has renewed for as long as it lasts.
+        """Return the tasks whose worker has died, or whose lease was not renewed for its whole length.
 
-        How long that is, is measured here by the monotonic clock: clocks of different machines do not matter. The claim
-        that follows decides by the store's clock.
+        The length is measured by this process's monotonic clock, so that differing machine clocks do not matter. The
+        claim that follows checks the lease again, by the store's clock.
         """
-        now = time.monotonic()
-        self._seen = {id: self._seen[id] if self._is_known(id, lease) else (lease, now) for id, lease in leases.items()}
+        checked_at = time.monotonic()
+        self._leases = {
+            id: self._leases[id] if self._is_unchanged(id, lease) else (lease, checked_at)
+            for id, lease in leases.items()
+        }
         return [
             id
-            for id, ((owner, expires), since) in self._seen.items()
+            for id, ((owner, expires), since) in self._leases.items()
             if owner is None
             or is_gone(owner)
-            or now - since >= LEASE_SECONDS
+            or checked_at - since >= LEASE_SECONDS
             or (self._by_clock and expires is not None and expires <= store_now)
         ]
 
-    def _is_known(self, id: str, lease: tuple[str | None, int | None]) -> bool:
-        return id in self._seen and self._seen[id][0] == lease
+    def _is_unchanged(self, id: str, lease: tuple[str | None, int | None]) -> bool:
+        return id in self._leases and self._leases[id][0] == lease
 
     async def _change(self, id: UUID, change: Callable[[Tables, UUID], None]) -> None:
-        with suppress(Conflict):  # it has moved on meanwhile: the next look sees where
+        with suppress(Conflict):  # the task has changed; the next sweep sees it again
             await self._worker.store.change(lambda tables: change(tables, id))
 
     def _wake(self, tables: Tables, id: UUID) -> None:

@@ -1,1 +1,1 @@
-"""Where tasks are kept."""
+"""Task stores."""

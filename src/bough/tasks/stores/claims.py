@@ -1,4 +1,4 @@
-"""Claiming a task: the lease of its conversation and the transition to RUNNING, in one transaction."""
+"""Claim a task: take the lease of its conversation and make it RUNNING, in one transaction."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bough.tasks.state import TaskState
 from bough.tasks.stores.rows import FORMAT, Move, TaskRow, find_row, move, read_task
 
 MAX_CANDIDATES = 16
-"""How many candidates one claim looks at."""
+"""How many candidates one claim tries."""
 
 _SECOND = 1_000_000
 _HELD_BACK = _SECOND // 2
-"""How long the tasks of an owner wait who runs as many as it may."""
+"""How long the tasks of an owner are held back that already runs as many as allowed."""
 
 MayStart: TypeAlias = Callable[[Tables, str | None], bool]
-"""Says whether the owner of a conversation may have one more task running."""
+"""Returns whether the owner of a conversation may run one more task."""
 
 
 class Claimed(NamedTuple):
@@ -36,7 +36,7 @@ class Claimed(NamedTuple):
 def claim_by_id(
     tables: Tables, id: UUID, owner: str, ttl_seconds: float, may_start: MayStart | None = None
 ) -> Claimed | None:
-    """Claim a task that may run now, or take a running one over whose owner is gone; None where that is not so."""
+    """Claim a task that is due, or take over a running one whose owner has died; return None otherwise."""
     row = find_row(tables, id)
     if row is None or row.format > FORMAT:
         return None
@@ -51,10 +51,10 @@ def claim_by_id(
 def claim_next(
     tables: Tables, queues: Collection[str], owner: str, ttl_seconds: float, may_start: MayStart | None = None
 ) -> Claimed | None:
-    """Claim the next task of some queues, by priority, then age; None where nothing can be claimed.
+    """Claim the next task of some queues, by priority, then age; return None if none can be claimed.
 
     Args:
-        may_start: Holds back the tasks of an owner that runs as many as it may; tasks with a parent are never held.
+        may_start: Holds back the tasks of an owner for which it returns False. Not called for tasks with a parent.
     """
     tables.run("task.make_ready", now=tables.now())
     tried: set[int] = set()
@@ -69,39 +69,39 @@ def claim_next(
 
 
 def look_next(tables: Tables, queues: Collection[str] | None = None) -> TaskRow | None:
-    """Return the row that would be claimed next from some queues, None: from all. One row of an index a queue."""
+    """Return the row that a claim would take next from `queues`; None means all. Reads one index row per queue."""
     chosen = [row[0] for row in tables.run("task.ready_queues")] if queues is None else queues
     return _best(tables, chosen, set())
 
 
 def take_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float) -> Lease | None:
-    """Take the lease of a conversation, from an owner that is gone too; None where a living one holds it.
+    """Take the lease of a conversation, also from an owner that has died; return None if a live one holds it.
 
     Raises:
         NotFound: There is no such conversation.
     """
     try:
         return tables.acquire(cid, owner, ttl_seconds)
-    except Conflict as held:
-        holder = str(held.details.get("owner", ""))
+    except Conflict as conflict:
+        holder = str(conflict.details.get("owner", ""))
         if not is_gone(holder):
             return None
-        # In the gone owner's name it is ended, which fences off whatever it left behind; held it must be in this one:
-        # a lease in a gone owner's name looks free to every other worker.
+        # First take it in the dead owner's name for 0 seconds, which fences whatever that owner left running. Then take
+        # it in this owner's name: a lease in a dead owner's name looks free to every other worker.
         tables.acquire(cid, holder, 0)
         return tables.acquire(cid, owner, ttl_seconds)
 
 
 def seize_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float = 1.0) -> Lease:
-    """Take the lease no matter which process holds it, so that nothing its holder appends from now on is accepted."""
+    """Take the lease whichever process holds it, so that the log refuses all further appends of the holder."""
     try:
         return tables.acquire(cid, owner, ttl_seconds)
-    except Conflict as held:
-        return tables.acquire(cid, str(held.details["owner"]), ttl_seconds)
+    except Conflict as conflict:
+        return tables.acquire(cid, str(conflict.details["owner"]), ttl_seconds)
 
 
 def _best(tables: Tables, queues: Collection[str], tried: set[int]) -> TaskRow | None:
-    """Return the best row that was not tried yet: each queue's front, then the best of these."""
+    """Return the first untried row by priority, then age: the best of the queues' first rows."""
     fronts: list[tuple[int, int, bytes]] = []
     for queue in queues:
         rows = tables.run("task.ready", queue=queue, format=FORMAT, limit=1 + len(tried))
@@ -118,9 +118,9 @@ def _start(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float, may_sta
                 return None
         lease = take_lease(tables, row.conversation_id, owner, ttl_seconds)
     except NotFound:
-        tables.run("task.forget", k=row.k)
+        tables.run("task.forget", k=row.k)  # its conversation is deleted: kept, the row would head its queue for ever
         return None
-    if lease is None:  # somebody runs the conversation without a task
+    if lease is None:  # the conversation runs without a task; put off, or this row would block its queue until then
         tables.run("task.put_off", k=row.k, not_before=tables.now() + _SECOND)
         return None
     moved = move(
@@ -134,14 +134,16 @@ def _take_over(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float) -> 
     lease = take_lease(tables, row.conversation_id, owner, ttl_seconds)
     if lease is None:
         return None
-    taken = tables.one("task.take_over", k=row.k, version=row.version)
-    if taken is None:
+    # Compare-and-set on the version: a task that ended or was answered meanwhile is not counted as taken over.
+    updated = tables.one("task.take_over", k=row.k, version=row.version)
+    if updated is None:
         tables.release(lease)
         return None
-    row = row._replace(attempts=taken[0])
+    row = row._replace(attempts=updated[0])
     if row.attempts > row.max_attempts:
-        died = f"its worker died {row.max_attempts} times"
-        move(tables, row, TaskState.FAILED, Move(worker=owner, error=died, code="unavailable"),
+        # A task that kills its worker each time must not be taken over for ever.
+        error = f"its worker died {row.max_attempts} times"
+        move(tables, row, TaskState.FAILED, Move(worker=owner, error=error, code="unavailable"),
              generation=lease.generation)  # fmt: skip
         tables.release(lease)
         return None

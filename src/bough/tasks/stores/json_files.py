@@ -1,4 +1,4 @@
-"""Tasks in a folder of their own, with a JSON file a task for people to look at."""
+"""A task store in a folder, which also writes a readable JSON file for each task."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LOG = logging.getLogger("bough.task")
 
 
 class TaskStoreJson(TaskStoreSqlite):
-    """Tasks in `<directory>/log.db`, and after each commit `<id>.json` of every task that it changed.
+    """Stores tasks in `<directory>/log.db`, and writes `<id>.json` for every task that a commit changed.
 
-    The files are copies: nothing reads them. So a torn or foreign file harms nothing, and the next transition of its
-    task writes it anew, whole. A task's events are in the log: `bough tasks logs`.
+    The files are copies that bough never reads, so a damaged or foreign file does no harm; the next transition of its
+    task replaces it. The events of a task are in the log: `bough tasks logs`.
 
     Args:
-        directory: Made at the first call; None takes `tasks` in the home folder.
+        directory: Created by the first call; None uses `tasks` in the home folder.
 
     Source: agentic_patterns.
     """
@@ -50,7 +50,7 @@ class TaskStoreJson(TaskStoreSqlite):
         self._follower: asyncio.Task[None] | None = None
 
     async def open(self) -> EventStore:
-        """Open the log, and copy what is changed from here on. See `TaskStore.open`.
+        """Open the log, and start copying changed tasks. See `TaskStore.open`.
 
         Raises:
             StoreError: The folder cannot be made or written.
@@ -60,14 +60,14 @@ class TaskStoreJson(TaskStoreSqlite):
         except OSError as error:
             raise _cannot_write(self.directory, error) from error
         log = await super().open()
-        log.follow(TASKS, {"TaskChanged"}, self._note)
+        log.follow(TASKS, {"TaskChanged"}, self._mark_changed)
         if self._follower is None:
             self._follower = asyncio.create_task(self._follow(log), name="copies of tasks")
         return log
 
-    async def change(self, change: Callable[[Tables], T], *, beside: Collection[Beside] = ()) -> T:
-        """Run a change, and copy the tasks that it changed. See `RelationalTaskStore.change`."""
-        result = await super().change(change, beside=beside)
+    async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[Beside] = ()) -> T:
+        """Run a change and copy the changed tasks. See `RelationalTaskStore.change`."""
+        result = await super().change(change, side_tables=side_tables)
         await self._write_copies()
         return result
 
@@ -81,7 +81,7 @@ class TaskStoreJson(TaskStoreSqlite):
                 (self.directory / f"{id}.json").unlink(missing_ok=True)
 
     async def aclose(self) -> None:
-        """Write what is left to copy, and close the log."""
+        """Write the remaining copies and close the log."""
         follower, self._follower = self._follower, None
         if follower is not None:
             follower.cancel()
@@ -89,46 +89,46 @@ class TaskStoreJson(TaskStoreSqlite):
             await self._write_copies()
         await super().aclose()
 
-    def _note(self, tables: Tables, conversation: UUID, stored: StoredEvent) -> None:
-        """Remember a task whose transition is being appended, by whoever does it in this process: a run, too."""
+    def _mark_changed(self, tables: Tables, conversation: UUID, stored: StoredEvent) -> None:
+        """Remember a task with a new transition, also one that a run in this process appends."""
         if isinstance(event := stored.event, TaskChanged) and (id := parse_id(event.task_id)) is not None:
             self._changed[id] = stored.seq
 
     async def _follow(self, log: EventStore) -> None:
-        """Copy what was changed past this object: by a run that ended, in this process."""
+        """Copy tasks that were not changed through `change`: by runs that end in this process."""
         async for _ in log.commits():
-            with suppress(StoreError):  # the store is away: the next commit comes again
+            with suppress(StoreError):  # unavailable: the next commit tries again
                 await self._write_copies()
 
     async def _write_copies(self) -> None:
-        """Write the copies of the tasks that were changed here since the last time: one file each."""
+        """Write the copies of the tasks that changed here since the last call, one file each."""
         if not self._changed and not self._writing.locked():
             return
-        # Whoever waits may be cancelled; a copy that was begun is written all the same, before the next one.
+        # Shielded: cancelling the caller must not interrupt a copy that has started, or the task would lack one.
         copying = asyncio.create_task(self._copy_all(), name="copies of tasks")
         self._copying.add(copying)
         copying.add_done_callback(self._copying.discard)
         await asyncio.shield(copying)
 
     async def _copy_all(self) -> None:
-        async with self._writing:  # an older copy never comes after a newer one
+        async with self._writing:  # one at a time, so that an older copy never replaces a newer one
             for id, seq in list(self._changed.items()):
                 task = await self.look(lambda tables, id=id, seq=seq: _read(tables, id, seq))
                 if task is None:
-                    continue  # noted inside a transaction that has not been committed: the next commit comes again
-                if self._changed.get(id) == seq:
+                    continue  # its transaction has not committed; that commit tries again
+                if self._changed.get(id) == seq:  # else it changed again meanwhile, and needs another copy
                     del self._changed[id]
                 try:
                     await asyncio.to_thread(write_copy, self.directory / f"{id}.json", task)
-                except StoreError as error:  # the task is as it is: only its copy is not
+                except StoreError as error:  # only the copy is missing; the task is stored
                     LOG.warning("no copy of task %s: %s", id, error.message)
 
 
 def write_copy(path: Path, task: Task) -> None:
-    """Write a task to a file: whole or not at all, without its events. Blocks.
+    """Write a task to a file atomically, without its events. Blocks.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: The file cannot be written.
     """
     text = json.dumps(task.model_dump(mode="json", exclude={"events"}), ensure_ascii=False, indent=2)
     try:
@@ -142,7 +142,7 @@ def write_copy(path: Path, task: Task) -> None:
 
 
 def _read(tables: Tables, id: UUID, seq: int) -> Task | None:
-    """Return a task whose transition at `seq` can be seen; None where it cannot."""
+    """Return a task if its transition at `seq` is committed; None otherwise."""
     row = find_row(tables, id)
     return None if row is None or row.last < seq else read_task(tables, row)
 

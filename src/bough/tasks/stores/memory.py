@@ -1,4 +1,4 @@
-"""Tasks that end with the process."""
+"""A task store in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bough.tasks.stores.sqlite import TaskStoreSqlite
 
 
 class TaskStoreMemory(TaskStoreSqlite):
-    """Tasks in a log of their own, which is removed when the store is closed.
+    """Stores tasks in a temporary log, which is removed when the store is closed.
 
     Source: agentic_patterns.
     """

@@ -1,4 +1,4 @@
-"""The task store of a URL."""
+"""Open task stores by URL or event store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SQLITE = "sqlite:///"
 
 
 def open_task_store(url: str) -> RelationalTaskStore:
-    """Return the tasks of the event store at a URL. Nothing is opened yet."""
+    """Return the task store for the event store at a URL. The first call on it opens the event store."""
     if url.startswith(("postgres:", "postgresql:")):
         from bough.tasks.stores.postgres import TaskStorePostgres
 
@@ -21,7 +21,7 @@ def open_task_store(url: str) -> RelationalTaskStore:
 
 
 def tasks_in(log: EventStore) -> RelationalTaskStore:
-    """Return the tasks of an event store that is open; it stays the caller's to close."""
+    """Return the task store of an open event store, which the caller closes."""
     if log.url.startswith(("postgres:", "postgresql:")):
         from bough.tasks.stores.postgres import TaskStorePostgres
 
@@ -30,5 +30,5 @@ def tasks_in(log: EventStore) -> RelationalTaskStore:
 
 
 def has_store(url: str) -> bool:
-    """Whether there is a store that can be read; a file that is not there yet is none."""
+    """Whether a store can be at a URL; False for a SQLite file that does not exist."""
     return not url.startswith(_SQLITE) or Path(url.removeprefix(_SQLITE)).exists()

@@ -1,4 +1,4 @@
-"""Tasks in a Postgres log: any number of machines."""
+"""A task store on Postgres, shared by any number of machines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bough.tasks.stores.relational import RelationalTaskStore
 
 
 class TaskStorePostgres(RelationalTaskStore):
-    """Tasks in the schema of a Postgres event store.
+    """Stores tasks in the schema of a Postgres event store.
 
     Args:
-        store: The event store, its URL, or None for the settings' one, which must be on Postgres.
+        store: The event store or its URL; None uses the store of the settings, which must be on Postgres.
     """
 
     _has_jobs = False
 
     async def open(self) -> EventStore:
-        """Open the log, and make the engine's tables beside it. See `TaskStore.open`.
+        """Open the log, and create or upgrade the engine's tables. See `TaskStore.open`.
 
         Raises:
             Unavailable: The engine is not installed, or its tables are newer than the installed package.
@@ -30,24 +30,23 @@ class TaskStorePostgres(RelationalTaskStore):
         if not self._has_jobs:
             from bough.tasks.stores.jobs_schema import migrate_jobs
 
-            address, schema = address_of(log)
+            address, schema = read_address(log)
             await asyncio.to_thread(migrate_jobs, address, schema)
             self._has_jobs = True
         return log
 
     async def _open_log(self) -> EventStore:
-        given = self._given
-        url = given if isinstance(given, str) else Settings.load().store
+        url = self._given_log if isinstance(self._given_log, str) else Settings.load().store
         if not url.startswith(("postgresql:", "postgres:")):
             raise InvalidInput(f"{url!r} is not a Postgres store", hint="use postgresql://…, or TaskStoreSqlite")
         return await open_store(url)
 
 
-def address_of(log: EventStore) -> tuple[str, str]:
-    """Return the URL of a Postgres log, with its password, and its schema.
+def read_address(log: EventStore) -> tuple[str, str]:
+    """Return the URL of a Postgres event store, including the password, and its schema.
 
     Raises:
-        InvalidInput: It is a log of another kind.
+        InvalidInput: The event store is not on Postgres.
     """
     from bough.events.stores.postgres import PostgresEventStore
 

@@ -1,4 +1,4 @@
-"""A task store on the tables beside a log: every method is one change, or one look, inside the log's own store."""
+"""Task stores on side tables of an event store. Every method is one transaction of that store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bough.events.model import ConversationStarted, TaskChanged, TaskNoted, Usag
 from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.store import EventStore
-from bough.events.stores.names import digits_of
+from bough.events.stores.names import parse_digits
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent
 from bough.tasks.state import TaskState
@@ -46,79 +46,79 @@ _TRIES = 5
 
 
 class RelationalTaskStore(TaskStore):
-    """Tasks in the database of an event store.
+    """Stores tasks in the database of an event store.
 
     Args:
-        store: The log; None or a URL is opened by the first call, and closed by `aclose`.
+        store: The event store. None or a URL is opened by the first call and closed by `aclose`.
 
     Attributes:
-        admission: Holds tasks back whose owners run as many as they may; None: there is no such bound.
+        admission: Holds back tasks of owners that run as many as allowed; None if owners have no bound.
     """
 
     admission: Admission | None = None
 
     def __init__(self, store: EventStore | str | None = None) -> None:
-        self._given = store
+        self._given_log = store
         self._log: EventStore | None = None if store is None or isinstance(store, str) else store
         self._owner = make_owner()
         self._opening = asyncio.Lock()
 
     @property
     def log(self) -> EventStore:
-        """The log that the tasks' conversations are in. Raises: see `TaskStore.log`."""
+        """The event store with the tasks' conversations. Raises: see `TaskStore.log`."""
         if self._log is None:
             raise Unavailable("the task store is not open yet", hint="await its `open`, or any other call, first")
         return self._log
 
     async def open(self) -> EventStore:
-        """Open the log if that was not done yet. See `TaskStore.open`."""
+        """Open the log if it is not open. See `TaskStore.open`."""
         if self._log is None:
-            async with self._opening:  # of many first calls one opens
+            async with self._opening:  # concurrent first calls must not open two logs
                 self._log = self._log or await self._open_log()
         follow_usage(self._log)
         return self._log
 
     async def aclose(self) -> None:
         """Close the log if it was opened here."""
-        if self._log is not None and self._log is not self._given:
+        if self._log is not None and self._log is not self._given_log:
             log, self._log = self._log, None
             await log.aclose()
 
     @abstractmethod
     async def _open_log(self) -> EventStore:
-        """Open the log that was only named."""
+        """Open the log at the given URL, or at the URL of the settings."""
 
-    async def change(self, change: Callable[[Tables], T], *, beside: Collection[Beside] = ()) -> T:
-        """Run a change of rows and events in one transaction; durable on return.
+    async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[Beside] = ()) -> T:
+        """Run a change of rows and events in one transaction. Durable on return.
 
-        A change that loses a race, for something unique or for a row that was looked at before it was locked, is run
-        again, and then finds what is there.
+        A change that loses a race for a unique value, or for a row that was read before it was locked, runs again and
+        reads the winner's rows.
 
         Raises:
-            BoughError: What the change raises; nothing is written then.
+            BoughError: Raised by the change; nothing is written.
         """
         log = await self.open()
         for _ in range(_TRIES):
             try:
-                return await log.together((TASKS, *beside), change)
+                return await log.together((TASKS, *side_tables), change)
             except Conflict as conflict:
                 if not conflict.details.keys() & {"not_unique", "moved_on"}:
                     raise
-        return await log.together((TASKS, *beside), change)
+        return await log.together((TASKS, *side_tables), change)
 
-    async def look(self, question: Callable[[Tables], T], *, small: bool = False) -> T:
-        """Return the answer to a question about rows and events, read at one moment.
+    async def look(self, read: Callable[[Tables], T], *, small: bool = False) -> T:
+        """Return the result of `read`, which sees one snapshot of rows and events.
 
         Args:
-            small: It reads a few rows by their keys; see `EventStore.together`.
+            small: Whether it reads only a few rows by their keys; see `EventStore.together`.
         """
         log = await self.open()
-        return await log.together(TASKS, question, read_only=True, small=small)
+        return await log.together(TASKS, read, read_only=True, small=small)
 
-    # The seed's names.
+    # Names of agentic_patterns.
 
     async def create(self, task: Task) -> Task:
-        """Store a task as it is given. See `TaskStore.create`."""
+        """Store a task unchanged. See `TaskStore.create`."""
         id = parse_id(task.id)
         if id is None:
             raise InvalidInput(
@@ -148,7 +148,7 @@ class RelationalTaskStore(TaskStore):
         if id is None:
             return None
         not_before = fields.pop("not_before", None)
-        said = Move(result=result, error=error, **_require_known(fields))
+        details = Move(result=result, error=error, **_require_known(fields))
         wait = None if not_before is None else microseconds(not_before)
 
         def update(tables: Tables) -> Task | None:
@@ -156,7 +156,7 @@ class RelationalTaskStore(TaskStore):
             if row is None:
                 return None
             _require_version(row, version)
-            moved = self._update(tables, row, TaskState(state), said, claim, ttl_seconds, wait)
+            moved = self._update(tables, row, TaskState(state), details, claim, ttl_seconds, wait)
             return read_task(tables, moved)
 
         return await self.change(update)
@@ -166,7 +166,7 @@ class RelationalTaskStore(TaskStore):
         tables: Tables,
         row: TaskRow,
         state: TaskState,
-        said: Move,
+        details: Move,
         claim: Claim | None,
         ttl_seconds: float,
         not_before: int | None,
@@ -181,22 +181,22 @@ class RelationalTaskStore(TaskStore):
                     raise Conflict(
                         "another process is running the task's conversation", hint="wait until that run is over"
                     )
-                generation, said = lease.generation, said._replace(worker=self._owner)
-        return move(tables, row, state, said, generation=generation, attempts=attempts, not_before=not_before)
+                generation, details = lease.generation, details._replace(worker=self._owner)
+        return move(tables, row, state, details, generation=generation, attempts=attempts, not_before=not_before)
 
     async def list_by_state(self, state: TaskState) -> builtins.list[Task]:
-        """Return the tasks in a state, the oldest first. See `TaskStore.list_by_state`."""
-        number, after = TaskState(state).number, 0
-        found: builtins.list[Task] = []
+        """Return the tasks in a state, oldest first. See `TaskStore.list_by_state`."""
+        number, last_k = TaskState(state).number, 0
+        tasks_in_state: builtins.list[Task] = []
         while True:
-            tasks, last = await self.look(lambda tables, after=after: _read_state(tables, number, after))
-            found += tasks
+            tasks, last = await self.look(lambda tables, last_k=last_k: _read_state(tables, number, last_k))
+            tasks_in_state += tasks
             if last is None:
-                return found
-            after = last
+                return tasks_in_state
+            last_k = last
 
     async def next_pending(self) -> Task | None:
-        """Return the task that is next, without claiming it. See `TaskStore.next_pending`."""
+        """Return the next task without claiming it. See `TaskStore.next_pending`."""
 
         def look(tables: Tables) -> Task | None:
             row = look_next(tables)
@@ -206,7 +206,7 @@ class RelationalTaskStore(TaskStore):
 
     async def add_event(self, task_id: str, event: TaskEvent) -> None:
         """Append a PROGRESS or LOG event. See `TaskStore.add_event`."""
-        note = _note(task_id, event)
+        note = _make_note(task_id, event)
         id = parse_id(task_id)
 
         def add(tables: Tables) -> None:
@@ -226,18 +226,18 @@ class RelationalTaskStore(TaskStore):
         ttl_seconds: float = LEASE_SECONDS,
     ) -> Claim | None:
         """Claim a task. See `TaskStore.claim`."""
-        beside = () if self.admission is None else self.admission.beside
+        side_tables = () if self.admission is None else self.admission.side_tables
         may_start = None if self.admission is None else self.admission.may_start
         if id is not None:
-            wanted = parse_id(id)
-            if wanted is None:
+            parsed_id = parse_id(id)
+            if parsed_id is None:
                 return None
             claimed = await self.change(
-                lambda tables: claim_by_id(tables, wanted, owner, ttl_seconds, may_start), beside=beside
+                lambda tables: claim_by_id(tables, parsed_id, owner, ttl_seconds, may_start), side_tables=side_tables
             )
         else:
             claimed = await self.change(
-                lambda tables: claim_next(tables, queues, owner, ttl_seconds, may_start), beside=beside
+                lambda tables: claim_next(tables, queues, owner, ttl_seconds, may_start), side_tables=side_tables
             )
         return None if claimed is None else Claim(claimed.task, claimed.lease, claimed.row.last)
 
@@ -250,54 +250,54 @@ class RelationalTaskStore(TaskStore):
         not_before = fields.pop("not_before", None)
         wait = None if not_before is None else microseconds(not_before)
         base = {name: fields.pop(name) for name in ("result", "error") if name in fields}
-        said = Move(**base, **_require_known(fields))
+        details = Move(**base, **_require_known(fields))
         id = UUID(claim.task.id)
 
         def release(tables: Tables) -> None:
             row = require_row(tables, id)
             counts = state is not TaskState.PENDING
-            end_claim(tables, row, claim.lease, state, said, not_before=wait, counts=counts)
+            end_claim(tables, row, claim.lease, state, details, not_before=wait, counts=counts)
 
         await self.change(release)
 
-    # Looking and deleting.
+    # Reading and deleting.
 
     async def read_spent(self, conversation: UUID) -> Spent:
-        """Return what a conversation and its descendants used. See `TaskStore.spent`."""
+        """Return the usage of a conversation and its descendants. See `TaskStore.read_spent`."""
         log = await self.open()
         return await log.together((TASKS, USAGE), lambda tables: sum_spent(tables, conversation), read_only=True)
 
     async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:
-        """Return a page of tasks, the newest first. See `TaskStore.list`."""
-        wanted = filter or TaskFilter()
-        before = _parse_cursor(cursor)
+        """Return a page of tasks, newest first. See `TaskStore.list`."""
+        where = filter or TaskFilter()
+        before_k = _parse_cursor(cursor)
         if not 1 <= limit <= 1000:
             raise InvalidInput(f"a page cannot have {limit} tasks", hint="from 1 to 1,000")
-        return await self.look(lambda tables: _read_page(tables, wanted, before, limit))
+        return await self.look(lambda tables: _read_page(tables, where, before_k, limit))
 
     async def resolve(self, name: str) -> str:
-        """Return the id that `name` stands for: an id, its first or last digits (at least 4), or `-` for the latest.
+        """Return the id of the task named by an id, its first or last 4 or more digits, or `-` for the latest.
 
         Raises:
-            NotFound: Nothing matches.
-            InvalidInput: It is no such name, or several match.
+            NotFound: No task matches.
+            InvalidInput: The name is invalid, or several tasks match.
         """
-        digits = "" if name.strip() == "-" else digits_of(name)
+        digits = "" if name.strip() == "-" else parse_digits(name)
 
         def find(tables: Tables) -> builtins.list[UUID]:
             rows = tables.run("task.named", digits=digits) if digits else tables.run("task.latest")
             return [UUID(bytes=row[0]) for row in rows]
 
-        found = await self.look(find)
-        if not found:
+        ids = await self.look(find)
+        if not ids:
             raise unknown_task(name)
-        if len(found) > 1:
-            shown = ", ".join(id.hex[-8:] for id in found)
-            raise InvalidInput(f"{name!r} matches several tasks", hint=f"give more digits: {shown}")
-        return str(found[0])
+        if len(ids) > 1:
+            suffixes = ", ".join(id.hex[-8:] for id in ids)
+            raise InvalidInput(f"{name!r} matches several tasks", hint=f"give more digits: {suffixes}")
+        return str(ids[0])
 
     async def count_by_state(self) -> dict[TaskState, int]:
-        """Return how many tasks are in each state; states without a task are left out. O(tasks)."""
+        """Return the number of tasks in each state, omitting states without tasks. O(tasks)."""
         rows = await self.look(lambda tables: tables.run("task.counts"))
         return {TaskState.from_number(state): count for state, count in rows}
 
@@ -331,9 +331,9 @@ def _create(tables: Tables, id: UUID, task: Task) -> Task:
         metadata=task.metadata,
         agent=task.agent_name,
         message=1 if message else None,
-        **_list_given(task),
+        **_list_set_fields(task),
     )
-    notes = [_note(task.id, event) for event in task.events if event.event_type is not EventType.STATE_CHANGE]
+    notes = [_make_note(task.id, event) for event in task.events if event.event_type is not EventType.STATE_CHANGE]
     created = task.created_at
     record = ConversationRecord(
         id=id, root=id, config={"agent": task.agent_name} if task.agent_name else {}, created=created, updated=created
@@ -352,14 +352,14 @@ def _create(tables: Tables, id: UUID, task: Task) -> Task:
     return read_task(tables, require_row(tables, id))
 
 
-def _list_given(task: Task) -> dict[str, Any]:
+def _list_set_fields(task: Task) -> dict[str, Any]:
     fields = ("result", "error", "data", "code", "request")
-    given = {name: getattr(task, name) for name in fields if getattr(task, name) is not None}
-    return given | ({"usage": task.usage} if task.usage.requests else {})
+    values = {name: getattr(task, name) for name in fields if getattr(task, name) is not None}
+    return values | ({"usage": task.usage} if task.usage.requests else {})
 
 
 def _read_whole(tables: Tables, id: UUID) -> Task | None:
-    """Return a task with its latest events, those that came after its end only where they are notes about it."""
+    """Return a task with its latest events. Events after its end are included only if they are notes about it."""
     row = find_row(tables, id)
     if row is None:
         return None
@@ -370,46 +370,47 @@ def _read_whole(tables: Tables, id: UUID) -> Task | None:
 
 def read_events(tables: Tables, row: TaskRow, limit: int = MAX_EVENTS) -> list[TaskEvent]:
     """Return the latest events of a task, oldest first."""
-    found: list[TaskEvent] = []
+    events: list[TaskEvent] = []
     rows = tables.run("task.events", cid=row.cid, first=row.first, limit=limit)
     for stored in StoredEvent.of_rows(rows):  # pyright: ignore[reportArgumentType]
         event = task_event(stored, row.task_id)
         if event is not None and belongs(event, row):
-            found.append(event)
-    return found[::-1]
+            events.append(event)
+    return events[::-1]
 
 
 def belongs(event: TaskEvent, row: TaskRow) -> bool:
-    """Whether an event of the conversation is one of the task: up to its end, and notes about it behind that."""
+    """Whether an event belongs to the task: events up to its end, and later notes about it."""
     if event.task_id != row.task_id:
         return False
     return not row.is_terminal or event.seq <= row.last or event.event_type is not EventType.STATE_CHANGE
 
 
-def _read_state(tables: Tables, state: int, after: int, limit: int = 500) -> tuple[list[Task], int | None]:
-    rows = [TaskRow(*row) for row in tables.run("task.rows_in_state", state=state, after=after, limit=limit)]
+def _read_state(tables: Tables, state: int, after_k: int, limit: int = 500) -> tuple[list[Task], int | None]:
+    rows = [TaskRow(*row) for row in tables.run("task.rows_in_state", state=state, after=after_k, limit=limit)]
     return [read_task(tables, row) for row in rows], rows[-1].k if len(rows) == limit else None
 
 
-def _read_page(tables: Tables, wanted: TaskFilter, before: int | None, limit: int) -> TaskPage:
-    states = json.dumps(sorted(state.number for state in wanted.states)) if wanted.states else None
+def _read_page(tables: Tables, where: TaskFilter, before_k: int | None, limit: int) -> TaskPage:
+    states = json.dumps(sorted(state.number for state in where.states)) if where.states else None
     rows = tables.run(
-        "task.page", before=before, states=states, agent=wanted.agent, queue=wanted.queue, parent=wanted.parent,
-        conversation=wanted.conversation, root=wanted.root, owner=wanted.owner, unowned=wanted.unowned,
+        "task.page", before=before_k, states=states, agent=where.agent, queue=where.queue, parent=where.parent,
+        conversation=where.conversation, root=where.root, owner=where.owner, unowned=where.unowned,
         limit=limit + 1,
     )  # fmt: skip
-    found = [TaskRow(*row) for row in rows]
-    cursor = str(found[limit - 1].k) if len(found) > limit else None
-    return TaskPage(items=[read_task(tables, row) for row in found[:limit]], next_cursor=cursor)
+    task_rows = [TaskRow(*row) for row in rows]
+    cursor = str(task_rows[limit - 1].k) if len(task_rows) > limit else None
+    return TaskPage(items=[read_task(tables, row) for row in task_rows[:limit]], next_cursor=cursor)
 
 
 def sum_spent(tables: Tables, conversation: UUID) -> Spent:
-    """Return what a conversation and its descendants used. Needs the tables `TASKS` and `USAGE`."""
+    """Return the usage of a conversation and its descendants. Needs the tables `TASKS` and `USAGE`."""
     row = tables.one("task.spent", cid=tables.number(conversation))
     if row is None:
         return Spent(Usage(requests=0), 0)
     tasks, requests, input_tokens, output_tokens, cache_read, cache_write, cost, unpriced = row
     is_known = not unpriced or bool(cost)
+    # Unknown, not 0, if no price is known for any of the tokens.
     usage = Usage(
         requests=requests or 0,
         input_tokens=input_tokens or 0,
@@ -429,7 +430,7 @@ def _parse_cursor(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def _note(task_id: str, event: TaskEvent) -> TaskNoted:
+def _make_note(task_id: str, event: TaskEvent) -> TaskNoted:
     if event.event_type is EventType.STATE_CHANGE:
         raise InvalidInput("a STATE_CHANGE cannot be added", hint="each transition writes its own: use update_state")
     payload: JsonObject = dict(event.payload)

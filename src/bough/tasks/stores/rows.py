@@ -1,7 +1,7 @@
-"""Rows of tasks, and what they stand for: read, inserted and moved inside one transaction of the log's store.
+"""Read and change rows of tasks inside a transaction of the event store.
 
-Every function is part of a change that `EventStore.together` runs, and so may run again: it depends on nothing but its
-arguments. A change locks the conversations it touches before it writes their rows of tasks.
+The functions are called by changes that `EventStore.together` may run again, so they depend on nothing but their
+arguments. A change locks the conversations that it touches before it writes their task rows.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from bough.tasks.state import TERMINAL_STATES, TaskState, require_transition
 from bough.types import JsonObject
 
 FORMAT = 1
-"""Of the rows written here. Rows of a newer format are left to newer workers."""
+"""Format of the rows that this version writes. Rows of a newer format are run by newer workers only."""
 
 MAX_RESULT_BYTES = 1 << 20
-"""How much of a result or an error the events of a task carry; the whole is in the log of its conversation."""
+"""Maximum size of a result or an error in a task event. The conversation's log has the full text."""
 
 
 Enqueue: TypeAlias = Callable[[Tables, Task], int | None]
-"""Hands a task to an engine inside the transaction; returns the engine's job, None where there is no engine."""
+"""Enqueues a task inside the transaction; returns the engine's job, None without an engine."""
 
 _WAITING = "waiting_for_confirmation"
-"""Status of a conversation of which a call waits."""
+"""Status of a conversation with a waiting call."""
 
 
 class TaskRow(NamedTuple):
-    """A row of the table `task`, with the ids behind its numbers. Times are microseconds since 1970.
+    """A row of the table `task`, joined with conversation ids. Times are microseconds since 1970.
 
     Attributes:
-        k: Order of age.
+        k: Primary key, in order of creation.
         conversation: The 16 bytes of the id of `cid`.
-        first: Seq of its first transition, the submission; `last` of its latest.
-        parent: Number of the conversation that started it; `parent_id` its id.
-        call: The parent's tool call that started it.
-        under: `k` of the parent's task whose run started it.
-        job: Of the engine that delivers it.
+        first: Seq of the first transition, the submission. `last` is the seq of the latest one.
+        parent: Number of the conversation that started the task. `parent_id` is its id.
+        call: The parent's tool call that started the task.
+        under: `k` of the parent's task whose run started this one.
+        job: The engine's job that delivers the task.
     """
 
     k: int
@@ -76,22 +76,22 @@ class TaskRow(NamedTuple):
 
     @property
     def conversation_id(self) -> UUID:
-        """The id of the conversation it runs."""
+        """The id of the conversation that the task runs."""
         return UUID(bytes=self.conversation)
 
     @property
     def current(self) -> TaskState:
-        """Where it stands."""
+        """The state of the task."""
         return TaskState.from_number(self.state)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended."""
+        """Whether the task has ended."""
         return self.current in TERMINAL_STATES
 
 
 class Move(NamedTuple):
-    """What a transition says besides its state; each is a field of `TaskChanged`."""
+    """Details of a transition besides its state, each a field of `TaskChanged`."""
 
     worker: str | None = None
     result: str | None = None
@@ -107,43 +107,43 @@ NOTHING = Move()
 
 
 def parse_id(task_id: str) -> UUID | None:
-    """Return the id of a task; None for what is not a UUID in its usual form: nothing else reaches a path or query."""
+    """Return the id of a task; None unless it is a UUID in a usual form, safe in paths and queries."""
     try:
-        found = UUID(task_id)
+        id = UUID(task_id)
     except (ValueError, AttributeError, TypeError):
         return None
-    return found if str(found) == task_id.lower() or found.hex == task_id.lower() else None
+    return id if str(id) == task_id.lower() or id.hex == task_id.lower() else None
 
 
 def find_row(tables: Tables, id: UUID) -> TaskRow | None:
-    """Return the row of a task."""
+    """Return the row of a task; None if missing."""
     row = tables.one("task.row", id=id)
     return None if row is None else TaskRow(*row)
 
 
-def find_row_of_key(tables: Tables, key: str) -> TaskRow | None:
-    """Return the row of the task that an idempotency key made."""
+def find_row_by_key(tables: Tables, key: str) -> TaskRow | None:
+    """Return the row of the task with an idempotency key; None if missing."""
     row = tables.one("task.row_of_key", key=key)
     return None if row is None else TaskRow(*row)
 
 
 def find_live_row(tables: Tables, cid: int) -> TaskRow | None:
-    """Return the row of the task of a conversation that has not ended."""
+    """Return the row of the unfinished task of a conversation; None if missing."""
     row = tables.one("task.row_live", cid=cid)
     return None if row is None else TaskRow(*row)
 
 
 def find_latest_row(tables: Tables, cid: int) -> TaskRow | None:
-    """Return the row of the latest task of a conversation, whether it has ended or not."""
+    """Return the row of the latest task of a conversation, ended or not; None if missing."""
     row = tables.one("task.row_latest", cid=cid)
     return None if row is None else TaskRow(*row)
 
 
 def read_task(tables: Tables, row: TaskRow) -> Task:
-    """Return the task of a row, without its events: its first and latest transition, and its message. Three rows.
+    """Return the task of a row, without its events. Reads three events: first and latest transition, and message.
 
     Raises:
-        StoreError: The log does not have what the row names.
+        StoreError: The log lacks an event that the row refers to.
     """
     changes = _read_events(tables, row.cid, {row.first, row.last})
     first, last = changes.get(row.first), changes.get(row.last)
@@ -153,29 +153,29 @@ def read_task(tables: Tables, row: TaskRow) -> Task:
 
 
 def read_first(tables: Tables, id: UUID) -> TaskChanged | None:
-    """Return the transition by which a task was submitted; None for no such task."""
+    """Return the transition that submitted a task; None if the task does not exist."""
     row = find_row(tables, id)
     event = None if row is None else _read_events(tables, row.cid, {row.first})[row.first].event
     return event if isinstance(event, TaskChanged) else None
 
 
 def build_task(row: TaskRow, first: StoredEvent, last: StoredEvent, message: UserMessage | None) -> Task:
-    """Return the task of a row and the events that it names."""
-    begun, now = first.event, last.event
-    if not isinstance(begun, TaskChanged) or not isinstance(now, TaskChanged):
+    """Build the task of a row from its first and latest transition and its message."""
+    submitted, latest = first.event, last.event
+    if not isinstance(submitted, TaskChanged) or not isinstance(latest, TaskChanged):
         raise _missing(row)
     return Task(
         id=row.task_id,
         state=row.current,
         input="" if message is None else message.plain,
-        result=now.result,
-        error=now.error,
-        metadata=dict(begun.metadata or {}),
+        result=latest.result,
+        error=latest.error,
+        metadata=dict(submitted.metadata or {}),
         created_at=first.ts,
         updated_at=last.ts,
-        data=now.data,
-        code=now.code,
-        usage=now.usage or Usage(requests=0),
+        data=latest.data,
+        code=latest.code,
+        usage=latest.usage or Usage(requests=0),
         attempts=row.attempts,
         max_attempts=row.max_attempts,
         priority=row.priority,
@@ -186,7 +186,7 @@ def build_task(row: TaskRow, first: StoredEvent, last: StoredEvent, message: Use
         conversation=row.conversation_id,
         not_before=None if row.not_before is None else moment(row.not_before),
         deadline=None if row.deadline is None else moment(row.deadline),
-        request=now.request,
+        request=latest.request,
         version=row.version,
     )
 
@@ -195,7 +195,7 @@ def move(
     tables: Tables,
     row: TaskRow,
     to: TaskState,
-    said: Move = NOTHING,
+    details: Move = NOTHING,
     *,
     events: Sequence[Event] = (),
     generation: int | None = None,
@@ -205,29 +205,29 @@ def move(
     job: int | None = None,
     enqueue: Enqueue | None = None,
 ) -> TaskRow:
-    """Make a transition: its one STATE_CHANGE, and the row by compare-and-set; return the row as it is then.
+    """Make a transition: append its STATE_CHANGE and update the row by compare-and-set. Returns the new row.
 
-    A transition that ends the task says what it used, read from the log unless `said` has it. Where a task that a
-    conversation started ends, that conversation's log is told in the same transaction, and the
-    call that waits for the task continues.
+    A transition that ends the task records its usage, summed from the log unless `details` has it. If a conversation
+    started the task, its end is also appended to that conversation's log, in the same transaction, and the call that
+    waits for the task continues.
 
     Args:
         events: Appended to the task's conversation before the transition.
-        generation: Of the claim under which it is made.
-        job: Of the engine, for a task that becomes pending again.
-        enqueue: Delivers a parent that waited for this task; None where no engine delivers.
+        generation: Of the claim under which the transition is made.
+        job: The engine's job, for a task that becomes pending again.
+        enqueue: Delivers a parent that waited for this task; None without an engine.
 
     Raises:
-        InvalidTransition: The table of states does not have it, or the row has moved on meanwhile.
-        Conflict: The lease was lost, or the head is another one.
+        InvalidTransition: `TRANSITIONS` does not allow it, or the row has changed meanwhile.
+        Conflict: The lease was lost, or the head differs.
     """
     require_transition(row.task_id, row.current, to)
     attempt = row.attempts if attempts is None else attempts
-    if to in TERMINAL_STATES and said.usage is None:
-        said = said._replace(usage=sum_usage(tables, row))
-    result, result_bytes = cut_text(said.result)
-    error, _ = cut_text(said.error)
-    fields: dict[str, Any] = said._asdict() | {"result": result, "error": error}
+    if to in TERMINAL_STATES and details.usage is None:
+        details = details._replace(usage=sum_usage(tables, row))
+    result, result_bytes = cut_text(details.result)
+    error, _ = cut_text(details.error)
+    fields: dict[str, Any] = details._asdict() | {"result": result, "error": error}
     changed = TaskChanged(
         task_id=row.task_id,
         state=to.value,
@@ -236,7 +236,8 @@ def move(
         **{name: value for name, value in fields.items() if value is not None},
     )
     if to in TERMINAL_STATES and row.parent_id is not None:
-        _tell_parent(tables, row, changed, enqueue)
+        _notify_parent(tables, row, changed, enqueue)
+    # Before the row: every change locks a conversation before its task row, or two changes could deadlock.
     head = tables.append(row.conversation_id, [*events, changed], generation=generation, expected_head=expected_head)
     moved = tables.run(
         "task.move", k=row.k, was=row.state, version=row.version, state=to.number, attempts=attempt,
@@ -254,7 +255,7 @@ def move(
 
 
 def sum_usage(tables: Tables, row: TaskRow) -> Usage:
-    """Return what a task has used since it was submitted, with its children that have not ended. O(requests)."""
+    """Return the usage of a task since its submission, including unfinished children. O(requests)."""
     usage = Usage(requests=0)
     for stored in StoredEvent.of_rows(tables.run("task.spending", cid=row.cid, first=row.first)):  # pyright: ignore[reportArgumentType]
         event: Any = stored.event
@@ -265,7 +266,7 @@ def sum_usage(tables: Tables, row: TaskRow) -> Usage:
 
 
 def give_job(tables: Tables, row: TaskRow, enqueue: Enqueue | None) -> TaskRow:
-    """Have a task that is pending delivered, where an engine does that, and return its row as it is then."""
+    """Enqueue a pending task if an engine delivers tasks; return the updated row."""
     job = None if enqueue is None else enqueue(tables, read_task(tables, row))
     if job is None:
         return row
@@ -274,7 +275,7 @@ def give_job(tables: Tables, row: TaskRow, enqueue: Enqueue | None) -> TaskRow:
 
 
 def cut_text(text: str | None) -> tuple[str | None, int | None]:
-    """Return a text with at most 1 MiB of it, head and tail, and its size in bytes where that was more."""
+    """Return the text, cut to head and tail of 1 MiB together, and its size in bytes if it was cut."""
     if text is None or len(text) * 4 <= MAX_RESULT_BYTES:
         return text, None
     data = text.encode("utf-8", "replace")
@@ -285,10 +286,10 @@ def cut_text(text: str | None) -> tuple[str | None, int | None]:
     return f"{head}\n[… {len(data) - 2 * half} bytes left out …]\n{tail}", len(data)
 
 
-def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: Enqueue | None) -> None:
-    """Append to the parent's log how the task ended, and let the call continue that waits for it.
+def _notify_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: Enqueue | None) -> None:
+    """Append the end of a task to the parent's log, and release the call that waits for it.
 
-    The call runs again and finds the task that it had started. A deleted parent hears nothing.
+    The call runs again and finds the task that it started. Does nothing if the parent was deleted.
     """
     if row.parent is None or row.parent_id is None or not tables.run("task.is_living", cid=row.parent):
         return
@@ -304,14 +305,14 @@ def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: En
     )
     parent = UUID(bytes=row.parent_id)
     waiting = read_waiting(tables, parent, row.parent)
-    left = {id: call for id, call in waiting.items() if call.get("task") != row.task_id}
-    if len(left) == len(waiting):
+    still_waiting = {id: call for id, call in waiting.items() if call.get("task") != row.task_id}
+    if len(still_waiting) == len(waiting):
         tables.append(parent, [ended])
         return
-    changes: JsonObject = {"status": _WAITING if left else "idle", "waiting": left}
+    changes: JsonObject = {"status": _WAITING if still_waiting else "idle", "waiting": still_waiting}
     events = [ended, StateChanged(changes=changes, reason="its task ended")]
     live = find_live_row(tables, row.parent)
-    if left or live is None or live.current is not TaskState.INPUT_REQUIRED:
+    if still_waiting or live is None or live.current is not TaskState.INPUT_REQUIRED:
         tables.append(parent, events)
         return
     woken = move(tables, live, TaskState.PENDING, Move(reason="its task ended"), events=events)
@@ -319,9 +320,9 @@ def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: En
 
 
 def read_waiting(tables: Tables, conversation: UUID, cid: int) -> dict[str, JsonObject]:
-    """Return the calls of a conversation that wait for somebody, by id, as its latest `StateChanged` has them.
+    """Return the waiting calls of a conversation by id, from its latest `StateChanged` that has them.
 
-    One row of a conversation of which nothing waits; else the few events behind the one that says what does.
+    Reads one row if no call waits; else also the events from that `StateChanged` on.
     """
     if tables.get(conversation).status != _WAITING:
         return {}
@@ -334,13 +335,13 @@ def read_waiting(tables: Tables, conversation: UUID, cid: int) -> dict[str, Json
 
 
 def read_message(tables: Tables, row: TaskRow, first: StoredEvent) -> UserMessage | None:
-    """Return the message that a task was submitted with, as its first transition names it; None for none."""
+    """Return the message that a task was submitted with; None if it has none."""
     event = first.event
     seq = event.message if isinstance(event, TaskChanged) else None
     if seq is None:
         return None
-    found = _read_events(tables, row.cid, {seq}).get(seq)
-    return found.event if found is not None and isinstance(found.event, UserMessage) else None
+    stored = _read_events(tables, row.cid, {seq}).get(seq)
+    return stored.event if stored is not None and isinstance(stored.event, UserMessage) else None
 
 
 def _read_events(tables: Tables, cid: int, seqs: set[int]) -> dict[int, StoredEvent]:

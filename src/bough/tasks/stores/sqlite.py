@@ -1,4 +1,4 @@
-"""Tasks in a SQLite log: one file, any number of processes of one machine."""
+"""A task store in a SQLite file, shared by any number of processes of one machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from bough.tasks.stores.relational import RelationalTaskStore
 
 
 class TaskStoreSqlite(RelationalTaskStore):
-    """Tasks in the file of a SQLite event store.
+    """Stores tasks in the file of a SQLite event store.
 
     Args:
-        store: The event store, its URL, or None for the settings' one.
+        store: The event store or its URL; None uses the store of the settings.
     """
 
     async def _open_log(self) -> EventStore:
-        given = self._given
-        return await open_store(given if isinstance(given, str) else Settings.load().store)
+        return await open_store(self._given_log if isinstance(self._given_log, str) else Settings.load().store)

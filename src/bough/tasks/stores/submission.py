@@ -1,4 +1,4 @@
-"""Submitting a task: conversation, message, transition, row and job, in one transaction."""
+"""Submit a task: write conversation, message, transition, row and job in one transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bough.tasks.stores.rows import (
     TaskRow,
     find_live_row,
     find_row,
-    find_row_of_key,
+    find_row_by_key,
     give_job,
     read_task,
 )
@@ -27,25 +27,25 @@ from bough.types import JsonObject
 
 
 class Admission(NamedTuple):
-    """Questions that are asked inside every submission without a parent, and before such a task starts.
+    """Checks that run inside every submission without a parent, and before such a task starts.
 
     Attributes:
-        beside: Whose tables they read.
-        check: `check(tables, owner, metadata)` raises where the owner of the conversation may not submit that now.
-        may_start: Whether the owner may have one more task running; None: always.
+        side_tables: The side tables that the checks read.
+        check: `check(tables, owner, metadata)` raises if the owner of the conversation may not submit the task now.
+        may_start: Whether the owner may run one more task; None means always.
     """
 
-    beside: tuple[Beside, ...]
+    side_tables: tuple[Beside, ...]
     check: Callable[[Tables, str | None, Mapping[str, Any]], None]
     may_start: MayStart | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParentLink:
-    """Which conversation starts a task, and by which of its tool calls.
+    """The conversation that starts a task, and its tool call.
 
     Attributes:
-        lease: Under which the parent runs: a parent that lost it starts nothing.
+        lease: The parent's lease. A parent that has lost it cannot submit.
     """
 
     conversation: UUID
@@ -59,14 +59,14 @@ class Submission:
     """Everything that a submission writes.
 
     Attributes:
-        id: Of the task, and of the conversation where it makes one.
-        record: Of the conversation to make; None runs `conversation`, which is there.
-        opening: The first events of the conversation, its `ConversationStarted` among them.
-        message: What is asked; None continues without a message.
-        activated: What the message brings in: skills, a title.
-        deadline_seconds: From the moment it is written, by the store's clock: whoever submits may have another time.
-        claim_owner: Claims it in the same transaction, for whoever this is.
-        check: Called in the transaction before a new task is written; raises if its parent may not start another one.
+        id: Of the task, and of the conversation if it creates one.
+        record: Of the conversation to create; None runs the existing `conversation`.
+        opening: The first events of the conversation, including its `ConversationStarted`.
+        message: The prompt; None continues without a message.
+        activated: Events that the message triggers: skills, a title.
+        deadline_seconds: From submission, by the store's clock, which may differ from the submitter's.
+        claim_owner: If set, the task is claimed for this owner in the same transaction.
+        check: Called in the transaction before a new task is written; raises if the parent may not start another one.
     """
 
     id: UUID
@@ -93,11 +93,11 @@ class Submission:
 
 
 class Submitted(NamedTuple):
-    """What a submission came to.
+    """The result of a submission.
 
     Attributes:
-        is_new: Whether it was written; False where id or key had made the task before.
-        claimed: With `claim_owner`, where it was claimed.
+        is_new: Whether the task was written; False if the id or key existed.
+        claimed: The claim, if `claim_owner` was set and it succeeded.
     """
 
     row: TaskRow
@@ -106,71 +106,74 @@ class Submitted(NamedTuple):
 
 
 def find_submitted(tables: Tables, id: UUID, key: str | None) -> TaskRow | None:
-    """Return the task that a key or an id made already."""
-    found = None if key is None else find_row_of_key(tables, key)
-    return found or find_row(tables, id)
+    """Return the existing task with a key or an id; None if missing."""
+    row = None if key is None else find_row_by_key(tables, key)
+    return row or find_row(tables, id)
 
 
-def submit(tables: Tables, wanted: Submission, enqueue: Enqueue | None = None) -> Submitted:
-    """Write a submission, or find what wrote it before.
+def submit(tables: Tables, submission: Submission, enqueue: Enqueue | None = None) -> Submitted:
+    """Write a submission, or return the task that it created before.
 
     Raises:
-        Conflict: The key or the id means another input, agent or conversation; the conversation has a live task; the
-            parent's lease is lost.
+        Conflict: The key or id belongs to a task with another input, agent or conversation; the conversation has a live
+            task; or the parent's lease is lost.
         NotFound: There is no such conversation.
-        LimitExceeded: The check of the submission refuses it.
+        LimitExceeded: The submission's check fails.
     """
-    known = find_submitted(tables, wanted.id, wanted.key)
-    if known is not None:
-        _require_same(tables, known, wanted)
-        return Submitted(known, False, _claim(tables, known, wanted))
-    if wanted.check is not None:
-        wanted.check(tables)
+    # First: a repeated submission must succeed even if its parent has reached its bounds since.
+    existing = find_submitted(tables, submission.id, submission.key)
+    if existing is not None:
+        _require_same(tables, existing, submission)
+        return Submitted(existing, False, _claim(tables, existing, submission))
+    if submission.check is not None:
+        submission.check(tables)
     under = None
-    if wanted.parent is not None:
-        under = _link_parent(tables, wanted, wanted.parent)
-    first = _write_events(tables, wanted)
-    row = _insert(tables, wanted, first=first, under=under)
-    is_delivered = wanted.claim_owner is None  # who claims it here needs nobody to bring it
+    if submission.parent is not None:
+        under = _link_parent(tables, submission, submission.parent)
+    first = _write_events(tables, submission)
+    row = _insert(tables, submission, first=first, under=under)
+    is_delivered = submission.claim_owner is None  # a task that is claimed here needs no delivery
     if is_delivered:
         row = give_job(tables, row, enqueue)
-    return Submitted(row, True, _claim(tables, row, wanted))
+    return Submitted(row, True, _claim(tables, row, submission))
 
 
-def _claim(tables: Tables, row: TaskRow, wanted: Submission) -> Claimed | None:
-    if wanted.claim_owner is None:
+def _claim(tables: Tables, row: TaskRow, submission: Submission) -> Claimed | None:
+    if submission.claim_owner is None:
         return None
-    return claim_by_id(tables, UUID(bytes=row.id), wanted.claim_owner, wanted.ttl_seconds)
+    return claim_by_id(tables, UUID(bytes=row.id), submission.claim_owner, submission.ttl_seconds)
 
 
-def _write_events(tables: Tables, wanted: Submission) -> int:
-    """Write the events of a submission, and return the seq of its transition."""
+def _write_events(tables: Tables, submission: Submission) -> int:
+    """Write the events of a submission; return the seq of its transition."""
     start = 0
-    if wanted.record is None:
+    if submission.record is None:
         start = (
-            _require_no_live_task(tables, wanted.conversation) if wanted.expected_head is None else wanted.expected_head
+            _require_no_live_task(tables, submission.conversation)
+            if submission.expected_head is None
+            else submission.expected_head
         )
-    said = () if wanted.message is None else (wanted.message,)
-    place = start + len(wanted.opening)
+    messages = () if submission.message is None else (submission.message,)
+    place = start + len(submission.opening)
     changed = TaskChanged(
-        task_id=str(wanted.id),
+        task_id=str(submission.id),
         state=TaskState.PENDING.value,
-        worker=wanted.worker,
-        metadata=dict(wanted.metadata),
-        bounds=wanted.bounds,
-        agent=wanted.agent,
-        message=place if said else None,
+        worker=submission.worker,
+        metadata=dict(submission.metadata),
+        bounds=submission.bounds,
+        agent=submission.agent,
+        message=place if messages else None,
     )
-    events = (*wanted.opening, *said, changed, *wanted.activated)
-    if wanted.record is not None:
-        tables.create(wanted.record, events=events)
+    events = (*submission.opening, *messages, changed, *submission.activated)
+    if submission.record is not None:
+        tables.create(submission.record, events=events)
     else:
-        tables.append(wanted.conversation, events, expected_head=start)
-    return place + len(said)
+        tables.append(submission.conversation, events, expected_head=start)
+    return place + len(messages)
 
 
 def _require_no_live_task(tables: Tables, cid: UUID) -> int:
-    """Return the head of a conversation that no task runs."""
+    """Return the head of a conversation, or raise `Conflict` if it has a live task."""
     record = tables.get(cid)
     live = find_live_row(tables, tables.number(cid))
     if live is not None:
@@ -179,7 +182,7 @@ def _require_no_live_task(tables: Tables, cid: UUID) -> int:
 
 
 def live_conflict(live: TaskRow) -> Conflict:
-    """Return the error of a conversation that has a task already."""
+    """Return the error for a conversation that has a live task."""
     return Conflict(
         f"the conversation has a task that is {live.current.value}: {live.task_id}",
         hint="wait for it, or cancel it; with join=True a message is added to it",
@@ -187,41 +190,43 @@ def live_conflict(live: TaskRow) -> Conflict:
     )
 
 
-def _insert(tables: Tables, wanted: Submission, *, first: int, under: int | None) -> TaskRow:
-    parent = None if wanted.parent is None else tables.number(wanted.parent.conversation)
-    cid, seconds = tables.number(wanted.conversation), wanted.deadline_seconds
+def _insert(tables: Tables, submission: Submission, *, first: int, under: int | None) -> TaskRow:
+    parent = None if submission.parent is None else tables.number(submission.parent.conversation)
+    cid, seconds = tables.number(submission.conversation), submission.deadline_seconds
     fields: dict[str, Any] = {
         "cid": cid,
         "format": FORMAT,
         "state": TaskState.PENDING.number,
         "version": 0,
         "attempts": 0,
-        "max_attempts": wanted.max_attempts,
-        "priority": wanted.priority,
-        "queue": wanted.queue,
-        "not_before": wanted.not_before,
+        "max_attempts": submission.max_attempts,
+        "priority": submission.priority,
+        "queue": submission.queue,
+        "not_before": submission.not_before,
         "deadline": None if seconds is None else tables.now() + round(seconds * 1_000_000),
         "first": first,
         "last": first,
         "parent": parent,
-        "call": None if wanted.parent is None else wanted.parent.call,
+        "call": None if submission.parent is None else submission.parent.call,
         "under": under,
-        "key": wanted.key,
-        "agent": wanted.agent,
+        "key": submission.key,
+        "agent": submission.agent,
         "job": None,
     }
-    [(k,)] = tables.run("task.insert", id=wanted.id, **fields)
-    parent_id = None if wanted.parent is None else wanted.parent.conversation.bytes
-    return TaskRow(k=k, id=wanted.id.bytes, conversation=wanted.conversation.bytes, parent_id=parent_id, **fields)
+    [(k,)] = tables.run("task.insert", id=submission.id, **fields)
+    parent_id = None if submission.parent is None else submission.parent.conversation.bytes
+    return TaskRow(
+        k=k, id=submission.id.bytes, conversation=submission.conversation.bytes, parent_id=parent_id, **fields
+    )
 
 
-def _link_parent(tables: Tables, wanted: Submission, parent: ParentLink) -> int | None:
-    """Append to the parent's log that it starts the task; return the number of the task that the parent runs as."""
+def _link_parent(tables: Tables, submission: Submission, parent: ParentLink) -> int | None:
+    """Append the start of the task to the parent's log; return `k` of the task that runs the parent."""
     live = find_live_row(tables, tables.number(parent.conversation))
     linked = TaskLinked(
-        task_id=str(wanted.id),
-        conversation=wanted.conversation,
-        agent=wanted.agent,
+        task_id=str(submission.id),
+        conversation=submission.conversation,
+        agent=submission.agent,
         tool_call_id=parent.call,
         background=parent.background,
     )
@@ -231,25 +236,25 @@ def _link_parent(tables: Tables, wanted: Submission, parent: ParentLink) -> int 
     return live.k if live is not None and is_running else None
 
 
-def _require_same(tables: Tables, row: TaskRow, wanted: Submission) -> None:
-    """Check that what a key or an id made is what is wanted again."""
+def _require_same(tables: Tables, row: TaskRow, submission: Submission) -> None:
+    """Raise `Conflict` unless an existing task matches the submission."""
     task = read_task(tables, row)
-    text = "" if wanted.message is None else wanted.message.plain
-    made = (task.input, task.agent_name)
-    asked = (text, wanted.agent)
-    other = wanted.record is None and task.conversation != wanted.conversation
-    if made == asked and not other:
+    text = "" if submission.message is None else submission.message.plain
+    existing = (task.input, task.agent_name)
+    requested = (text, submission.agent)
+    other = submission.record is None and task.conversation != submission.conversation
+    if existing == requested and not other:
         return
-    what = "agent"
+    difference = "agent"
     if other:
-        what = "conversation"
+        difference = "conversation"
     elif task.input != text:
-        what = "input"
-    named = f"the idempotency key {wanted.key!r}" if wanted.key is not None else f"the id {wanted.id}"
+        difference = "input"
+    source = f"the idempotency key {submission.key!r}" if submission.key is not None else f"the id {submission.id}"
     raise Conflict(
-        f"{named} has made task {row.task_id} with another {what}",
+        f"{source} has made task {row.task_id} with another {difference}",
         hint="a key means one task for ever: use another one",
-        details={"task": row.task_id, "differs": what},
+        details={"task": row.task_id, "differs": difference},
     )
 
 

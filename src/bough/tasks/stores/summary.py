@@ -1,4 +1,4 @@
-"""Which tasks are around conversations, in a few words: for commands that show conversations, and load no models."""
+"""Short summaries of the tasks of conversations, for commands that show conversations without loading models."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bough.events.store import EventStore
 from bough.tasks.state import TaskState
 
 TASKS = Beside("task", "bough.tasks.sql")
-"""The tables of tasks beside the log."""
+"""The side tables of tasks."""
 
 
 class TaskSummary(NamedTuple):
-    """A task as a line says it.
+    """A summary of a task.
 
     Attributes:
-        conversation: The one it runs; None where that is none of those that were asked about.
-        parent: The one that started it; likewise.
+        conversation: The conversation that it runs; None if that is not one of the requested ones.
+        parent: The conversation that started it; None likewise.
     """
 
     id: str
@@ -32,16 +32,16 @@ class TaskSummary(NamedTuple):
 
 
 async def list_tasks_around(log: EventStore, conversations: Collection[UUID]) -> list[TaskSummary]:
-    """Return the tasks that run these conversations, or were started by them, the oldest first. One statement.
+    """Return the tasks that run these conversations or were started by them, oldest first. One statement.
 
-    A store that cannot be written and has no tables of tasks has none.
+    Returns none for a read-only store without task tables.
 
     Raises:
-        NotFound: There is no such conversation.
+        NotFound: A conversation does not exist.
     """
 
     def look(tables: Tables) -> list[TaskSummary]:
-        numbers = {tables.number(each): each for each in conversations}
+        numbers = {tables.number(conversation): conversation for conversation in conversations}
         rows = tables.run("task.around", cids=json.dumps(list(numbers)))
         return [
             TaskSummary(str(UUID(bytes=id)), numbers.get(cid), numbers.get(parent), TaskState.from_number(state), agent)

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.codec import stub
-from bough.events.draft import Draft, ImportPiece, clean_changes, draft, fresh
+from bough.events.draft import Draft, ImportPiece, clean_changes, draft, new_record
 from bough.events.integrity import Census
-from bough.events.lineage import Range, clip, owner_of
+from bough.events.lineage import Range, clip, find_owner
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
@@ -29,7 +29,7 @@ from bough.events.stores import faults
 from bough.events.stores.base import BaseEventStore
 from bough.events.stores.cursor import decode_cursor, encode_cursor
 from bough.events.stores.hub import END
-from bough.events.stores.names import LATEST, digits_of, only
+from bough.events.stores.names import LATEST, only, parse_digits
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ModelEventStore(BaseEventStore):
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
         drafted = draft(events)
-        record = record or fresh(new_id(), self._clock.now())
+        record = record or new_record(new_id(), self._clock.now())
         with self._open():
             if record.id in self._logs:
                 raise faults.make_taken(record.id)
@@ -82,7 +82,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             if name.strip() == LATEST:
                 return only(name, [log.record.id for log in self._latest() if not log.record.deleted][:1])
-            digits = digits_of(name)
+            digits = parse_digits(name)
             living = (log.record.id for log in self._logs.values() if not log.record.deleted)
             return only(name, [cid for cid in living if cid.hex.startswith(digits) or cid.hex.endswith(digits)][:6])
 
@@ -155,7 +155,7 @@ class ModelEventStore(BaseEventStore):
                 return self._same_fork(there.record, source, at, fields["lineage"])
             cut = self._cut(source, at)
             self._check_new(id, drafted)
-            parent = owner_of(self._ranges(cid), cut - 1)
+            parent = find_owner(self._ranges(cid), cut - 1)
             places: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
             origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(source, cut - 1)}
             return self._insert(replace(wanted, **places, **origin, **fields), drafted)
@@ -336,7 +336,7 @@ class ModelEventStore(BaseEventStore):
             raise faults.no_event(event_id)
         if cid is not None:
             self._living(cid)
-            if owner_of(self._ranges(cid), place[1]) != place[0]:
+            if find_owner(self._ranges(cid), place[1]) != place[0]:
                 raise faults.no_event(event_id, cid)
         return place
 

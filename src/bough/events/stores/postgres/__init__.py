@@ -1,4 +1,4 @@
-"""The store for many machines: one Postgres database, any number of processes."""
+"""The Postgres store, shared by any number of processes on many machines."""
 
 from bough.events.stores.postgres.store import PostgresEventStore
 

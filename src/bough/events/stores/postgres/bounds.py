@@ -1,4 +1,4 @@
-"""How long a call of the Postgres store takes at most, and what ends one that nobody answers."""
+"""Time limits of the Postgres store, and the watchdog that ends calls without an answer."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any
 from psycopg import Connection, Error
 
 CONNECT_SECONDS = 5.0
-"""How long a connection may take to come about, or to become free."""
+"""How long connecting, or waiting for a free connection, may take."""
 
 ANSWER_SECONDS = 10.0
-"""How long a server may take to answer; what it does itself it gives up by then."""
+"""How long a server may take to answer. Its own statement timeout is the same."""
 
 CALL_SECONDS = 15.0
-"""How long a call of the store may take, its one repetition included."""
+"""How long a call of the store may take, including one repetition."""
 
 PATIENT_SECONDS = 120.0
-"""The same for calls that read or remove whole logs, or look at every conversation."""
+"""The limit for calls that read or delete whole logs, or read every conversation."""
 
 
 @dataclass(eq=False)
 class BoundedWait:
-    """A connection that somebody waits for.
+    """A wait for an answer on a connection.
 
     Attributes:
-        ends: When the wait is over, by the monotonic clock.
-        expired: Whether it was over, and its socket was shut down.
+        ends: The deadline by the monotonic clock.
+        expired: Whether the deadline passed and the socket was shut down.
     """
 
     db: Connection[Any]
@@ -41,10 +41,10 @@ class BoundedWait:
 
 
 class Watchdog:
-    """A thread that shuts down the socket of a connection whose answer does not come in time.
+    """A thread that shuts down the socket of a connection that does not answer in time.
 
-    The bounds that the server keeps itself, keepalives and `tcp_user_timeout` end most waits. None of them ends one for
-    something in between that acknowledges every byte and answers nothing, as a proxy does.
+    The server's own timeouts, keepalives and `tcp_user_timeout` end most waits. None of them helps against a proxy that
+    acknowledges every byte and never answers.
     """
 
     def __init__(self) -> None:
@@ -56,14 +56,14 @@ class Watchdog:
 
     @contextmanager
     def watch(self, db: Connection[Any], seconds: float) -> Generator[BoundedWait]:
-        """Let the block wait for a connection for so long. Costs two turns of a lock."""
+        """Bound the waits of a block on a connection to `seconds`. Costs taking a lock twice."""
         watched = BoundedWait(db, monotonic() + seconds)
         with self._condition:
             self._watched.append(watched)
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._run, name="bough-watchdog", daemon=True)
                 self._thread.start()
-            elif watched.ends < self._wakes:
+            elif watched.ends < self._wakes:  # else the thread wakes early enough anyway
                 self._condition.notify()
         try:
             yield watched
@@ -72,7 +72,7 @@ class Watchdog:
                 self._watched.remove(watched)
 
     def stop(self) -> None:
-        """End the thread. Callable from any thread, more than once; whatever is waited for is waited for."""
+        """End the thread. Idempotent; callable from any thread. Running waits are no longer bounded."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -80,17 +80,19 @@ class Watchdog:
     def _run(self) -> None:
         with self._condition:
             while not self._stopped:
-                now = monotonic()
+                started = monotonic()
                 for watched in self._watched:
-                    if not watched.expired and watched.ends <= now:
+                    if not watched.expired and watched.ends <= started:
                         watched.expired = True
-                        _shut_down(watched.db)  # under the lock: the waiter cannot have continued meanwhile
+                        _shut_down(
+                            watched.db
+                        )  # under the lock, so that the wait cannot end and the connection be reused meanwhile
                 waiting = [watched.ends for watched in self._watched if not watched.expired]
-                self._wakes = min(waiting, default=now + PATIENT_SECONDS)
-                self._condition.wait(self._wakes - now)
+                self._wakes = min(waiting, default=started + PATIENT_SECONDS)
+                self._condition.wait(self._wakes - started)
 
 
 def _shut_down(db: Connection[Any]) -> None:
-    """End whatever waits for a connection's socket, at once: libpq finds that the server has gone."""
+    """End all waits on a connection's socket at once: libpq reports that the server closed it."""
     with suppress(OSError, Error), socket.socket(fileno=os.dup(db.pgconn.socket)) as connected:
         connected.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Connecting to Postgres: the pool, the schema, and the server's errors in bough's words."""
+"""Connect to Postgres: the pool, the schema, and the translation of the server's errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOCKET_BOUNDS: dict[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-"""A server that is gone is noticed by its socket, one that hangs by the bounds it was given itself. See `Watchdog`."""
+"""Socket options that detect a dead server. A server that hangs is detected by `_SERVER_BOUNDS` and `Watchdog`."""
 
 _POOL_SIZE = 8
 
@@ -36,12 +36,12 @@ def open_pool(url: str, schema: str, watchdog: Watchdog) -> Pool:
     """Return an open pool whose connections work in a schema.
 
     Args:
-        url: Where the server is.
-        schema: Which schema of the database.
-        watchdog: Ends connections that the server does not answer while they are made.
+        url: URL of the database.
+        schema: The schema.
+        watchdog: Ends connection attempts that the server does not answer.
 
     Raises:
-        InvalidInput: The schema's name is not a plain name.
+        InvalidInput: The schema is not a plain name.
         StoreError: The server cannot be reached.
     """
     if not _NAME.fullmatch(schema):
@@ -67,7 +67,7 @@ def open_pool(url: str, schema: str, watchdog: Watchdog) -> Pool:
 
 
 def connect(url: str, schema: str, watchdog: Watchdog | None = None) -> Db:
-    """Return a connection outside the pool, in autocommit mode."""
+    """Open a connection outside the pool, in autocommit mode."""
     db: Db = Connection.connect(_without_driver(url), **_options(url))
     try:
         configure(db, schema, watchdog)
@@ -78,14 +78,14 @@ def connect(url: str, schema: str, watchdog: Watchdog | None = None) -> Db:
 
 
 def configure(db: Db, schema: str, watchdog: Watchdog | None) -> None:
-    """Make a connection work in a schema, and find rows by their keys.
+    """Set the schema of a connection, and make it use indexes.
 
-    Plans are kept. One that was made while the tables were small would scan them, and keep doing so while they grow,
-    until the server counts anew: appends would cost O(conversations). What must scan still does; it is not work for a
-    compiler.
+    Query plans are cached. A plan made for small tables would scan them sequentially, also while they grow, until the
+    server updates its statistics, and appends would cost O(conversations). So sequential scans are disabled (queries
+    without an index still scan), and so is compilation.
 
-    A schema `<schema>_jobs` comes second: an engine that delivers work names its tables and types without a schema, and
-    joins transactions of these connections. Where there is none, it is passed over.
+    The schema `<schema>_jobs` comes second in the search path, since an engine that joins transactions of these
+    connections names its tables without a schema. Postgres ignores it if it does not exist.
     """
     path = sql.SQL(", ").join([sql.Identifier(schema), sql.Identifier(f"{schema}_jobs")])
     with nullcontext() if watchdog is None else watchdog.watch(db, CONNECT_SECONDS):
@@ -93,14 +93,14 @@ def configure(db: Db, schema: str, watchdog: Watchdog | None) -> None:
 
 
 def migrate(db: Db, url: str, schema: str) -> None:
-    """Bring the schema up to date; one process at a time does it.
+    """Create or upgrade the schema, one process at a time.
 
     Raises:
-        StoreError: It is newer than this bough.
+        StoreError: The schema comes from a newer bough.
     """
     steps = migrations("postgres")
     with db.transaction():
-        db.execute("set local statement_timeout = 0; set local lock_timeout = 0")  # a large store takes its time
+        db.execute("set local statement_timeout = 0; set local lock_timeout = 0")  # upgrading a large store takes long
         db.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"bough migrate {schema}",))
         db.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
         db.execute("create table if not exists migration (version int primary key, applied timestamptz default now())")
@@ -120,7 +120,7 @@ def migrate(db: Db, url: str, schema: str) -> None:
 
 
 def store_error(url: str, error: BaseException) -> BoughError:
-    """Return what an error of the server means, with what to do about it."""
+    """Translate an error of the server, with a hint."""
     where = hide_password(url)
     match error:
         case errors.DiskFull():
@@ -148,7 +148,7 @@ def store_error(url: str, error: BaseException) -> BoughError:
 
 
 def make_timeout_error(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable:
-    """The server did not answer in time. Whether it did what it was asked to, nobody knows."""
+    """Return the error for a missing answer: the statement may or may not have been applied."""
     return Unavailable(
         f"{hide_password(url)}: the server did not answer within {seconds:.0f} s",
         hint="repeat: what was written is found by its event ids, none is doubled",
@@ -157,16 +157,16 @@ def make_timeout_error(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable
 
 
 def is_lost(error: BaseException, db: Db) -> bool:
-    """Whether an error means that the connection is gone."""
+    """Whether an error means that the connection was lost."""
     return db.closed or db.broken or isinstance(error, errors.AdminShutdown)
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return how every connection is made; options that the URL gives are kept and come last."""
-    given = conninfo_to_dict(_without_driver(url)).get("options") or ""
-    options = f"{_SERVER_BOUNDS} {given}".strip()
-    plain = {"autocommit": True, "connect_timeout": int(CONNECT_SECONDS), "application_name": "bough"}
-    return plain | _SOCKET_BOUNDS | {"options": options}
+    """Return the arguments of every connection. Options of the URL come last, so that they take precedence."""
+    url_options = conninfo_to_dict(_without_driver(url)).get("options") or ""
+    options = f"{_SERVER_BOUNDS} {url_options}".strip()
+    arguments = {"autocommit": True, "connect_timeout": int(CONNECT_SECONDS), "application_name": "bough"}
+    return arguments | _SOCKET_BOUNDS | {"options": options}
 
 
 def _apply(db: Db, step: Migration) -> None:

@@ -1,4 +1,4 @@
-"""Appends as rows of one statement: which can travel together, and what was refused."""
+"""Group appends into statements, and explain refused ones."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from bough.events.draft import Append, Draft, dump
 from bough.events.stores import faults
 
 Group = list[tuple[int, Append]]
-"""Appends to one conversation that are judged together, with their numbers in the batch."""
+"""Appends to one conversation whose conditions are checked together, with their numbers in the batch."""
 
 
-def rounds(requests: Sequence[Append]) -> list[list[Group]]:
-    """Return appends in as few statements as their order and conditions allow."""
-    found: list[dict[UUID, Group]] = []
+def group_appends(requests: Sequence[Append]) -> list[list[Group]]:
+    """Distribute appends over as few statements as their order and conditions allow."""
+    statements: list[dict[UUID, Group]] = []
     last: dict[UUID, int] = {}
     for number, append in enumerate(requests):
         at = last.get(append.cid)
-        if at is not None and _joins(found[at][append.cid], append):
-            found[at][append.cid].append((number, append))
+        # A conversation's appends keep their order: none may overtake an earlier one that is in a later statement.
+        if at is not None and _joins(statements[at][append.cid], append):
+            statements[at][append.cid].append((number, append))
             continue
         at = 0 if at is None else at + 1
-        if at == len(found):
-            found.append({})
-        found[at][append.cid] = [(number, append)]
+        if at == len(statements):
+            statements.append({})
+        statements[at][append.cid] = [(number, append)]
         last[append.cid] = at
-    return [list(groups.values()) for groups in found]
+    return [list(groups.values()) for groups in statements]
 
 
 def _joins(group: Group, append: Append) -> bool:
@@ -37,7 +38,7 @@ def _joins(group: Group, append: Append) -> bool:
 
 
 def join_drafts(group: Group) -> Draft:
-    """Return the events of a group as one draft."""
+    """Merge the events of a group into one draft."""
     rows = tuple(row for _, append in group for row in append.draft.rows)
     changes: dict[str, Any] = {}
     for _, append in group:
@@ -45,8 +46,8 @@ def join_drafts(group: Group) -> Draft:
     return Draft(rows, changes)
 
 
-def refusal(append: Append, head: int | None, current: int | None, intact: bool | None) -> BoughError:
-    """Return why an append was refused, from the head and the generation that were found."""
+def make_refusal(append: Append, head: int | None, current: int | None, intact: bool | None) -> BoughError:
+    """Return the error of a refused append, from the stored head and generation."""
     if head is None or current is None:
         return faults.no_conversation(append.cid)
     if not intact:
@@ -56,7 +57,7 @@ def refusal(append: Append, head: int | None, current: int | None, intact: bool 
     return faults.make_moved_on(append.cid, append.expected_head or 0, head)
 
 
-def parameters_of(groups: Sequence[Group], now: int, channel: str) -> dict[str, Any]:
+def append_parameters(groups: Sequence[Group], written_at: int, channel: str) -> dict[str, Any]:
     """Return the parameters of the statement `append` for some groups."""
     joined = [join_drafts(group) for group in groups]
     events = [columns(draft) | {"numbers": [n] * len(draft.rows)} for n, draft in enumerate(joined, 1)]
@@ -72,14 +73,14 @@ def parameters_of(groups: Sequence[Group], now: int, channel: str) -> dict[str, 
         "titles": [change.get("title") for change in changes],
         "set_tags": ["tags" in change for change in changes],
         "tags": [dump(change.get("tags", {})) for change in changes],
-        "now": now,
+        "now": written_at,
         "channel": channel,
         **{name: [item for part in events for item in part[name]] for name in names},
     }
 
 
 def columns(draft: Draft, first: int = 0) -> dict[str, list[Any]]:
-    """Return a draft's events as one list a column, numbered from `first`."""
+    """Return a draft's events as one list per column, numbered from `first`."""
     rows = draft.rows
     return {
         "places": list(range(first, first + len(rows))),

@@ -1,4 +1,4 @@
-"""One connection that hears what other processes write to conversations that someone here watches."""
+"""Listen for the notifications of other processes about watched conversations."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bough.events.stores.postgres.reading import PostgresReading
 from bough.types import Clock
 
 _RETRY_SECONDS = 0.5
-_MOST_RETRY_SECONDS = 5.0
+_MAX_RETRY_SECONDS = 5.0
 EVERYTHING = "*"
 
 
 class Listener:
-    """Listens in a thread. A lost connection is made again; whatever was missed meanwhile is found by comparing heads.
+    """Listens in a thread. Reconnects after a lost connection, and finds missed events by comparing heads.
 
     Args:
-        own: The server processes that this process's own writes come from; their news was told already.
-        poll_seconds: How often heads are compared, whatever is heard.
-        watchdog: Ends a connection that answers nothing, so that it is made again.
+        own: Server processes of this process's connections, whose commits are published directly.
+        poll_seconds: How often heads are compared, even without notifications.
+        watchdog: Ends a connection that does not answer, so that it is replaced.
     """
 
     def __init__(
@@ -56,39 +56,39 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close the connection. Callable from any thread, more than once."""
+        """End the thread and close the connection. Idempotent; callable from any thread."""
         self._stopping.set()
         self._db.close()
 
     def join(self) -> None:
-        """Wait for the thread's end. Blocks."""
+        """Wait for the thread to end. Blocks."""
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._hear()
+                self._receive()
             except (Error, OSError):
                 self._connect_again()
 
-    def _hear(self) -> None:
-        heard = list(self._db.notifies(timeout=max(self._next_look - monotonic(), 0.0), stop_after=1))
-        others = {notification.payload for notification in heard if notification.pid not in self._own}
+    def _receive(self) -> None:
+        notifications = list(self._db.notifies(timeout=max(self._next_look - monotonic(), 0.0), stop_after=1))
+        others = {notification.payload for notification in notifications if notification.pid not in self._own}
         if others:  # own commits were published when they were made
             self._hub.publish_commit()
         for payload in others:
-            self._tell(payload)
-        if monotonic() >= self._next_look:  # beside steady traffic, too: a notification of another may be lost
+            self._publish(payload)
+        if monotonic() >= self._next_look:  # also during steady traffic, since a notification may be lost
             self._compare()
 
-    def _tell(self, payload: str) -> None:
+    def _publish(self, payload: str) -> None:
         if not payload:
-            return  # rows beside the log changed, no conversation did
+            return  # only side tables changed
         if payload == EVERYTHING:
             self._compare()
             return
-        heard = [UUID(part) for part in payload.split(",")]
-        watched = [cid for cid in heard if self._hub.watches(cid)]
+        changed = [UUID(part) for part in payload.split(",")]
+        watched = [cid for cid in changed if self._hub.watches(cid)]
         if not watched:
             return
         heads = self._read_heads(watched)
@@ -97,7 +97,7 @@ class Listener:
 
     def _compare(self) -> None:
         self._next_look = monotonic() + self._poll_seconds
-        self._hub.publish_commit()  # one may have been missed
+        self._hub.publish_commit()  # a notification may have been missed
         watched = self._hub.list_watched()
         if not watched:
             return
@@ -125,9 +125,9 @@ class Listener:
             try:
                 self._db.close()
                 self._db = self._connect()
-                self._compare()
+                self._compare()  # after `listen`: what was written before it was not notified
             except (Error, OSError):
-                self._stopping.wait(pause)  # the server is away; writers are told, watchers just wait
-                pause = min(pause * 2, _MOST_RETRY_SECONDS)
+                self._stopping.wait(pause)  # unavailable: writers get an error, watchers only wait
+                pause = min(pause * 2, _MAX_RETRY_SECONDS)
             else:
                 return

@@ -18,7 +18,7 @@ from psycopg_pool import PoolTimeout
 
 from bough.errors import BoughError, Conflict, StoreError, Unavailable
 from bough.events.draft import Append
-from bough.events.lease_renewal import Keeper
+from bough.events.lease_renewal import LeaseRenewer
 from bough.events.queries import queries
 from bough.events.record import Lease
 from bough.events.stores import faults
@@ -45,7 +45,7 @@ from bough.events.stores.postgres.listen import EVERYTHING, Listener
 from bough.events.stores.postgres.reading import PostgresReading
 from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.store import RelationalEventStore
-from bough.events.stores.relational.writing import batch_of
+from bough.events.stores.relational.writing import make_batch
 from bough.events.url import hide_password
 from bough.types import Clock, SystemClock
 
@@ -57,15 +57,15 @@ POLL_SECONDS = 5.0
 
 
 class PostgresEventStore(RelationalEventStore):
-    """Conversations in one database, for any number of processes on any number of machines. Source: `EventStore`.
+    """Stores conversations in one database, for any number of processes and machines. See `EventStore`.
 
-    Appends from the whole process travel in one statement a batch, everything else through a small pool. It may be
-    used from several event loops at once.
+    All appends of the process are written in batches, one statement each; everything else uses a small pool. Several
+    event loops may use it concurrently.
 
     Attributes:
-        url: Where it is, to be shown: without a password.
-        address: Where it is, to connect to.
-        schema: Which schema of the database.
+        url: The URL without its password, for display.
+        address: The URL to connect to.
+        schema: The schema.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class PostgresEventStore(RelationalEventStore):
         self._appends: Batch[Append] = Batch("bough-appends", self.url, work)
         self._writing = partial(PostgresWriting, sql=self._sql, clock=clock, channel=schema, followers=self._followers)
         renewal = RenewalConnection(url, schema, self._writing, watchdog)
-        self._keeper = Keeper(renewal.renew, renewal.close)
+        self._lease_renewer = LeaseRenewer(renewal.renew, renewal.close)
         self._threads = ThreadPoolExecutor(_THREADS, "bough-postgres")
         self._pid = os.getpid()
-        weakref.finalize(self, self._keeper.stop)
+        weakref.finalize(self, self._lease_renewer.stop)
         weakref.finalize(self, self._appends.stop)
         weakref.finalize(self, self._listener.stop)
         weakref.finalize(self, watchdog.stop)
@@ -96,13 +96,13 @@ class PostgresEventStore(RelationalEventStore):
     async def open(
         cls, url: str, *, schema: str = SCHEMA, clock: Clock | None = None, poll_seconds: float = POLL_SECONDS
     ) -> PostgresEventStore:
-        """Return the store in a database, made or brought up to date first.
+        """Open the store in a database. Creates or upgrades the schema if needed.
 
         Args:
             url: `postgresql://user:password@host:port/database`.
-            schema: Which schema of the database; several stores can share one.
-            clock: Where time comes from; the machine's by default.
-            poll_seconds: How often live tails look for themselves, in case a notification was lost.
+            schema: The schema; several stores can share a database.
+            clock: The clock; the server's by default.
+            poll_seconds: How often subscriptions poll, in case a notification was lost.
 
         Raises:
             StoreError: The server cannot be reached, or the schema comes from a newer bough.
@@ -127,19 +127,20 @@ class PostgresEventStore(RelationalEventStore):
             raise
 
     async def aclose(self) -> None:
-        """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
+        """Finish pending writes and close. Subscriptions end. See `EventStore.aclose`."""
         if self._closed:
             return
         self._closed = True
         if self._pid != os.getpid():
-            return  # its threads and connections are the parent's
+            return  # after a fork, threads and connections belong to the parent
         self._hub.close()
         self._appends.flush()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._keeper.stop()
-        self._keeper.join()
+        # The watchdog last: it bounds the waits of all the others.
+        self._lease_renewer.stop()
+        self._lease_renewer.join()
         self._appends.stop()
         self._appends.join()
         self._threads.shutdown()
@@ -156,7 +157,7 @@ class PostgresEventStore(RelationalEventStore):
 
     async def _append(self, append: Append) -> int:
         self._check_open()
-        if self._followers.wants(append.draft):
+        if self._followers.matches(append.draft):
             return await self._wait(self._append_followed(append), CALL_SECONDS)
         if append.draft.rows:
             return await self._watch_write(self._wait(self._appends.submit(append), CALL_SECONDS))
@@ -168,7 +169,7 @@ class PostgresEventStore(RelationalEventStore):
         return record.head
 
     async def _append_followed(self, append: Append) -> int:
-        """Append in a transaction of its own; one whose answer was lost is looked for, and sent once more."""
+        """Append in a separate transaction. If the answer is lost, look the append up and resend it if missing."""
         try:
             return await self._write(lambda log: log.append(append))
         except (StoreError, Unavailable) as lost:
@@ -178,26 +179,26 @@ class PostgresEventStore(RelationalEventStore):
             return head
         try:
             return await self._write(lambda log: log.append(append))
-        except Conflict:  # what was sent first may have arrived meanwhile
+        except Conflict:  # the first transaction may have been applied late
             if (head := await self._find_append(append)) is None:
                 raise
             return head
 
     async def _find_append(self, append: Append) -> int | None:
-        """Return the head behind an append that the log has already."""
+        """Return the head after an append that the log has; None if it does not have it."""
         ids = [UUID(bytes=append.draft.rows[0].id)]
-        found = await self._read(lambda log: log.run("found_events", ids=ids))
-        there = [seq + len(append.draft.rows) for _, cid, seq in found if cid == append.cid.bytes]
-        return there[0] if there else None
+        rows = await self._read(lambda log: log.run("found_events", ids=ids))
+        heads = [seq + len(append.draft.rows) for _, cid, seq in rows if cid == append.cid.bytes]
+        return heads[0] if heads else None
 
-    async def _read(self, question: Callable[[PostgresReading], T], *, small: bool = False, patient: bool = False) -> T:
+    async def _read(self, query: Callable[[PostgresReading], T], *, small: bool = False, patient: bool = False) -> T:
         def ask(db: Db) -> T:
-            return question(PostgresReading(db, self._sql, self._clock))
+            return query(PostgresReading(db, self._sql, self._clock))
 
-        return await self._ask(ask, repeatable=True, patient=patient)
+        return await self._run_in_thread(ask, repeatable=True, patient=patient)
 
     async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False, patient: bool = False) -> T:
-        return await self._watch_write(self._ask(partial(self._change, change, alone), patient=patient))
+        return await self._watch_write(self._run_in_thread(partial(self._change, change, alone), patient=patient))
 
     def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:
         log = self._writing(db)
@@ -211,22 +212,22 @@ class PostgresEventStore(RelationalEventStore):
                     log.run("tell", channel=self.schema, ids=ids if len(ids) < 7900 else EVERYTHING)
                 else:
                     log.run("tell_changed", channel=self.schema)
-        self._hub.publish_commit()
-        for cid, first, drafted in log.news:
-            self._hub.publish(cid, batch_of(first, drafted))
+        self._hub.publish_commit()  # after the commit, or subscribers would read the state before it
+        for cid, first, appended in log.news:
+            self._hub.publish(cid, make_batch(first, appended))
         return result
 
-    async def _ask(self, work: Callable[[Db], T], *, repeatable: bool = False, patient: bool = False) -> T:
+    async def _run_in_thread(self, work: Callable[[Db], T], *, repeatable: bool = False, patient: bool = False) -> T:
         self._check_open()
         seconds = PATIENT_SECONDS if patient else CALL_SECONDS
         call = partial(self._with_connection, work, repeatable, monotonic() + seconds, patient)
         return await self._wait(asyncio.get_running_loop().run_in_executor(self._threads, call), seconds)
 
     async def _wait(self, answer: Awaitable[T], seconds: float) -> T:
-        """Wait for an answer no longer than that: those who are served before may wait for theirs.
+        """Wait for an answer for at most `seconds`, including the time in queues.
 
         Raises:
-            Unavailable: It did not come.
+            Unavailable: The answer did not arrive in time.
         """
         bound = asyncio.timeout(seconds)
         try:
@@ -238,23 +239,23 @@ class PostgresEventStore(RelationalEventStore):
             raise make_timeout_error(self.address, seconds) from error
 
     def _with_connection(self, work: Callable[[Db], Any], repeatable: bool, ends: float, patient: bool) -> Any:
-        """Do something over a pooled connection; what only reads is done once more when its connection was dead."""
+        """Run `work` over a pooled connection. Reads are repeated once if the connection was dead."""
         lost = expired = False
         try:
             with self._pool.connection(min(CONNECT_SECONDS, max(ends - monotonic(), 0.0))) as db:
                 self._pids.add(db.info.backend_pid)
-                left = ends - monotonic()
-                with self._watchdog.watch(db, left if patient else min(left, ANSWER_SECONDS)) as watched:
+                remaining = ends - monotonic()
+                with self._watchdog.watch(db, remaining if patient else min(remaining, ANSWER_SECONDS)) as watched:
                     try:
                         return work(db)
                     except Error as error:
                         lost, expired = is_lost(error, db), watched.expired
                         raise
         except DeadlockDetected:
-            pass  # the server rolled it back in favour of another, which has continued since
+            pass  # the server rolled it back in favour of another transaction; run it again
         except (Error, PoolTimeout) as error:
             if lost:
-                self._pool.drain()  # the others are as dead, most likely
+                self._pool.drain()  # the other connections most likely are lost too
             if not (lost and repeatable and monotonic() < ends):
                 raise (make_timeout_error(self.address) if expired else store_error(self.address, error)) from error
             repeatable = False
@@ -262,10 +263,10 @@ class PostgresEventStore(RelationalEventStore):
 
 
 class RenewalConnection:
-    """Renews leases over a connection that is made when it is first needed, and again when it was lost.
+    """Renews leases over a separate connection, which is opened on demand and reopened when lost.
 
     Args:
-        writing: Makes the writer over a connection.
+        writing: Creates the writer for a connection.
         watchdog: Ends a renewal that the server does not answer.
     """
 
@@ -280,7 +281,7 @@ class RenewalConnection:
         """Extend a lease. Blocks.
 
         Raises:
-            Conflict: It was lost meanwhile.
+            Conflict: The lease was lost.
             StoreError: The server cannot be reached.
         """
         try:

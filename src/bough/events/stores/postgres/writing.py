@@ -1,4 +1,4 @@
-"""Creating and forking over one Postgres connection, and what changes less often, inside a transaction."""
+"""Changes over one Postgres connection, inside a transaction."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 
 from bough.events.beside import Beside
-from bough.events.draft import Append, Draft, ImportPiece, clean_changes, dump, load, uuid_of
+from bough.events.draft import Append, Draft, ImportPiece, clean_changes, dump, load, to_uuid
 from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
 from bough.events.stores import faults
 from bough.events.stores.postgres.connection import Db
-from bough.events.stores.postgres.group import columns, parameters_of, refusal
+from bough.events.stores.postgres.group import append_parameters, columns, make_refusal
 from bough.events.stores.postgres.reading import PostgresReading
 from bough.events.stores.relational.writing import AppendFollower, RelationalWriting
 from bough.types import Clock
 
 
 class PostgresWriting(PostgresReading, RelationalWriting):
-    """Changes through one Postgres connection.
+    """Changes over one Postgres connection.
 
     Args:
-        channel: On which other processes hear of changes.
-        followers: What writes rows beside certain events.
+        channel: The channel for notifications to other processes.
+        followers: Write rows to side tables for certain events.
     """
 
     def __init__(self, db: Db, sql: Mapping[str, str], clock: Clock, channel: str, followers: AppendFollower) -> None:
@@ -42,28 +42,28 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         """Run the statements of a migration."""
         self.db.execute(script.encode())
 
-    def migrate_beside(self, beside: Beside) -> None:
-        """Bring the tables of a package up to date; one process at a time does it."""
+    def migrate_beside(self, package: Beside) -> None:
+        """Create or upgrade the tables of a package, one process at a time."""
         self.run("be_patient")
         self.run("lock_migration")
-        super().migrate_beside(beside)
+        super().migrate_beside(package)
 
     def append(self, append: Append) -> int:
-        """Append all events or none and return the new head; watchers elsewhere are told with the transaction."""
-        given = parameters_of([[(0, append)]], microseconds(self.clock.now()), self.channel)
+        """Append all events or none, notify other processes, and return the new head."""
+        parameters = append_parameters([[(0, append)]], microseconds(self.clock.now()), self.channel)
         try:
-            head, current, ok, intact = self.run("append", **given)[0][:4]
+            head, current, ok, intact = self.run("append", **parameters)[0][:4]
         except UniqueViolation as error:
             raise faults.event_exists(append.cid) from error
         if not ok:
-            raise refusal(append, head, current, intact)
+            raise make_refusal(append, head, current, intact)
         if append.draft.rows:
             self.news.append((append.cid, head, append.draft))
             self.follow(append.cid, head, append.draft)
         return head + len(append.draft.rows)
 
     def flush(self) -> None:
-        """Nothing waits: `append` writes at once."""
+        """Do nothing: `append` writes immediately."""
 
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
@@ -73,31 +73,31 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         self.follow(record.id, 0, draft)
         return replace(record, number=number)
 
-    def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
-        """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
-        fields = clean_changes(wanted, draft.changes)
+    def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert the row of a fork and its first own events, or return the same existing fork."""
+        fields = clean_changes(planned, draft.changes)
         cut = self._place(cid, at)
-        words = {key: dump(fields[key]) for key in ("tags", "config", "lineage")}
-        plain = {key: fields[key] for key in ("status", "owner", "title")}
+        json_fields = {key: dump(fields[key]) for key in ("tags", "config", "lineage")}
+        text_fields = {key: fields[key] for key in ("status", "owner", "title")}
         try:
             row = self.one(
                 "fork",
-                source=cid, at=cut, id=wanted.id, count=len(draft.rows), created=microseconds(wanted.created),
-                **plain, **words, **columns(draft),
+                source=cid, at=cut, id=planned.id, count=len(draft.rows), created=microseconds(planned.created),
+                **text_fields, **json_fields, **columns(draft),
             )  # fmt: skip
         except UniqueViolation as error:
-            raise faults.event_exists(wanted.id) from error
+            raise faults.event_exists(planned.id) from error
         if row is None:
-            return self._not_made(cid, at, wanted.id, fields["lineage"])
+            return self._find_existing_fork(cid, at, planned.id, fields["lineage"])
         base, root, parent, event, number = row
-        self.news.append((wanted.id, base, draft))
-        self.follow(wanted.id, base, draft)
+        self.news.append((planned.id, base, draft))
+        self.follow(planned.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
-        ids: dict[str, Any] = {"root": uuid_of(root), "parent": uuid_of(parent), "fork_event": uuid_of(event)}
-        return replace(wanted, **fields, **places, **ids, number=number)
+        ids: dict[str, Any] = {"root": to_uuid(root), "parent": to_uuid(parent), "fork_event": to_uuid(event)}
+        return replace(planned, **fields, **places, **ids, number=number)
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:
-        """Bury a conversation; deletions in one tree go one after the other."""
+        """Delete a conversation. Deletions in one tree are serialised."""
         self.run("be_patient")
         for (tree,) in self.run("tree_of", id=cid):
             self.run("lock_tree", tree=tree)
@@ -105,9 +105,9 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         super().delete(cid, mode)
 
     def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what an import found missing; nothing is collected in these trees meanwhile."""
+        """Insert the missing parts of an import, with the trees locked against deletions of their tombstones."""
         self.run("be_patient")
-        for root in sorted({piece.record.root for piece in pieces}):
+        for root in sorted({piece.record.root for piece in pieces}):  # in one order, or two imports could deadlock
             for row in self.run("row_of", id=root):
                 self.run("lock_tree", tree=row[0])
         super().restore(pieces)
@@ -118,7 +118,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         """Insert a conversation's row and return its number.
 
         Raises:
-            Conflict: The id is taken.
+            Conflict: A conversation has the id already.
         """
         created, updated = microseconds(record.created), microseconds(record.updated)
         row = self.one(
@@ -155,15 +155,15 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             return at
         raise faults.bad_cut(at, self.get(cid).head)
 
-    def _not_made(self, cid: UUID, at: Cut | None, id: UUID, lineage: dict[str, Any]) -> ConversationRecord:
-        """Say why no fork was made, or return the same fork made before."""
-        source = self.living(cid)
+    def _find_existing_fork(self, cid: UUID, at: Cut | None, id: UUID, lineage: dict[str, Any]) -> ConversationRecord:
+        """Raise the reason why no fork was inserted, or return the same existing fork."""
+        source = self.require_live_row(cid)
         cut = self._place(cid, at)
         if cut is not None and not 0 <= cut <= source.head:
             raise faults.bad_cut(at, source.head)
-        self.parts(cid)  # an ancestor's row may be damaged
-        there = self.living(id)
-        same = there.forked_from == source.cid and load(there.lineage) == lineage
-        if not same or cut not in (None, there.base if there.forked_at is None else there.forked_at):
+        self.parts(cid)  # raises if an ancestor's row is damaged
+        existing = self.require_live_row(id)
+        same = existing.forked_from == source.cid and load(existing.lineage) == lineage
+        if not same or cut not in (None, existing.base if existing.forked_at is None else existing.forked_at):
             raise faults.make_taken(id)
         return self.get(id)

@@ -1,4 +1,4 @@
-"""The asynchronous face of a log that is kept in tables: who asks, in which thread, is up to each store."""
+"""The asynchronous methods of stores with tables. Each store decides in which thread queries and changes run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.beside import Beside, Follow, Tables, list_packages
-from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, fresh, parse_cut, plan_fork
+from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
 from bough.events.integrity import Census
-from bough.events.lease_renewal import Keeper, Keeping
+from bough.events.lease_renewal import LeaseRenewer, RenewedLease
 from bough.events.lineage import Range
 from bough.events.record import (
     ConversationFilter,
@@ -45,7 +45,7 @@ _PRUNE_ROWS = 100
 
 
 class RelationalEventStore(BaseEventStore):
-    """Every method of the protocol as a question to `RelationalReading` or a change by `RelationalWriting`."""
+    """Implements the protocol by queries of `RelationalReading` and changes of `RelationalWriting`."""
 
     def __init__(self, clock: Clock, dialect: str) -> None:
         super().__init__()
@@ -56,55 +56,53 @@ class RelationalEventStore(BaseEventStore):
 
     url: str
     write_failure: StoreError | None = None
-    """Why a write failed where the store was at fault. Whoever sees that it can be written again sets None."""
+    """The error of the last write that the store itself failed; callers reset it to None after a successful write."""
 
     _is_read_only = False
-    """Whether nothing can be written."""
+    """Whether the store cannot be written."""
 
-    _keeper: Keeper
-    """Renews leases; each store has a way of its own to do that in a thread."""
+    _lease_renewer: LeaseRenewer
+    """Renews leases in a thread."""
 
     @abstractmethod
     def _check_open(self) -> None:
         """Raise unless the store can be used.
 
         Raises:
-            StoreError: It is closed.
-            Unavailable: It was opened before this process was forked.
+            StoreError: The store is closed.
+            Unavailable: The store was opened before this process was forked.
         """
 
     @abstractmethod
     async def _append(self, append: Append) -> int:
-        """Append durably, together with whatever else is appended at the same time; return the new head."""
+        """Append durably, in a batch with concurrent appends; return the new head."""
 
     @abstractmethod
-    async def _read(
-        self, question: Callable[[RelationalReading], T], *, small: bool = False, patient: bool = False
-    ) -> T:
-        """Return the answer to a question.
+    async def _read(self, query: Callable[[RelationalReading], T], *, small: bool = False, patient: bool = False) -> T:
+        """Run a query and return its result.
 
         Args:
-            small: The answer is mostly a few rows, found by their keys.
-            patient: It may look at every row of the store.
+            small: Whether it mostly reads a few rows by their keys.
+            patient: Whether it may read every row of the store, and needs more time.
         """
 
     @abstractmethod
     async def _write(
         self, change: Callable[[RelationalWriting], T], *, alone: bool = False, patient: bool = False
     ) -> T:
-        """Make a change durably and tell watchers.
+        """Run a change durably and notify watchers.
 
         Args:
-            alone: It is one statement, which needs no transaction around it.
-            patient: It may look at every row of some conversations.
+            alone: Whether it is a single statement, which needs no transaction.
+            patient: Whether it may read every row of some conversations, and needs more time.
         """
 
     async def _watch_write(self, write: Awaitable[T]) -> T:
-        """Return what a write returns, and remember whether the store failed it."""
+        """Return the result of a write, and remember an error of the store."""
         try:
             return await write
         except CorruptLog:
-            raise  # of one conversation: others can be written
+            raise  # a single conversation is damaged; the store can still be written
         except StoreError as error:
             self.write_failure = error
             raise
@@ -113,17 +111,17 @@ class RelationalEventStore(BaseEventStore):
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        given, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
-        root = given if owner is None else replace(given, owner=owner)
-        await self._prepare_followers(drafted)
-        return await self._write(lambda log: log.create(root, drafted))
+        base, encoded = record or new_record(new_id(), self._clock.now()), draft(events)
+        root = base if owner is None else replace(base, owner=owner)
+        await self._prepare_followers(encoded)
+        return await self._write(lambda log: log.create(root, encoded))
 
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record. See `EventStore.get`."""
         return await self._read(lambda log: log.get(cid), small=True)
 
     async def resolve(self, name: str) -> UUID:
-        """Return the conversation a name stands for. See `EventStore.resolve`."""
+        """Return the conversation that a name denotes. See `EventStore.resolve`."""
         return await self._read(lambda log: log.resolve(name))
 
     async def append(
@@ -135,9 +133,9 @@ class RelationalEventStore(BaseEventStore):
         expected_head: int | None = None,
     ) -> int:
         """Append all or none, durably. See `EventStore.append`."""
-        drafted = draft(events)
-        await self._prepare_followers(drafted)
-        return await self._append(Append(cid, drafted, generation, expected_head))
+        encoded = draft(events)
+        await self._prepare_followers(encoded)
+        return await self._append(Append(cid, encoded, generation, expected_head))
 
     async def read(
         self,
@@ -150,7 +148,7 @@ class RelationalEventStore(BaseEventStore):
         after_ts: datetime | None = None,
         before_ts: datetime | None = None,
     ) -> AsyncGenerator[StoredEvent]:
-        """Iterate events, a page at a time. See `EventStore.read`."""
+        """Iterate over events, one page at a time. See `EventStore.read`."""
         if kinds is not None or after_ts is not None or before_ts is not None:
             choice = _choice(kinds, after_ts, before_ts)
             pages = self._choose(await self._read(lambda log: log.between(cid, start, stop, reverse)), reverse, choice)
@@ -164,21 +162,25 @@ class RelationalEventStore(BaseEventStore):
     async def _pages(
         self, cid: UUID, start: int, stop: int | None, reverse: bool
     ) -> AsyncGenerator[builtins.list[StoredEvent]]:
-        """Iterate pages; backwards they grow, as a reader who has not found it yet looks further and further."""
+        """Iterate over pages. In reverse, pages start small and grow, since most reverse reads stop early."""
         rows = FIRST_ROWS if reverse else PAGE_ROWS
-        events, left = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse, rows))
+        events, remaining = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse, rows))
         while events:
             yield events
-            if not left:
+            if not remaining:
                 return
             rows = min(rows * 4, PAGE_ROWS)
-            events, left = await self._read_log(cid, lambda log, left=left, rows=rows: log.page(left, reverse, rows))
+            events, remaining = await self._read_log(
+                cid, lambda log, remaining=remaining, rows=rows: log.page(remaining, reverse, rows)
+            )
 
     async def _choose(
-        self, left: Parts, reverse: bool, choice: EventChoice
+        self, remaining: Parts, reverse: bool, choice: EventChoice
     ) -> AsyncGenerator[builtins.list[StoredEvent]]:
-        while left:
-            events, left = await self._read(lambda log, left=left: log.choose(left, reverse, choice))
+        while remaining:
+            events, remaining = await self._read(
+                lambda log, remaining=remaining: log.choose(remaining, reverse, choice)
+            )
             yield events
 
     async def read_ids(self, cid: UUID, start: int, stop: int) -> builtins.list[tuple[int, UUID, str]]:
@@ -186,14 +188,14 @@ class RelationalEventStore(BaseEventStore):
         return await self._read(lambda log: log.read_ids(log.between(cid, start, stop)))
 
     async def every(self, kind: str) -> AsyncIterator[StoredEvent]:
-        """Iterate all events of a kind. See `EventStore.every`."""
+        """Iterate over all events of a kind. See `EventStore.every`."""
         cid, seq, more = 0, -1, True
         while more:
-            found = await self._read(lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS), patient=True)
-            for _, stored in found:
+            page = await self._read(lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS), patient=True)
+            for _, stored in page:
                 yield stored
-            more = len(found) == _EVERY_ROWS
-            cid, seq = (found[-1][0], found[-1][1].seq) if found else (cid, seq)
+            more = len(page) == _EVERY_ROWS
+            cid, seq = (page[-1][0], page[-1][1].seq) if page else (cid, seq)
 
     async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
         """Return the last n events. See `EventStore.tail`."""
@@ -205,11 +207,11 @@ class RelationalEventStore(BaseEventStore):
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork by writing one row. See `EventStore.fork`."""
-        wanted, place = plan_fork(fields, self._clock.now()), parse_cut(fields.get("at"))
-        drafted = draft(fields.get("events", ()))
-        await self._prepare_followers(drafted)
-        alone = not self._followers.wants(drafted)
-        return await self._write(lambda log: log.fork(cid, place, wanted, drafted), alone=alone)
+        planned, cut = plan_fork(fields, self._clock.now()), parse_cut(fields.get("at"))
+        encoded = draft(fields.get("events", ()))
+        await self._prepare_followers(encoded)
+        alone = not self._followers.matches(encoded)
+        return await self._write(lambda log: log.fork(cid, cut, planned, encoded), alone=alone)
 
     async def list(
         self,
@@ -221,8 +223,8 @@ class RelationalEventStore(BaseEventStore):
         """Return a page of conversations. See `EventStore.list`."""
         if order not in get_args(Order):
             raise InvalidInput(f"no order named {order!r}", hint=", ".join(get_args(Order)))
-        wanted = filter or ConversationFilter()
-        return await self._read(lambda log: log.list(wanted, cursor, limit, order), patient=True)
+        conditions = filter or ConversationFilter()
+        return await self._read(lambda log: log.list(conditions, cursor, limit, order), patient=True)
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
         """Return how many conversations match. See `EventStore.count`."""
@@ -240,24 +242,24 @@ class RelationalEventStore(BaseEventStore):
         keep_tagged: bool = False,
         dry_run: bool = False,
     ) -> Pruned:
-        """Delete what has not changed for long. See `EventStore.prune`."""
-        before = self._clock.now() - older_than
-        wanted = replace(filter or ConversationFilter(), updated_before=before, include_deleted=False)
+        """Delete conversations that have not changed for long. See `EventStore.prune`."""
+        changed_before = self._clock.now() - older_than
+        conditions = replace(filter or ConversationFilter(), updated_before=changed_before, include_deleted=False)
         deleted, size, cursor, more = 0, 0, None, True
         while more:
-            page = await self.list(wanted, cursor, _PRUNE_ROWS, "updated")
+            page = await self.list(conditions, cursor, _PRUNE_ROWS, "updated")
             for record in page.items:
                 if not (keep_tagged and record.tags):
-                    freed = await self._prune(record.id, microseconds(before), dry_run)
+                    freed = await self._prune(record.id, microseconds(changed_before), dry_run)
                     deleted, size = (deleted, size) if freed is None else (deleted + 1, size + freed)
             cursor, more = page.next_cursor, page.next_cursor is not None
         return Pruned(deleted=deleted, bytes=size)
 
-    async def _prune(self, cid: UUID, before: int, dry_run: bool) -> int | None:
+    async def _prune(self, cid: UUID, changed_before: int, dry_run: bool) -> int | None:
         try:
-            return await self._write(lambda log: log.prune(cid, before, dry_run=dry_run), patient=True)
+            return await self._write(lambda log: log.prune(cid, changed_before, dry_run=dry_run), patient=True)
         except NotFound:
-            return None  # somebody else was faster
+            return None  # another process deleted it
 
     async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
         """Return the forks. See `EventStore.children`."""
@@ -275,13 +277,13 @@ class RelationalEventStore(BaseEventStore):
         """Extend a lease. See `EventStore.renew`."""
         return await self._write(lambda log: log.renew(lease, ttl))
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease until it is stopped. See `EventStore.keep`."""
         self._check_open()
-        return self._keeper.keep(lease, ttl, lost)
+        return self._lease_renewer.keep(lease, ttl, lost)
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease back. See `EventStore.release`."""
+        """Release the lease. See `EventStore.release`."""
         await self._write(lambda log: log.release(lease))
 
     async def together(
@@ -292,18 +294,18 @@ class RelationalEventStore(BaseEventStore):
         read_only: bool = False,
         small: bool = False,
     ) -> T:
-        """Return what a change of rows and log returns. See `EventStore.together`."""
+        """Run a change of side tables and log. See `EventStore.together`."""
         packages = list_packages(beside)
         await self._prepare(packages)
         statements = {name: sql for package in packages for name, sql in self._statements[package].items()}
         if read_only:
-            return await self._read(lambda log: _look(log, statements, change), small=small)
+            return await self._read(lambda log: _run_read_only(log, statements, change), small=small)
         for follower in self._followers.packages():
             await self._prepare_follower(follower)
         return await self._write(lambda log: run_change(log, statements, change, appends=True))
 
     def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
-        """Write rows beside certain events. See `EventStore.follow`."""
+        """Write rows for certain events. See `EventStore.follow`."""
         self._followers.add(beside, kinds, add)
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
@@ -311,7 +313,7 @@ class RelationalEventStore(BaseEventStore):
         await self._write(lambda log: log.delete(cid, mode), patient=True)
 
     async def count_imported(self, cid: UUID) -> int:
-        """Return where what came by import ends. See `EventStore.count_imported`."""
+        """Return the seq before which events were imported. See `EventStore.count_imported`."""
         return await self._read(lambda log: log.count_imported(cid), small=True)
 
     async def peek(self, cid: UUID) -> ConversationRecord:
@@ -319,7 +321,7 @@ class RelationalEventStore(BaseEventStore):
         return await self._read(lambda log: log.peek(cid), small=True)
 
     async def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
-        """Return what a conversation descends from. See `EventStore.ancestry`."""
+        """Return the ancestors of a conversation. See `EventStore.ancestry`."""
         return await self._read(lambda log: log.ancestry(cid))
 
     async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
@@ -327,7 +329,7 @@ class RelationalEventStore(BaseEventStore):
         return await self._read(lambda log: log.span(owner, lo, hi))
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what an import found missing. See `EventStore.restore`."""
+        """Insert the missing parts of an import. See `EventStore.restore`."""
         await self._write(lambda log: _restore(log, pieces), patient=True)
 
     async def census(self) -> Census:
@@ -335,40 +337,40 @@ class RelationalEventStore(BaseEventStore):
         return await self._read(lambda log: log.census(), patient=True)
 
     async def _prepare(self, packages: Collection[Beside]) -> None:
-        """Bring tables beside the log up to date, once for each package.
+        """Create or upgrade side tables, once per package.
 
         Raises:
-            StoreError: They come from a newer version of the package.
-            Unavailable: They are not there, or old, and the store is read-only.
+            StoreError: The tables come from a newer version of the package.
+            Unavailable: The tables are missing or old, and the store is read-only.
         """
-        for beside in packages:
-            if beside in self._statements:
+        for package in packages:
+            if package in self._statements:
                 continue
-            version = await self._read(lambda log, beside=beside: log.beside_version(beside))
-            if beside.steps_after(version, self._dialect):
+            version = await self._read(lambda log, package=package: log.beside_version(package))
+            if package.steps_after(version, self._dialect):
                 if self._is_read_only:
-                    raise faults.no_tables(self.url, beside.name)
-                await self._write(lambda log, beside=beside: log.migrate_beside(beside), patient=True)
-            self._statements[beside] = beside.statements(self._dialect)
+                    raise faults.no_tables(self.url, package.name)
+                await self._write(lambda log, package=package: log.migrate_beside(package), patient=True)
+            self._statements[package] = package.statements(self._dialect)
 
-    async def _prepare_followers(self, drafted: Draft) -> None:
-        if self._followers.wants(drafted):
-            for beside in self._followers.packages() - self._statements.keys():
-                await self._prepare_follower(beside)
+    async def _prepare_followers(self, encoded: Draft) -> None:
+        if self._followers.matches(encoded):
+            for package in self._followers.packages() - self._statements.keys():
+                await self._prepare_follower(package)
 
-    async def _prepare_follower(self, beside: Beside) -> None:
-        """Make a follower's tables ready; one whose tables are newer than the code is left out."""
+    async def _prepare_follower(self, package: Beside) -> None:
+        """Create or upgrade a follower's tables; skip the follower if they are newer than its code."""
         try:
-            await self._prepare([beside])
+            await self._prepare([package])
         except (StoreError, Unavailable) as error:
-            if error.details.get("package") != beside.name:
-                raise  # the store itself cannot be written
-            self._followers.refuse(beside, error)
+            if error.details.get("package") != package.name:
+                raise  # an error of the store itself, not of this package
+            self._followers.refuse(package, error)
 
-    async def _read_log(self, cid: UUID, question: Callable[[RelationalReading], T]) -> T:
-        """Read events; if some are missing because the conversation was deleted meanwhile, say that instead."""
+    async def _read_log(self, cid: UUID, query: Callable[[RelationalReading], T]) -> T:
+        """Read events. If some are missing because the conversation was deleted meanwhile, raise `NotFound` instead."""
         try:
-            return await self._read(question, small=True)
+            return await self._read(query, small=True)
         except CorruptLog:
             await self.get(cid)
             raise
@@ -388,6 +390,6 @@ def _restore(log: RelationalWriting, pieces: Sequence[ImportPiece]) -> None:
         keep_blobs(log, piece.record.id, piece.first, piece.events.blobs)
 
 
-def _look(log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T]) -> T:
+def _run_read_only(log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T]) -> T:
     with log.snapshot():
         return run_change(log, statements, change, appends=False)

@@ -1,4 +1,4 @@
-"""Tables beside the log inside one transaction of the store. Source: `bough.events.beside.Tables`."""
+"""Side tables and log inside one transaction of the store. Implements `bough.events.beside.Tables`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import UUID
 from bough.errors import BoughError, InvalidInput
 from bough.events.beside import Beside, Follow, Follower, Tables
 from bough.events.blob.blob import BLOBS
-from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, fresh, parse_cut, plan_fork
+from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, new_record, parse_cut, plan_fork
 from bough.events.record import ConversationRecord, DeleteMode, Lease
 from bough.events.stores import faults
 from bough.events.stores.relational.reading import RelationalReading
@@ -32,9 +32,9 @@ class RelationalTables:
     """The rows of some packages and the log, over one connection.
 
     Args:
-        log: What the transaction runs on.
+        log: The connection of the transaction.
         statements: The packages' statements by name.
-        appends: Whether events may be written; a read-only change and a follower write none.
+        appends: Whether events may be written; False for read-only changes and followers.
     """
 
     def __init__(self, log: RelationalReading, statements: Mapping[str, str], *, appends: bool) -> None:
@@ -68,7 +68,7 @@ class RelationalTables:
             return self._log.number(cid)
 
     def now(self) -> int:
-        """Return the time by the store's clock. See `Tables.now`."""
+        """Return the time of the store's clock. See `Tables.now`."""
         with self._use():
             return self._log.now()
 
@@ -81,9 +81,9 @@ class RelationalTables:
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] | Draft = ()
     ) -> ConversationRecord:
         """Create a root conversation. See `Tables.create`."""
-        drafted = draft(events)
+        encoded = draft(events)
         with self._write("creating a conversation") as log:
-            return log.create(record or fresh(new_id(), log.clock.now()), drafted)
+            return log.create(record or new_record(new_id(), log.clock.now()), encoded)
 
     def append(
         self,
@@ -94,17 +94,17 @@ class RelationalTables:
         expected_head: int | None = None,
     ) -> int:
         """Append all events or none. See `Tables.append`."""
-        drafted = draft(events)
+        encoded = draft(events)
         with self._write("appending") as log:
-            head = log.append(Append(cid, drafted, generation, expected_head))
-            log.flush()
+            head = log.append(Append(cid, encoded, generation, expected_head))
+            log.flush()  # later statements of the change must see the events
             return head
 
     def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
-        """Fork. See `Tables.fork`."""
-        place, drafted = parse_cut(fields.get("at")), draft(fields.get("events", ()))
+        """Fork a conversation. See `Tables.fork`."""
+        cut, encoded = parse_cut(fields.get("at")), draft(fields.get("events", ()))
         with self._write("forking") as log:
-            return log.fork(cid, place, plan_fork(fields, log.clock.now()), drafted)
+            return log.fork(cid, cut, plan_fork(fields, log.clock.now()), encoded)
 
     def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `Tables.delete`."""
@@ -122,30 +122,30 @@ class RelationalTables:
             return log.renew(lease, ttl)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back. See `Tables.release`."""
+        """Release a lease. See `Tables.release`."""
         with self._write("releasing a lease") as log:
             log.release(lease)
 
     def close(self) -> None:
-        """End their use, when the change has returned.
+        """Forbid further use, after the change has returned.
 
         Raises:
-            BoughError: A statement had failed, although the change continued; nothing may be committed.
+            BoughError: A statement failed and the change went on; its transaction must not be committed.
         """
         self._is_open = False
         if self._failure is not None:
             raise self._failure
 
     @contextmanager
-    def _write(self, what: str) -> Generator[RelationalWriting]:
+    def _write(self, action: str) -> Generator[RelationalWriting]:
         if not self._appends or not isinstance(self._log, RelationalWriting):
-            raise faults.not_here(what)
+            raise faults.not_here(action)
         with self._use():
             yield self._log
 
     @contextmanager
     def _use(self) -> Generator[None]:
-        """Remember an error of the database: what it left behind is unknown, so the change must not be committed."""
+        """Remember a database error. Its effects are unknown, so the change must not be committed if it goes on."""
         if not self._is_open:
             raise faults.make_used_outside()
         try:
@@ -165,10 +165,10 @@ class RelationalTables:
 def run_change(
     log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T], *, appends: bool
 ) -> T:
-    """Return what a change returns.
+    """Run a change and return its result.
 
     Raises:
-        InvalidInput: It is a coroutine function.
+        InvalidInput: The change is a coroutine function.
     """
     tables = RelationalTables(log, statements, appends=appends)
     result = change(tables)
@@ -181,7 +181,7 @@ def run_change(
 
 
 def keep_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[BlobRow]) -> None:
-    """Keep the bytes that events name which were appended at `first`, in their transaction; one in memory at a time."""
+    """Store the bytes of events that were appended at `first`, in their transaction, with one in memory at a time."""
     tables: RelationalTables | None = None
     number = 0
     for blob in blobs:
@@ -198,10 +198,10 @@ def keep_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[Bl
 
 
 class Followers:
-    """What packages write beside certain events, in the transaction that appends these. Thread-safe.
+    """The packages that write rows for certain events, in the transaction that appends them. Thread-safe.
 
-    A package is followed once its tables are ready. One whose tables are newer than the code is left out, so that it
-    never keeps a conversation from being written.
+    A package is called once its tables are ready. One whose tables are newer than its code is skipped, so that it never
+    prevents a conversation from being written.
     """
 
     def __init__(self, dialect: str) -> None:
@@ -212,37 +212,38 @@ class Followers:
         self._statements: dict[Beside, dict[str, str]] = {}
         self._refused = set[Beside]()
 
-    def add(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
-        """Call `add` for every event of these kinds. The same call again changes nothing."""
-        follower = Follower(beside, frozenset(kinds), add)
+    def add(self, package: Beside, kinds: Collection[str], add: Follow) -> None:
+        """Call `add` for every event of these kinds. Repeating the call has no effect."""
+        follower = Follower(package, frozenset(kinds), add)
         with self._lock:
             if follower not in self._followers:
-                self._statements.setdefault(beside, beside.statements(self._dialect))
+                # Before the follower becomes visible: `follow` reads the statements without the lock.
+                self._statements.setdefault(package, package.statements(self._dialect))
                 self._followers += (follower,)
                 self._kinds |= follower.kinds
 
     def packages(self) -> set[Beside]:
-        """Return the packages that must be ready before an event is appended."""
+        """Return the packages whose tables must be ready before an append."""
         return {follower.beside for follower in self._followers} - self._refused
 
-    def refuse(self, beside: Beside, error: BoughError) -> None:
-        """Leave a package out from now on."""
-        if beside not in self._refused:
-            _LOG.warning("rows of %s are not written: %s", beside.name, error.message)
-            self._refused.add(beside)
+    def refuse(self, package: Beside, error: BoughError) -> None:
+        """Skip a package from now on."""
+        if package not in self._refused:
+            _LOG.warning("rows of %s are not written: %s", package.name, error.message)
+            self._refused.add(package)
 
-    def wants(self, draft: Draft) -> bool:
-        """Whether any of the events is followed, or names bytes."""
+    def matches(self, draft: Draft) -> bool:
+        """Whether any of the events has followers, or refers to bytes."""
         return bool(draft.blobs) or (bool(self._kinds) and any(row.kind in self._kinds for row in draft.rows))
 
     def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
-        """Write what follows events that were appended at `first`, and the bytes that they name."""
+        """Call the followers of events that were appended at `first`, and store the bytes of these events."""
         keep_blobs(log, cid, first, draft.blobs)
         events = draft.make_stored(first)
-        for beside, kinds, add in self._followers:
-            wanted = [stored for stored in events if stored.kind in kinds]
-            if wanted and beside not in self._refused:
-                tables = RelationalTables(log, self._statements[beside], appends=False)
-                for stored in wanted:
+        for package, kinds, add in self._followers:
+            matching = [stored for stored in events if stored.kind in kinds]
+            if matching and package not in self._refused:
+                tables = RelationalTables(log, self._statements[package], appends=False)
+                for stored in matching:
                     add(cast("Tables", tables), cid, stored)
                 tables.close()

@@ -1,6 +1,6 @@
-"""Changes to a log that is kept in tables, other than the frequent ones (create, append, fork).
+"""Changes of a log in tables, except the frequent ones (create, append, fork), which each database has its own way of.
 
-Each method is one request inside a transaction. It either refuses before it writes, or writes everything it means to.
+Each method is one request inside a transaction. It either raises before it writes, or writes everything.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _PAGE = 500
 
 
 class AppendFollower(Protocol):
-    """What follows events in the transaction that appends them."""
+    """Writes rows to side tables in the transaction that appends events."""
 
-    def wants(self, draft: Draft) -> bool:
-        """Whether any of the events is followed."""
+    def matches(self, draft: Draft) -> bool:
+        """Whether any of the events has followers."""
         ...
 
     def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
-        """Write what follows events that were appended at `first`."""
+        """Write the rows for events that were appended at `first`."""
         ...
 
 
 class Row(NamedTuple):
-    """What a write has to know about a conversation."""
+    """The columns of a conversation that writes need."""
 
     cid: int
     parent: int | None
@@ -55,12 +55,12 @@ class Row(NamedTuple):
 
 
 class RelationalWriting(RelationalReading):
-    """Changes through one connection, inside a transaction that the caller begins and ends.
+    """Changes over one connection, inside a transaction that the caller begins and ends.
 
     Attributes:
-        news: What the transaction will have to tell watchers once it is durable: conversation, first seq, events;
-            an empty draft means that they have to look, None that the conversation is gone.
-        followers: What writes rows beside certain events.
+        news: What to publish to watchers after the commit: conversation, first seq, events. An empty draft makes
+            watchers read the store, None means that the conversation was deleted.
+        followers: Write rows to side tables for certain events.
     """
 
     clock: Clock
@@ -77,10 +77,10 @@ class RelationalWriting(RelationalReading):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write what `append` has taken and not written yet.
+        """Write the appends that `append` has only queued.
 
         Raises:
-            Conflict: The id of an event is stored already.
+            Conflict: An event id is stored already.
         """
 
     @abstractmethod
@@ -88,8 +88,8 @@ class RelationalWriting(RelationalReading):
         """Insert a root and its first events."""
 
     @abstractmethod
-    def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
-        """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
+    def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert the row of a fork and its first own events, or return the same existing fork."""
 
     @abstractmethod
     def insert(
@@ -99,38 +99,39 @@ class RelationalWriting(RelationalReading):
 
     @abstractmethod
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
-        """Insert events from a seq on.
+        """Insert events from seq `first`.
 
         Raises:
-            Conflict: One of their ids is stored already.
+            Conflict: An event id is stored already.
         """
 
     def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease and raise the generation."""
-        row = self.living(cid)
-        now, boot = self.lease_time()
+        row = self.require_live_row(cid)  # locks the row: of two owners one sees the other's lease
+        clock_time, boot = self.lease_time()
         for holder, expires in self.run("lease", cid=row.cid, boot=boot):
-            if holder != owner and expires > now:
-                raise faults.make_leased(cid, holder, (expires - now) / 1e6)
+            if holder != owner and expires > clock_time:
+                raise faults.make_leased(cid, holder, (expires - clock_time) / 1e6)
+        # Also for the owner that holds it: its earlier run, if it still writes, is fenced by the new generation.
         self.change("raise_generation", cid=row.cid)
-        taken = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
-        return self._lease(row.cid, taken, ttl)
+        lease = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
+        return self._lease(row.cid, lease, ttl)
 
     def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Extend a lease that is still held, expired or not."""
-        row = self.living(lease.conversation)
-        held = self.one("lease", cid=row.cid, boot="")
-        if held is None or held[0] != lease.owner or row.generation != lease.generation:
+        """Extend a lease that no other owner has taken, expired or not."""
+        row = self.require_live_row(lease.conversation)
+        current = self.one("lease", cid=row.cid, boot="")
+        if current is None or current[0] != lease.owner or row.generation != lease.generation:
             raise faults.make_fenced(lease.conversation, lease.generation, row.generation)
         return self._lease(row.cid, lease, ttl)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back, unless someone else has it."""
+        """Release a lease, unless another owner has it."""
         self.run("drop_lease", id=lease.conversation, generation=lease.generation, owner=lease.owner)
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:
-        """Bury a conversation and remove what no living one reaches."""
-        row = self.living(cid)
+        """Delete a conversation and the events that no live conversation shares."""
+        row = self.require_live_row(cid)
         if mode == "cascade":
             for (fork,) in self.run("forks_of", cid=row.cid):
                 self._mark_deleted(UUID(bytes=fork))
@@ -141,11 +142,11 @@ class RelationalWriting(RelationalReading):
         self._mark_deleted(cid)
 
     def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
-        """Bury a conversation that has not changed since `before` and is not in use; return its bytes, else None."""
-        row = self.living(cid)
+        """Delete a conversation that is not in use and unchanged since `before`; return its bytes, or None if kept."""
+        row = self.require_live_row(cid)  # locked first: the checks below stay true until the deletion
         record = self.get(cid)
-        now, boot = self.lease_time()
-        is_leased = any(expires > now for _, expires in self.run("lease", cid=row.cid, boot=boot))
+        clock_time, boot = self.lease_time()
+        is_leased = any(expires > clock_time for _, expires in self.run("lease", cid=row.cid, boot=boot))
         if is_leased or record.status in _IN_USE or microseconds(record.updated) >= before:
             return None
         size: int = self.one("size", cid=row.cid, lo=row.base, hi=row.head)[0]
@@ -154,26 +155,26 @@ class RelationalWriting(RelationalReading):
         return size
 
     def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what an import found missing, a page of events in memory."""
+        """Insert the missing parts of an import, with one page of events in memory."""
         for piece in pieces:
             row = self.row(piece.record.id)
             number = self._restore(piece) if row is None else self._resume(row, piece)
-            told, rows = len(self.news), piece.events.rows
+            published, rows = len(self.news), piece.events.rows
             for start in range(0, len(rows), _PAGE):
                 page = Draft(tuple(rows[start : start + _PAGE]), {})
                 self.insert_events(piece.record.id, number, piece.first + start, page)
-                del self.news[told:]  # it would hold all events until the commit
+                del self.news[published:]  # else all events of the import stay in memory until the commit
             self.news.append((piece.record.id, piece.first, Draft((), {})))
 
     @abstractmethod
     def lease_time(self) -> tuple[int, str]:
-        """Return the time by which leases end, in microseconds, and what names the clock that told it."""
+        """Return the time that leases are compared with, in microseconds, and the id of its clock."""
 
     def row(self, cid: UUID) -> Row | None:
-        """Return a conversation's row, tombstone or not, kept from changing until the transaction ends.
+        """Return a conversation's row, tombstone or not, locked until the transaction ends.
 
         Raises:
-            CorruptLog: It is not what was written; whatever changed it would give it new digests.
+            CorruptLog: The row is damaged. Changing it would give it a valid digest and hide the damage.
         """
         rows = self.query_rows(self.sql["row_of"], {"id": cid})
         if not rows:
@@ -184,39 +185,39 @@ class RelationalWriting(RelationalReading):
         return row
 
     def change(self, name: str, **parameters: Any) -> None:
-        """Run a named statement that changes one conversation's row, found intact before, and seal it anew.
+        """Run a named statement that changes one intact row of a conversation, and update the row's digest.
 
         Args:
-            parameters: Among them `cid`, its number.
+            parameters: Include `cid`, the number of the conversation.
         """
         self.run(name, **parameters)
         self.run("seal", cid=parameters["cid"])
 
-    def living(self, cid: UUID) -> Row:
+    def require_live_row(self, cid: UUID) -> Row:
         """Return the row of a conversation that is not deleted."""
         row = self.row(cid)
         if row is None or row.deleted:
             raise faults.no_conversation(cid)
         return row
 
-    def migrate_beside(self, beside: Beside) -> None:
-        """Bring the tables of a package up to date.
+    def migrate_beside(self, package: Beside) -> None:
+        """Create or upgrade the tables of a package.
 
         Raises:
-            StoreError: They come from a newer version of the package.
+            StoreError: The tables come from a newer version of the package.
         """
-        for step in beside.steps_after(self.beside_version(beside), self.dialect):
+        for step in package.steps_after(self.beside_version(package), self.dialect):
             self.run_script(step.sql)
-            self.run("set_beside_version", package=beside.name, version=step.version)
+            self.run("set_beside_version", package=package.name, version=step.version)
 
     def follow(self, cid: UUID, first: int, draft: Draft) -> None:
-        """Let packages write rows beside events that were appended at `first`."""
-        if self.followers.wants(draft):
-            self.flush()
+        """Let packages write rows to side tables for events that were appended at `first`."""
+        if self.followers.matches(draft):
+            self.flush()  # followers read the log, so the queued events must be in it
             self.followers.follow(self, cid, first, draft)
 
     def apply(self, number: int, changes: Mapping[str, Any]) -> None:
-        """Write a draft's projection into the record."""
+        """Write a draft's changes to the record."""
         if "status" in changes:
             self.run("set_status", status=changes["status"], cid=number)
         if "title" in changes:
@@ -226,16 +227,16 @@ class RelationalWriting(RelationalReading):
         self.run("seal", cid=number)
 
     def _lease(self, number: int, lease: Lease, ttl: float) -> Lease:
-        now, boot = self.lease_time()
+        clock_time, boot = self.lease_time()
         span = timedelta(seconds=ttl)
-        self.run("set_lease", cid=number, owner=lease.owner, expires=now + span // _MICROSECOND, boot=boot)
+        self.run("set_lease", cid=number, owner=lease.owner, expires=clock_time + span // _MICROSECOND, boot=boot)
         return replace(lease, expires=self.clock.now() + span)
 
     def _restore(self, piece: ImportPiece) -> int:
         record = piece.record
         head = piece.first + len(piece.events.rows)
-        named = (record.parent, record.forked_from, record.root)
-        parent, source, root = (self.row(id) if id else None for id in named)
+        relatives = (record.parent, record.forked_from, record.root)
+        parent, source, root = (self.row(id) if id else None for id in relatives)
         if record.parent and not (parent and parent.base < record.base <= parent.head):
             raise faults.make_changed_meanwhile(record.id)
         fields = clean_changes(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
@@ -257,14 +258,14 @@ class RelationalWriting(RelationalReading):
         return row.cid
 
     def _mark_deleted(self, cid: UUID) -> None:
-        row = self.living(cid)
+        row = self.require_live_row(cid)
         self.change("bury", cid=row.cid)
         self.run("forget_lease", cid=row.cid)
         self.news.append((cid, 0, None))
         self._collect(row.cid)
 
     def _collect(self, number: int) -> None:
-        """Remove what nothing reaches any more of a tombstone, and of the tombstones above it."""
+        """Delete the events of a tombstone that nothing shares, and then those of its ancestors' tombstones."""
         waiting: list[int | None] = [number]
         while waiting:
             tombstone = waiting.pop()
@@ -275,17 +276,17 @@ class RelationalWriting(RelationalReading):
         row = self.one("tombstone_row", cid=number)
         if row is None or not row[4]:
             return ()
-        parent, base, head, forked_from, _, furthest, named = row
+        parent, base, head, forked_from, _, furthest, is_referenced = row
         keep = base if furthest is None else furthest
         self.run("drop_events", cid=number, lo=keep, hi=head)
-        if furthest is None and not named:
+        if furthest is None and not is_referenced:
             self.run("drop_conversation", cid=number)
             return parent, forked_from
         self.change("trim", head=keep, parent=None if furthest is None else parent, cid=number)
         return (parent,) if furthest is None else ()
 
     def _erase(self, row: Row) -> None:
-        """Scrub the payloads of a conversation's own events, whoever shares them."""
+        """Replace the payloads of a conversation's own events by stubs, whoever shares them."""
         from bough.events.codec import stub
 
         place = row.base
@@ -297,6 +298,6 @@ class RelationalWriting(RelationalReading):
         self.change("set_erased", erased=self.now(), cid=row.cid)
 
 
-def batch_of(first: int, draft: Draft | None) -> Batch:
-    """Return what watchers are told: the appended events, that there are some, or that the conversation is gone."""
+def make_batch(first: int, draft: Draft | None) -> Batch:
+    """Return the batch to publish: the appended events, None to read the store, or `END` for a deletion."""
     return END if draft is None else draft.make_stored(first) or None

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, any number of processes on one machine."""
+"""The SQLite store: one file, shared by any number of processes on one machine."""
 
 from bough.events.stores.sqlite.store import SqliteEventStore
 

@@ -1,4 +1,4 @@
-"""The writer: one connection, and everything that waits at the same time in one transaction."""
+"""The writer: commits all waiting requests in one transaction over one connection."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from uuid import UUID
 from bough.errors import Conflict
 from bough.events.draft import Append
 from bough.events.stores import faults
-from bough.events.stores.batch import Answered
+from bough.events.stores.batch import BatchResult
 from bough.events.stores.hub import END, Hub
-from bough.events.stores.relational.writing import AppendFollower, batch_of
+from bough.events.stores.relational.writing import AppendFollower, make_batch
 from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
+from bough.events.stores.sqlite.fair_lock import FairLock
 from bough.events.stores.sqlite.reading import SqliteReading
-from bough.events.stores.sqlite.turnstile import Turnstile
 from bough.events.stores.sqlite.writing import SqliteWriting
 from bough.types import Clock
 
@@ -25,15 +25,16 @@ Request = Append | Change
 _LOOK_SECONDS = 0.02
 
 
-class _Spoilt(Exception):
-    """A request failed after it had written; the transaction it shared with others has to go."""
+class _TransactionFailed(Exception):
+    """A request failed after it had written, so the transaction that it shares must be rolled back."""
 
 
 class GroupCommit:
-    """Runs requests durably, many to a transaction, and tells watchers afterwards. Source: `BatchWork`.
+    """Runs requests durably, many per transaction, and then notifies watchers. See `BatchWork`.
 
-    A request that fails never harms the others. Requests run without savepoints, which cost; when one fails after it
-    wrote, the transaction is rolled back and run again with them; when the disk is full, each request runs alone.
+    A failing request never affects the others. Requests run without savepoints, which are slow. If one fails after it
+    has written, the transaction is rolled back and run again with savepoints; if that fails too, as on a full disk,
+    each request runs in its own transaction.
     """
 
     def __init__(
@@ -47,138 +48,143 @@ class GroupCommit:
         is_private: bool = False,
     ) -> None:
         self._path = file.path
-        self._turnstile = Turnstile(file.path)
+        self._write_lock = FairLock(file.path)
         self._log = SqliteWriting(connect(file, is_private=is_private), sql, clock, followers)
-        self._watch = _Watch(self._log, hub)
+        self._watch = _CommitDetector(self._log, hub)
         self._hub = hub
 
-    def commit(self, requests: Sequence[Request]) -> list[Answered]:
-        """Return an outcome for each request; those without an error are durable."""
-        for run in (self._run_one, self._run_apart):
+    def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
+        """Return a result for each request. Those without an error are durable."""
+        for run in (self._run_one, self._run_in_savepoint):
             try:
-                return self._together(requests, run)
-            except _Spoilt as spoilt:
+                return self._run_transaction(requests, run)
+            except _TransactionFailed as failed:
                 if len(requests) == 1:
-                    return [Answered(error=self._meaning(spoilt.__cause__))]
+                    return [BatchResult(error=self._translate(failed.__cause__))]
         return [outcome for request in requests for outcome in self.commit([request])]
 
     def idle_seconds(self) -> float | None:
-        """Other processes are looked for only while someone here watches."""
-        return _LOOK_SECONDS if self._hub.any() else None
+        """Return the polling interval for commits of other processes; None without watchers."""
+        return _LOOK_SECONDS if self._hub.has_watchers() else None
 
     def look(self) -> None:
-        """Tell watchers what other processes wrote."""
+        """Notify watchers of commits of other processes."""
         self._watch.look()
 
     def close(self) -> None:
         """Close the connection."""
         self._log.db.close()
-        self._turnstile.close()
+        self._write_lock.close()
 
-    def _together(self, requests: Sequence[Request], run: Callable[[Request], Answered]) -> list[Answered]:
+    def _run_transaction(self, requests: Sequence[Request], run: Callable[[Request], BatchResult]) -> list[BatchResult]:
         """Run requests in one transaction.
 
         Raises:
-            _Spoilt: One failed after writing, or the transaction could not be committed; nothing is written.
+            _TransactionFailed: A request failed after writing, or the commit failed; nothing is written.
         """
         self._log.news.clear()
-        with self._turnstile.take_turn():
+        with self._write_lock.take_turn():
             try:
+                # The write lock now: a read lock that is upgraded later fails as soon as another process has written.
                 self._log.db.execute("begin immediate")
             except SQLITE_ERRORS as error:
-                return [Answered(error=self._meaning(error)) for _ in requests]
-            outcomes = self._finish(requests, run)
-        if self._log.scrubbed:
+                return [BatchResult(error=self._translate(error)) for _ in requests]
+            outcomes = self._run_and_commit(requests, run)
+        if self._log.scrubbed:  # erased payloads must not stay readable in the write-ahead log
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             self._log.scrubbed = False
-        self._tell(is_append=all(isinstance(request, Append) for request in requests))
+        # After the commit: a watcher that read earlier would miss the events.
+        self._notify(is_append=all(isinstance(request, Append) for request in requests))
         return outcomes
 
-    def _tell(self, *, is_append: bool) -> None:
-        if not self._hub.any():
+    def _notify(self, *, is_append: bool) -> None:
+        if not self._hub.has_watchers():
             return
         self._hub.publish_commit(is_append=is_append)
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
-                self._hub.publish(cid, batch_of(first, draft))
+                self._hub.publish(cid, make_batch(first, draft))
 
-    def _finish(self, requests: Sequence[Request], run: Callable[[Request], Answered]) -> list[Answered]:
+    def _run_and_commit(self, requests: Sequence[Request], run: Callable[[Request], BatchResult]) -> list[BatchResult]:
         db = self._log.db
         try:
             outcomes = [run(request) for request in requests]
-            self._log.flush()
+            self._log.flush()  # queued appends belong to this transaction
             db.execute("commit")
         except BaseException as error:
-            self._log.forget()
+            self._log.forget()  # or the next transaction would write the queued appends of this one
             if db.in_transaction:
                 db.execute("rollback")
             if isinstance(error, (*SQLITE_ERRORS, Conflict)):
-                raise _Spoilt from error
+                raise _TransactionFailed from error
             raise
         return outcomes
 
-    def _run_one(self, request: Request) -> Answered:
+    def _run_one(self, request: Request) -> BatchResult:
         log = self._log
         is_append = isinstance(request, Append)
-        if not is_append or log.followers.wants(request.draft):
-            log.flush()  # what fails from here on is this request's own fault, and no other one's events wait with it
-        before, news = log.db.total_changes, len(log.news)
+        if not is_append or log.followers.matches(request.draft):
+            log.flush()  # a failure from here on is this request's, and must not take queued events of others along
+        changes_before, news = log.db.total_changes, len(log.news)
         try:
-            return Answered(log.append(request) if is_append else request(log))
+            return BatchResult(log.append(request) if is_append else request(log))
         except Exception as error:
-            if log.db.total_changes != before or not log.db.in_transaction:
-                raise _Spoilt from error
+            # A request that raised before it wrote anything leaves the transaction usable for the others.
+            if log.db.total_changes != changes_before or not log.db.in_transaction:
+                raise _TransactionFailed from error
             del log.news[news:]
-            return Answered(error=self._meaning(error))
+            return BatchResult(error=self._translate(error))
 
-    def _run_apart(self, request: Request) -> Answered:
-        """Run a request so that its failure takes back what it wrote, and that alone."""
+    def _run_in_savepoint(self, request: Request) -> BatchResult:
+        """Run a request in a savepoint, so that its failure rolls back only its own writes."""
         db, news = self._log.db, len(self._log.news)
         db.execute("savepoint request")
         try:
             outcome = self._run_one(request)
             self._log.flush()
-        except (_Spoilt, *SQLITE_ERRORS, Conflict) as error:
+        except (_TransactionFailed, *SQLITE_ERRORS, Conflict) as error:
             if not db.in_transaction:
                 raise
             self._log.forget()
             db.execute("rollback to request")
             del self._log.news[news:]
-            return Answered(error=self._meaning(error.__cause__ if isinstance(error, _Spoilt) else error))
+            return BatchResult(
+                error=self._translate(error.__cause__ if isinstance(error, _TransactionFailed) else error)
+            )
         else:
             return outcome
         finally:
             if db.in_transaction:
                 db.execute("release request")
 
-    def _meaning(self, error: BaseException | None) -> BaseException | None:
+    def _translate(self, error: BaseException | None) -> BaseException | None:
         return store_error(self._path, error) if isinstance(error, SQLITE_ERRORS) else error
 
 
 class ReadOnlyWork:
-    """Refuses every request, and tells watchers what other processes write. Source: `BatchWork`.
+    """Refuses every request, and notifies watchers of commits of other processes. See `BatchWork`.
 
     Args:
-        path: The store, as errors name it.
-        file: What is read.
+        path: Path of the store in errors.
+        file: The file to read.
     """
 
     def __init__(self, path: Path, file: StoreFile, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
         self._path = path
         self._log = SqliteReading(connect(file), sql, clock)
-        self._watch = _Watch(self._log, hub)
+        self._watch = _CommitDetector(self._log, hub)
         self._hub = hub
 
-    def commit(self, requests: Sequence[Request]) -> list[Answered]:
-        """Refuse all."""
-        return [Answered(error=faults.read_only(self._path)) for _ in requests]
+    def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
+        """Return an error for each request."""
+        return [BatchResult(error=faults.read_only(self._path)) for _ in requests]
 
     def idle_seconds(self) -> float | None:
-        """As `GroupCommit`."""
-        return _LOOK_SECONDS if self._hub.any() else None
+        """Return the polling interval; None without watchers."""
+        return _LOOK_SECONDS if self._hub.has_watchers() else None
 
     def look(self) -> None:
-        """Tell watchers what other processes wrote."""
+        """Notify watchers of commits of other processes."""
         self._watch.look()
 
     def close(self) -> None:
@@ -186,8 +192,8 @@ class ReadOnlyWork:
         self._log.db.close()
 
 
-class _Watch:
-    """Notices what other processes write to conversations that someone here watches."""
+class _CommitDetector:
+    """Detects commits of other processes to watched conversations."""
 
     def __init__(self, log: SqliteReading, hub: Hub) -> None:
         self._log = log
@@ -196,18 +202,19 @@ class _Watch:
         self._heads: dict[UUID, int] = {}
 
     def look(self) -> None:
-        """Tell watchers of conversations that another process changed. One pragma when none did."""
-        if not self._hub.any():
+        """Notify watchers of conversations that another process changed. Costs one pragma if none did."""
+        if not self._hub.has_watchers():
             return
         watched = self._hub.list_watched()
         try:
             self._compare(watched)
         except SQLITE_ERRORS:
             for cid in watched:
-                self._hub.publish(cid, None)  # they read the store themselves and meet the error where it can be told
+                self._hub.publish(cid, None)  # each then reads the store, and raises the error to its caller
 
     def _compare(self, watched: Sequence[UUID]) -> None:
         (version,) = self._log.db.execute("pragma data_version").fetchone()
+        # Newly watched conversations have no head to compare with yet, so they are read even if nothing changed.
         if version == self._version and self._heads.keys() >= set(watched):
             return
         if version != self._version:

@@ -1,4 +1,4 @@
-"""Connecting to a store file: pragmas, functions, and SQLite's errors in bough's words."""
+"""Connect to a store file: pragmas, functions, and the translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 BUSY_SECONDS = 30.0
 _WRITER_CACHE_KIB = 32768
 _READER_CACHE_KIB = 8192
-"""Of each of up to five connections: what they read again is in the system's cache. The writer's is for indexes."""
+"""Cache of each of up to five readers. Small, since the system caches the file; the writer's is for indexes."""
 
 _HALF = 1 << 31
-"""So many less, and a checksum is kept in four bytes, not six: SQLite's numbers have a sign."""
+"""Subtracted from checksums so that SQLite, whose integers are signed, stores them in four bytes instead of six."""
 
 
 class StoreFile(NamedTuple):
-    """Where a store is read and, unless `mode` is set, written.
+    """A file to connect to.
 
     Attributes:
         path: The file.
-        mode: How it is opened where it cannot be written, in the words of SQLite's URIs: `mode=ro`, `immutable=1`.
+        mode: URI parameter of SQLite for a file that cannot be written: `mode=ro` or `immutable=1`.
     """
 
     path: Path
@@ -32,17 +32,17 @@ class StoreFile(NamedTuple):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing can be written."""
+        """Whether the file cannot be written."""
         return self.mode is not None
 
 
 def connect(file: StoreFile, *, read_only: bool = False, is_private: bool = False) -> sqlite3.Connection:
-    """Return a connection in autocommit mode; transactions are begun by name.
+    """Open a connection in autocommit mode; transactions are begun explicitly.
 
     Args:
-        file: What to open.
-        read_only: It refuses to write.
-        is_private: The file ends with the process, so nothing waits for the disk.
+        file: The file to open.
+        read_only: Whether the connection refuses writes.
+        is_private: Whether the file is removed with the process, so that commits need not wait for the disk.
 
     Raises:
         StoreError: The file cannot be opened.
@@ -63,11 +63,11 @@ def connect(file: StoreFile, *, read_only: bool = False, is_private: bool = Fals
 
 
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What the driver raises; the last one where an error quotes a damaged name."""
+"""Exceptions of the driver. `UnicodeDecodeError` is raised if an error message quotes a damaged name."""
 
 
 def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> BoughError:
-    """Return what an SQLite error means, with what to do about it."""
+    """Translate an SQLite error, with a hint."""
     name = getattr(error, "sqlite_errorname", "")
     if isinstance(error, UnicodeDecodeError) or _UNDECODABLE in str(error):
         name = "SQLITE_CORRUPT"
@@ -102,7 +102,7 @@ def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> Non
 
 
 def _digest_of(*values: int | bytes | None) -> int:
-    """Return a checksum of what a row holds, as a whole number of four bytes."""
+    """Return a checksum of the values of a row, as an integer of four bytes."""
     parts = [_bytes_of(value) for value in values]
     lengths = ",".join([str(len(part)) for part in parts])
     return crc32(b"".join(parts) + lengths.encode()) - _HALF

@@ -1,4 +1,4 @@
-"""How a store file comes into use: made, brought up to date, or read where nothing can be written."""
+"""Open store files: create or upgrade them, or read them where they cannot be written."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from bough.events.queries import Migration, log_upgrade, migrations, split_state
 from bough.events.stores.sqlite.connection import BUSY_SECONDS, SQLITE_ERRORS, StoreFile, connect, store_error
 
 APPLICATION_ID = 0x626F7567
-"""Written into the file's header, so that another program's database is never taken for a store."""
+"""Marks the file's header, so that another program's database is never taken for a store."""
 
 MEMORY_PREFIX = "bough-memory-"
-"""Of the temporary folders that stores are kept in which end with their use."""
+"""Prefix of the temporary folders of private stores."""
 
 _LOG = logging.getLogger("bough.events")
 _PAGE_SIZE_BYTES = 16384
 _READING = ("mode=ro", "immutable=1")
-"""How a file that cannot be written is read: as others keep writing it, or, where that is impossible, as it lies."""
+"""Modes for reading a file that cannot be written: with other writers, or, if that is impossible, without."""
 
 
 class OpenedFile(NamedTuple):
     """A store file in use.
 
     Attributes:
-        path: The file that was asked for.
-        file: What to connect to: that one, or a copy.
-        folder: Where the copy is; it goes when this is no longer used.
+        path: The requested file.
+        file: The file to connect to: the requested one, or a copy.
+        folder: The folder of the copy, which is removed with this object.
     """
 
     path: Path
@@ -45,14 +45,14 @@ class OpenedFile(NamedTuple):
 
 
 def open_file(path: Path) -> OpenedFile:
-    """Create the file if there is none (readable by its owner only) and bring its schema up to date.
+    """Open a store file. Creates it if missing (readable by its owner only), and upgrades its schema.
 
-    What cannot be written is read as it is. Where a write-ahead log was left beside it, or its schema is an older one,
-    a private copy is made and read: SQLite would leave out what is only in that log.
+    A file that cannot be written is read directly. If it has a write-ahead log or an older schema, a private copy is
+    read instead: SQLite would ignore what is only in that log.
 
     Raises:
-        CorruptLog: It is empty: a store file never is.
-        StoreError: It cannot be opened, is not a bough store, or comes from a newer bough.
+        CorruptLog: The file is empty, which a store file never is.
+        StoreError: The file cannot be opened, is not a bough store, or comes from a newer bough.
     """
     try:
         if not path.exists():
@@ -77,7 +77,7 @@ def open_file(path: Path) -> OpenedFile:
 
 
 def _open_for_reading(path: Path) -> OpenedFile:
-    """Return a file that cannot be written, as it lies where that gives all of it, else a copy."""
+    """Open a file that cannot be written: directly if that shows all of it, else a copy."""
     log = _beside(path, "-wal")
     has_log = log.exists() and log.stat().st_size > 0
     for mode in _READING[:1] if has_log else _READING:
@@ -88,10 +88,10 @@ def _open_for_reading(path: Path) -> OpenedFile:
 
 
 def _is_usable(file: StoreFile) -> bool:
-    """Whether a file can be read in its mode, and its schema is the newest.
+    """Whether a file can be read in its mode and has the newest schema.
 
     Raises:
-        StoreError: It is not a bough store, or comes from a newer bough.
+        StoreError: The file is not a bough store, or comes from a newer bough.
     """
     newest = migrations("sqlite")[-1].version
     try:
@@ -107,7 +107,7 @@ def _is_usable(file: StoreFile) -> bool:
 
 
 def _copy(path: Path) -> OpenedFile:
-    """Copy a file and its write-ahead log to a private folder, and bring the copy up to date."""
+    """Copy a file and its write-ahead log to a private folder, and upgrade the copy."""
     folder = PrivateFolder(MEMORY_PREFIX)
     copy = folder.path / "log.db"
     try:
@@ -130,7 +130,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _create(path: Path) -> None:
-    """Make a store under another name and link it into place whole, so that a store file is never empty."""
+    """Create a store under another name, then link it into place, so that no process ever sees an empty store file."""
     new = path.with_name(f"{path.name}.new-{uuid4().hex}")
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
@@ -142,23 +142,23 @@ def _create(path: Path) -> None:
 
 
 def _put_in_place(new: Path, path: Path) -> None:
-    """Give a new store its name, unless another process was faster."""
+    """Move a new store to its path, unless another process created one meanwhile."""
     with suppress(FileExistsError):
         try:
             os.link(new, path)
         except FileExistsError:
             raise
         except OSError:
-            os.rename(new, path)  # a file system without hard links: of two that come at once the later one is kept
+            os.rename(new, path)  # without hard links: of two concurrent creations the later one stays
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the name has to survive a power cut before anything in the file is acknowledged
+        os.fsync(folder)  # the directory entry must survive a power failure before any write is acknowledged
     finally:
         os.close(folder)
 
 
 def _upgrade(path: Path) -> int | None:
-    """Bring a file's schema up to date, and return which one it had before; None where nothing was upgraded."""
+    """Upgrade a file's schema and return the old version; None if nothing was upgraded."""
     db = connect(StoreFile(path))
     try:
         return _prepare(db, path)
@@ -176,7 +176,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> int | None:
             return None
     db.execute(f"pragma page_size = {_PAGE_SIZE_BYTES}")
     _set_wal(db)
-    with _transaction(db, "begin immediate"):
+    with _transaction(db, "begin immediate"):  # read the version again: another process may have upgraded meanwhile
         version = _version(db, path, newest)
         for step in steps:
             if step.version > version:
@@ -196,7 +196,7 @@ def _transaction(db: sqlite3.Connection, begin: str) -> Generator[None]:
 
 
 def _version(db: sqlite3.Connection, path: Path, newest: int) -> int:
-    """Return the schema's version, 0 for an empty file."""
+    """Return the schema version; 0 for an empty file."""
     (version,) = db.execute("pragma user_version").fetchone()
     (application,) = db.execute("pragma application_id").fetchone()
     (tables,) = db.execute("select count(*) from sqlite_master").fetchone()
@@ -221,7 +221,7 @@ def _migrate(db: sqlite3.Connection, step: Migration) -> None:
 
 
 def _set_wal(db: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging. SQLite does not wait for other openers here, so this does, in small steps."""
+    """Switch to write-ahead logging. Waits for other openers, since SQLite's busy timeout does not apply here."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Reading a log over one SQLite connection."""
+"""Queries over one SQLite connection."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bough.events.stores.relational.reading import (
     EventChoice,
     Parts,
     RelationalReading,
-    events_of,
-    rest,
+    remaining_ranges,
+    verify_rows,
 )
 from bough.events.stores.sqlite.connection import SQLITE_ERRORS
 from bough.types import Clock
@@ -29,15 +29,15 @@ _NOT_UNIQUE = {"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLI
 
 
 class SqliteReading(RelationalReading):
-    """Questions to one SQLite connection.
+    """Queries over one SQLite connection.
 
     Args:
         db: In autocommit mode.
         sql: The named statements.
-        clock: Where time comes from.
+        clock: The clock.
 
     Attributes:
-        page_bytes: How many bytes of payload a page has before it ends.
+        page_bytes: Payload bytes after which a page ends.
     """
 
     dialect = "sqlite"
@@ -51,11 +51,11 @@ class SqliteReading(RelationalReading):
 
     def query(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
         """Return the rows of a statement."""
-        given = {key: value.bytes if isinstance(value, UUID) else value for key, value in parameters.items()}
-        return self.db.execute(statement, given).fetchall()
+        values = {key: value.bytes if isinstance(value, UUID) else value for key, value in parameters.items()}
+        return self.db.execute(statement, values).fetchall()
 
     def query_rows(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
-        """Return the rows of a statement that reads conversations: a damaged text is not a reason to stop."""
+        """Return the rows of a statement that reads conversations, replacing undecodable bytes in damaged text."""
         self.db.text_factory = _decode
         try:
             return self.query(statement, parameters)
@@ -64,7 +64,7 @@ class SqliteReading(RelationalReading):
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """Read the same state of the file until the end."""
+        """Run the block in one snapshot of the file."""
         self.db.execute("begin")
         try:
             yield
@@ -76,38 +76,38 @@ class SqliteReading(RelationalReading):
         return microseconds(self.clock.now())
 
     def is_not_unique(self, error: BaseException) -> bool:
-        """Whether a row that must be unique already exists."""
+        """Whether an error means that a unique row already exists."""
         return getattr(error, "sqlite_errorname", "") in _NOT_UNIQUE
 
-    def generations(self, cid: UUID, most: int = -1) -> builtins.list[Any]:
-        """Return the rows of a lineage, the first `most` if not negative. See `RelationalReading.generations`."""
-        return self.db.execute(self.sql["lineage"], {"id": cid.bytes, "most": most}).fetchall()
+    def generations(self, cid: UUID, limit: int = -1) -> builtins.list[Any]:
+        """Return the rows of a lineage, at most `limit` unless negative. See `RelationalReading.generations`."""
+        return self.db.execute(self.sql["lineage"], {"id": cid.bytes, "most": limit}).fetchall()
 
     def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page. See `RelationalReading.page`."""
         if not parts:
             return [], []
         events = self._events(_first(parts, rows, reverse), reverse)
-        return events, rest(parts, events[-1].seq, reverse)
+        return events, remaining_ranges(parts, events[-1].seq, reverse)
 
     def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page of the events that fit. See `RelationalReading.choose`."""
-        found: builtins.list[StoredEvent] = []
+        """Return the next page of matching events. See `RelationalReading.choose`."""
+        events: builtins.list[StoredEvent] = []
         budget = self.page_bytes
         with closing(self._choose_rows(parts, reverse, choice)) as rows:
             for row in rows:
-                found += events_of([row], row[0])
+                events += verify_rows([row], row[0])
                 budget -= len(row[4])
-                if budget <= 0 or len(found) == PAGE_ROWS:
-                    return found, rest(parts, found[-1].seq, reverse)
-        return found, []
+                if budget <= 0 or len(events) == PAGE_ROWS:
+                    return events, remaining_ranges(parts, events[-1].seq, reverse)
+        return events, []
 
     def _choose_rows(self, parts: Parts, reverse: bool, choice: EventChoice) -> Generator[Any]:
         kinds = None if choice.kinds is None else self.many(choice.kinds)
         for number, lo, hi in parts:
-            given = {"lo": number << SEQ_BITS | lo, "hi": number << SEQ_BITS | hi, "kinds": kinds}
-            given |= {"after": choice.after, "before": choice.before}
-            with closing(self.db.execute(self.sql["chosen_reverse" if reverse else "chosen"], given)) as cursor:
+            values = {"lo": number << SEQ_BITS | lo, "hi": number << SEQ_BITS | hi, "kinds": kinds}
+            values |= {"after": choice.after, "before": choice.before}
+            with closing(self.db.execute(self.sql["chosen_reverse" if reverse else "chosen"], values)) as cursor:
                 yield from cursor
 
     def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
@@ -117,11 +117,11 @@ class SqliteReading(RelationalReading):
         return [(seq, UUID(bytes=id), kind) for seq, id, kind in rows]
 
     def many(self, values: Collection[str]) -> str:
-        """Return several texts as one parameter."""
+        """Return several strings as one parameter."""
         return json.dumps(list(values))
 
     def parameter(self, name: str) -> str:
-        """Return how a statement names a parameter."""
+        """Return the placeholder of a parameter."""
         return f":{name}"
 
     def census(self) -> Census:
@@ -137,13 +137,13 @@ class SqliteReading(RelationalReading):
         return Census(count, tuple(damage), tuple(rows))
 
     def _events(self, parts: Parts, reverse: bool) -> builtins.list[StoredEvent]:
-        """Return the events of some ranges until the budget of bytes is used up."""
+        """Return the events of some ranges until `page_bytes` are used."""
         first, step = (parts[0][2] - 1, -1) if reverse else (parts[0][1], 1)
         with closing(self._rows(parts, reverse)) as rows:
-            return events_of(rows, first, step=step, budget=self.page_bytes)
+            return verify_rows(rows, first, step=step, budget=self.page_bytes)
 
     def _rows(self, parts: Parts, reverse: bool) -> sqlite3.Cursor | Generator[Any]:
-        """Return the rows of some ranges. Backwards one statement a range: a single one would sort the payloads."""
+        """Return the rows of some ranges. In reverse with one statement per range: a single one would sort payloads."""
         keys = [(number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts]
         if len(keys) == 1:
             return self.db.execute(self.sql["page_reverse" if reverse else "page"], keys[0])
@@ -156,13 +156,13 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _first(parts: Parts, most: int, reverse: bool) -> Parts:
-    """Return the beginning of some ranges, in the direction of reading, of so many events at most."""
-    found: Parts = []
+def _first(parts: Parts, limit: int, reverse: bool) -> Parts:
+    """Return the first `limit` events of some ranges, in the direction of reading."""
+    ranges: Parts = []
     for number, lo, hi in parts:
-        lo, hi = (max(lo, hi - most), hi) if reverse else (lo, min(hi, lo + most))
-        found.append((number, lo, hi))
-        most -= hi - lo
-        if most <= 0:
+        lo, hi = (max(lo, hi - limit), hi) if reverse else (lo, min(hi, lo + limit))
+        ranges.append((number, lo, hi))
+        limit -= hi - lo
+        if limit <= 0:
             break
-    return found
+    return ranges

@@ -1,4 +1,4 @@
-"""The event store in one SQLite file: the asynchronous face of reading and writing."""
+"""The event store in one SQLite file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bough.events.draft import Append
-from bough.events.lease_renewal import Keeper
+from bough.events.lease_renewal import LeaseRenewer
 from bough.events.private_folder import PrivateFolder
 from bough.events.queries import queries
 from bough.events.record import Lease
@@ -29,11 +29,10 @@ T = TypeVar("T")
 
 
 class SqliteEventStore(RelationalEventStore):
-    """Conversations in one file, for any number of processes on one machine. Source: `EventStore`.
+    """Stores conversations in one file, for any number of processes on one machine. See `EventStore`.
 
-    Writes go through one thread with group commit, long reads through a few others, so that neither holds up the event
-    loop or the other; small questions are answered on the spot (see `Readers`). It may be used from several event
-    loops at once.
+    One thread writes, with group commit, and a few others run long reads, so that neither blocks the event loop or the
+    other. Small queries run in the caller's thread (see `Readers`). Several event loops may use it concurrently.
     """
 
     def __init__(self, opened: OpenedFile, clock: Clock, *, is_private: bool = False) -> None:
@@ -49,15 +48,15 @@ class SqliteEventStore(RelationalEventStore):
         self._writer: Batch[Request] = Batch(f"bough-writer {self.path.name}", self.url, work)
         self._hub.on_first = self._writer.wake
         self._readers = Readers(file, self._sql, clock)
-        self._keeper = Keeper(partial(_renew, self._writer))
+        self._lease_renewer = LeaseRenewer(partial(_renew, self._writer))
         self._pid = os.getpid()
-        weakref.finalize(self, self._keeper.stop)
+        weakref.finalize(self, self._lease_renewer.stop)
         weakref.finalize(self, self._writer.stop)
         weakref.finalize(self, self._readers.stop)
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock | None = None) -> SqliteEventStore:
-        """Return the store in a file, made or brought up to date first.
+        """Open the store in a file. Creates or upgrades the file if needed.
 
         Raises:
             StoreError: The file cannot be opened, is not a bough store, or comes from a newer bough.
@@ -66,7 +65,7 @@ class SqliteEventStore(RelationalEventStore):
 
     @classmethod
     async def open_private(cls, *, clock: Clock | None = None) -> SqliteEventStore:
-        """Return an empty store that ends with its use: `memory:`. See `PrivateFolder`."""
+        """Open an empty temporary store: `memory:`. See `PrivateFolder`."""
         return await asyncio.to_thread(cls._open_private, clock or SystemClock())
 
     @classmethod
@@ -79,19 +78,19 @@ class SqliteEventStore(RelationalEventStore):
         return cls(open_file(folder.path / "log.db")._replace(folder=folder), clock, is_private=True)
 
     async def aclose(self) -> None:
-        """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
+        """Finish pending writes and close. Subscriptions end. See `EventStore.aclose`."""
         if self._closed:
             return
         self._closed = True
         if self._pid != os.getpid():
-            return  # its threads are the parent's
+            return  # after a fork, the threads belong to the parent
         self._hub.close()
-        self._keeper.stop()
-        await asyncio.to_thread(self._keeper.join)
-        self._writer.flush()
+        self._lease_renewer.stop()
+        await asyncio.to_thread(self._lease_renewer.join)
+        self._writer.flush()  # sends this loop's appends before `stop` refuses them
         self._readers.stop()
         await asyncio.to_thread(self._readers.join)
-        self._writer.stop()  # the last connection to close puts the write-ahead log into the file
+        self._writer.stop()  # last: closing the last connection merges the write-ahead log into the file
         await asyncio.to_thread(self._writer.join)
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
@@ -100,9 +99,9 @@ class SqliteEventStore(RelationalEventStore):
         self._check_open()
         return await self._watch_write(self._writer.submit(append))
 
-    async def _read(self, question: Callable[[SqliteReading], T], *, small: bool = False, patient: bool = False) -> T:
+    async def _read(self, query: Callable[[SqliteReading], T], *, small: bool = False, patient: bool = False) -> T:
         self._check_open()
-        return await self._readers.ask(question, small=small)
+        return await self._readers.ask(query, small=small)
 
     async def _write(self, change: Callable[[SqliteWriting], T], *, alone: bool = False, patient: bool = False) -> T:
         self._check_open()

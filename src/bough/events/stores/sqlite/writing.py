@@ -1,4 +1,4 @@
-"""Creating, appending and forking over one SQLite connection, inside the writer's transaction."""
+"""Changes over one SQLite connection, inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.events.draft import Append, Draft, clean_changes, dump
-from bough.events.lineage import owner_of
+from bough.events.lineage import find_owner
 from bough.events.owner import boot_id
 from bough.events.queries import split_statements
 from bough.events.record import ConversationRecord, Cut, microseconds
@@ -20,8 +20,8 @@ from bough.types import Clock
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where the next event of a conversation goes, appends that wait included."""
+class _LogEnd:
+    """The end of a conversation's log, including queued appends."""
 
     number: int
     head: int
@@ -30,7 +30,7 @@ class _Place:
 
 
 class _Source(NamedTuple):
-    """What a fork has to know about the conversation it is made of."""
+    """The columns of the source that a fork needs."""
 
     number: int
     base: int
@@ -40,10 +40,10 @@ class _Source(NamedTuple):
 
 
 class SqliteWriting(SqliteReading, RelationalWriting):
-    """Changes through one SQLite connection. What is deleted or overwritten is zeroed in the file.
+    """Changes over one SQLite connection. Deleted and overwritten data is zeroed in the file.
 
     Attributes:
-        scrubbed: Payloads were erased; the write-ahead log must be emptied after the transaction.
+        scrubbed: Whether payloads were erased, so that the write-ahead log must be truncated after the transaction.
     """
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock, followers: AppendFollower) -> None:
@@ -52,12 +52,12 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.news: list[tuple[UUID, int, Draft | None]] = []
         self.scrubbed = False
         self._boot = boot_id()
-        self._places: dict[UUID, _Place] = {}
+        self._ends: dict[UUID, _LogEnd] = {}
         self._waiting: list[Any] = []
         db.execute("pragma secure_delete = on")
 
     def lease_time(self) -> tuple[int, str]:
-        """Return the machine's monotonic time, which every process of one boot shares, and which boot it is."""
+        """Return the machine's monotonic time, which all processes of a boot share, and the id of the boot."""
         return int(self.clock.monotonic() * 1_000_000), self._boot
 
     def run_script(self, script: str) -> None:
@@ -76,36 +76,36 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         return replace(record, number=number)
 
     def append(self, append: Append) -> int:
-        """Take an append and return the new head. Its events and the head wait for `flush`.
+        """Queue an append and return the new head. `flush` writes the events and the head.
 
-        Many appends are then two statements, and one that is refused has written nothing.
+        Many appends then cost two statements, and a refused one has written nothing.
         """
         cid, draft, generation, expected_head = append
-        place = self._places.get(cid) or self._look_up(cid)
-        if generation is not None and generation != place.generation:
-            raise faults.make_fenced(cid, generation, place.generation)
-        first = place.head
+        end = self._ends.get(cid) or self._read_end(cid)
+        if generation is not None and generation != end.generation:
+            raise faults.make_fenced(cid, generation, end.generation)
+        first = end.head
         if expected_head is not None and expected_head != first:
             raise faults.make_moved_on(cid, expected_head, first)
         if draft.changes:
-            self.apply(place.number, draft.changes)
+            self.apply(end.number, draft.changes)
         if draft.rows:
-            self._wait(cid, place, draft)
+            self._queue_events(cid, end, draft)
             self.follow(cid, first, draft)
         return first + len(draft.rows)
 
     def flush(self) -> None:
-        """Write what was appended, before anything else looks at the log or the transaction ends.
+        """Write the queued appends. Must run before anything else reads the log, and before the commit.
 
         Raises:
-            Conflict: The id of an event is stored already. Nothing that waited may be committed.
+            Conflict: An event id is stored already. None of the queued appends may be committed.
         """
-        if not self._places:
+        if not self._ends:
             return
-        now = self.now()
-        heads = [(place.head, now, place.number) for place in self._places.values() if place.is_moved]
-        cid, rows = next(iter(self._places)), self._waiting
-        self.forget()
+        written_at = self.now()
+        heads = [(end.head, written_at, end.number) for end in self._ends.values() if end.is_moved]
+        cid, rows = next(iter(self._ends)), self._waiting
+        self.forget()  # before writing: after an error the queue must be empty, or the appends would be written twice
         try:
             self.db.executemany(self.sql["insert_event"], rows)
         except sqlite3.IntegrityError as error:
@@ -113,40 +113,40 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.db.executemany(self.sql["advance"], heads)
 
     def forget(self) -> None:
-        """Drop what was appended and not flushed."""
-        self._places, self._waiting = {}, []
+        """Drop the queued appends."""
+        self._ends, self._waiting = {}, []
 
-    def _look_up(self, cid: UUID) -> _Place:
+    def _read_end(self, cid: UUID) -> _LogEnd:
         row = self.db.execute(self.sql["place"], {"id": cid.bytes}).fetchone()
         if row is None:
             raise faults.no_conversation(cid)
         number, head, generation, intact = row
         if not intact:
             raise faults.bad_row(cid)
-        place = self._places[cid] = _Place(number, head, generation)
-        return place
+        end = self._ends[cid] = _LogEnd(number, head, generation)
+        return end
 
-    def _wait(self, cid: UUID, place: _Place, draft: Draft) -> None:
-        first = place.head
-        key = place.number << SEQ_BITS | first
+    def _queue_events(self, cid: UUID, end: _LogEnd, draft: Draft) -> None:
+        first = end.head
+        key = end.number << SEQ_BITS | first
         self._waiting += [(key + i, *row) for i, row in enumerate(draft.rows)]
         self.news.append((cid, first, draft))
-        place.head = first + len(draft.rows)
-        place.is_moved = True
+        end.head = first + len(draft.rows)
+        end.is_moved = True
 
-    def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
-        """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
-        source, fields = self._source(cid), clean_changes(wanted, draft.changes)
+    def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert the row of a fork and its first own events, or return the same existing fork."""
+        source, fields = self._source(cid), clean_changes(planned, draft.changes)
         base, owner, parent = self._cut(cid, source, at)
         places = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
         ids = {"parent": parent, "forked_from": cid, "fork_event": self._event_before(base, owner)}
-        record = replace(wanted, **fields, **places, **ids)
+        record = replace(planned, **fields, **places, **ids)
         try:
             number = self.insert(record, parent=owner, forked_from=source.number, root=source.root)
         except sqlite3.IntegrityError:
             if self.row(record.id) is None:
-                raise  # not the id: a value of a kind that the table does not take
-            return self._same_fork(record, at)
+                raise  # another constraint than the id's: the table refuses a value
+            return self._find_existing_fork(record, at)
         self.insert_events(record.id, number, base, draft)
         self.follow(record.id, base, draft)
         return replace(record, number=number)
@@ -167,7 +167,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         return cursor.lastrowid or 0
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
-        """Insert events from a seq on."""
+        """Insert events from seq `first`."""
         key = number << SEQ_BITS | first
         rows: list[Any] = [(key + i, *row) for i, row in enumerate(draft.rows)]
         try:
@@ -190,7 +190,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         return _Source(number, base, head, root, UUID(bytes=root_id))
 
     def _cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
-        """Return how many events a fork shares, and the number and id of who owns the last of them."""
+        """Return the number of events that a fork shares, and the number and id of the owner of the last one."""
         if isinstance(at, UUID):
             at = self.locate(at, cid)[1] + 1
         base = source.head if at is None else at
@@ -199,20 +199,22 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         if source.base < base:
             return base, source.number, cid
         parts, _, ids = self.parts(cid)
-        owner = owner_of(parts, base - 1)
+        owner = find_owner(parts, base - 1)
         return base, owner, None if owner is None else ids[owner]
 
     def _event_before(self, seq: int, owner: int | None) -> UUID | None:
-        """Return the id of the event before a place."""
+        """Return the id of the event before a seq."""
         if owner is None:
             return None
         row = self.db.execute(self.sql["event_id"], (owner << SEQ_BITS | seq - 1,)).fetchone()
         return row and UUID(bytes=row[0])
 
-    def _same_fork(self, wanted: ConversationRecord, at: Cut | None) -> ConversationRecord:
-        """Return the fork that has the id already, if it is what is wanted."""
-        there = self.peek(wanted.id)
-        same = not there.deleted and there.forked_from == wanted.forked_from and there.lineage == wanted.lineage
-        if not same or (at is not None and there.forked_at != wanted.forked_at):
-            raise faults.make_taken(wanted.id)
-        return there
+    def _find_existing_fork(self, planned: ConversationRecord, at: Cut | None) -> ConversationRecord:
+        """Return the existing fork with the id, or raise `Conflict` if it differs from the planned one."""
+        existing = self.peek(planned.id)
+        same = (
+            not existing.deleted and existing.forked_from == planned.forked_from and existing.lineage == planned.lineage
+        )
+        if not same or (at is not None and existing.forked_at != planned.forked_at):
+            raise faults.make_taken(planned.id)
+        return existing

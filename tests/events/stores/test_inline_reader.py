@@ -1,4 +1,4 @@
-"""Small questions are answered on the spot, without a thread; everything else is left to threads."""
+"""Small questions are answered on the inline_reader, without a thread; everything else is left to threads."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from bough.errors import NotFound, StoreError
 from bough.events import SqliteEventStore
 from bough.events.model import ToolReturned, UserMessage
-from bough.events.stores.sqlite import readers, spot
+from bough.events.stores.sqlite import inline_reader, readers
 from bough.types import new_id
 
 pytestmark = pytest.mark.anyio
 
-LENGTH = 5 * spot.MOST_ROWS
+LENGTH = 5 * inline_reader.MAX_ROWS
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is not a slow disk."""
-    monkeypatch.setattr(spot, "SLOW_SECONDS", 3600.0)
+    monkeypatch.setattr(inline_reader, "SLOW_SECONDS", 3600.0)
 
 
 def messages(count: int) -> list[UserMessage]:
@@ -43,7 +43,9 @@ async def test_small_questions_need_no_thread(sqlite: SqliteEventStore) -> None:
     fork = await sqlite.fork(record.id, at=100, events=messages(3))
     assert (await sqlite.get(record.id)).head == LENGTH
     assert [stored.seq for stored in await sqlite.tail(fork.id, 50)] == list(range(53, 103))
-    assert await read(sqlite, record.id, 100, 100 + spot.MOST_ROWS) == list(range(100, 100 + spot.MOST_ROWS))
+    assert await read(sqlite, record.id, 100, 100 + inline_reader.MAX_ROWS) == list(
+        range(100, 100 + inline_reader.MAX_ROWS)
+    )
     assert await sqlite.lineage(fork.id) == [(record.id, 0, 100), (fork.id, 100, 103)]
     (stored,) = await sqlite.tail(record.id, 1)
     assert await sqlite.locate(stored.id) == (record.id, LENGTH - 1)
@@ -63,7 +65,7 @@ async def test_what_was_just_appended_is_seen(sqlite: SqliteEventStore) -> None:
 Question = Callable[[SqliteEventStore, Any], Awaitable[Any]]
 
 LARGE: dict[str, tuple[Question, int]] = {
-    "many events": (lambda store, cid: store.tail(cid, spot.MOST_ROWS + 1), spot.MOST_ROWS + 1),
+    "many events": (lambda store, cid: store.tail(cid, inline_reader.MAX_ROWS + 1), inline_reader.MAX_ROWS + 1),
     "a whole log": (lambda store, cid: read(store, cid), LENGTH),
     "a list": (lambda store, cid: store.children(cid), 0),
 }
@@ -77,7 +79,7 @@ async def test_large_questions_are_left_to_threads(sqlite: SqliteEventStore, wha
     assert threads(sqlite) == 1
 
 
-@pytest.mark.parametrize(("size", "count"), [(spot.MOST_BYTES, 1), (spot.MOST_BYTES // 8, 9)])
+@pytest.mark.parametrize(("size", "count"), [(inline_reader.MAX_BYTES, 1), (inline_reader.MAX_BYTES // 8, 9)])
 async def test_many_bytes_are_left_to_threads(sqlite: SqliteEventStore, size: int, count: int) -> None:
     large = [ToolReturned(tool_call_id="1", tool="t", result="x" * size) for _ in range(count)]
     record = await sqlite.create(events=large)
@@ -87,17 +89,17 @@ async def test_many_bytes_are_left_to_threads(sqlite: SqliteEventStore, size: in
 
 async def test_a_long_lineage_is_left_to_threads(sqlite: SqliteEventStore) -> None:
     tip = (await sqlite.create(events=messages(1))).id
-    for _ in range(spot.MOST_ROWS):
+    for _ in range(inline_reader.MAX_ROWS):
         tip = (await sqlite.fork(tip, events=messages(1))).id
     assert threads(sqlite) == 0
     assert len(await sqlite.tail(tip, 5)) == 5
-    assert len(await sqlite.lineage(tip)) == spot.MOST_ROWS + 1
+    assert len(await sqlite.lineage(tip)) == inline_reader.MAX_ROWS + 1
     assert threads(sqlite) == 1
 
 
 async def test_nobody_waits_for_another_or_for_a_lock(sqlite: SqliteEventStore) -> None:
     record = await sqlite.create(events=messages(3))
-    with sqlite._readers._spot._lock:  # as if another loop were being answered
+    with sqlite._readers._inline._lock:  # as if another loop were being answered
         assert len(await sqlite.tail(record.id, 5)) == 3
     assert threads(sqlite) == 1
 
@@ -115,12 +117,12 @@ async def test_after_a_slow_answer_threads_are_asked_for_a_while(
     sqlite: SqliteEventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = await sqlite.create()
-    monkeypatch.setattr(spot, "SLOW_SECONDS", 0.0)  # every answer is slow
+    monkeypatch.setattr(inline_reader, "SLOW_SECONDS", 0.0)  # every answer is slow
     await sqlite.get(record.id)
     assert threads(sqlite) == 0
     await sqlite.get(record.id)
     assert threads(sqlite) == 1
-    assert sqlite._readers._spot.answer(lambda log: log.get(record.id)) is None
+    assert sqlite._readers._inline.answer(lambda log: log.get(record.id)) is None
 
 
 async def test_a_caller_that_asks_and_asks_lets_others_run(sqlite: SqliteEventStore) -> None:
@@ -134,7 +136,7 @@ async def test_a_caller_that_asks_and_asks_lets_others_run(sqlite: SqliteEventSt
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    for _ in range(10 * readers._MOST_IN_A_ROW):
+    for _ in range(10 * readers._MAX_IN_A_ROW):
         await sqlite.get(record.id)
     task.cancel()
     assert turns >= 10

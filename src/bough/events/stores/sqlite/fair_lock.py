@@ -1,7 +1,7 @@
-"""Taking turns between processes.
+"""A fair lock between processes that write.
 
-SQLite's own lock goes to the process that asks first after a release, mostly the process that has just released it; one
-that waits would starve beside a busy one.
+SQLite's own lock goes to the process that asks first after a release, mostly the one that has just released it, so that
+a waiting process would starve next to a busy one.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _POLL_SECONDS = 0.0002
 _PATIENCE_SECONDS = 30.0
 
 
-class Turnstile:
-    """One process writes, one is next. Who has just written queues behind the one that waits.
+class FairLock:
+    """Lets one process write and another be next; a process that has just written queues behind the next one.
 
-    It is about fairness alone: SQLite's lock keeps writers apart. So a process that hangs in its turn is passed
-    after a while, and the locks, which belong to a small file beside the store, vanish with their process.
+    Only for fairness: SQLite's lock excludes concurrent writers. So a process that hangs in its turn is skipped after a
+    while. The locks are on a small file next to the store, and are released when their process ends.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file beside the store.
+        """Open the lock file next to the store.
 
         Raises:
-            StoreError: It cannot be made or opened.
+            StoreError: The file cannot be created or opened.
         """
         file = path.with_name(f"{path.name}-turn")
         try:
@@ -43,10 +43,11 @@ class Turnstile:
 
     @contextmanager
     def take_turn(self) -> Generator[None]:
-        """Wait for the turn, and pass it on afterwards."""
+        """Wait for the turn, and release it after the block."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         is_next = self._lock(_NEXT, deadline)
         has_turn = self._lock(_TURN, deadline)
+        # Only after the turn is taken: a process that left this place earlier could be overtaken.
         if is_next:
             lockf(self._fd, LOCK_UN, 1, _NEXT)
         try:
@@ -56,7 +57,7 @@ class Turnstile:
                 lockf(self._fd, LOCK_UN, 1, _TURN)
 
     def close(self) -> None:
-        """Give up everything."""
+        """Close the lock file, which releases all locks."""
         os.close(self._fd)
 
     def _lock(self, byte: int, deadline: float) -> bool:
