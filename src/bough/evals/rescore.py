@@ -20,7 +20,7 @@ from bough.evals.metrics.evaluators import TraceEvaluator, evaluators_for
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import judge_scores
 from bough.evals.run.folder import RunFolder
-from bough.evals.run.note import result_of_note, write_note
+from bough.evals.run.note import result_from_note, write_note
 from bough.evals.run.read import RunReader, read_run, read_trace
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import METRICS, Score
@@ -69,7 +69,7 @@ async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Res
         Conflict: Another process drives the run.
     """
     record = folder.read_record()
-    current_set = read_set_of(record) if eval_set is None else eval_set
+    current_set = read_recorded_set(record) if eval_set is None else eval_set
     digests = {str(each["id"]): each["sha256"] for each in record["cases"]}
     cases = {case.id: case for case in current_set.cases if digests.get(case.id) == case.sha256}
     with folder.hold():
@@ -92,7 +92,7 @@ async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Res
     return Rescoring(attempts=attempts, changed=changed, left_out=left_out)
 
 
-def read_set_of(record: JsonObject) -> EvalSet:
+def read_recorded_set(record: JsonObject) -> EvalSet:
     """Return the set that a run was made from, as it is in its file now.
 
     Raises:
@@ -139,7 +139,7 @@ async def _rescore(
     store: EventStore, note: JsonObject, case: SetCase, eval_set: EvalSet, metrics: Mapping[str, float | None]
 ) -> bool:
     """Score one attempt; whether its result is another one now."""
-    before = result_of_note(note)
+    before = result_from_note(note)
     conversation = UUID(str(note["conversation"]))
     computed = await score_trace(await read_trace(store, conversation), case, eval_set, metrics)
     scores = {name: score for name, score in before.scores.items() if name not in _COMPUTED} | computed

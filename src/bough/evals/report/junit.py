@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from bough.evals.run.note import result_of_note
+from bough.evals.run.note import result_from_note
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import SIDE_FIGURES, rate_query
 from bough.types import JsonObject
@@ -60,7 +60,7 @@ def _merge_queries(notes: Sequence[JsonObject]) -> Iterator[JsonObject]:
     for note in notes:
         by_case.setdefault(str(note["case"]), []).append(note)
     for group in by_case.values():
-        rate = rate_query([result_of_note(note) for note in group])
+        rate = rate_query([result_from_note(note) for note in group])
         states = {str(note["status"]) for note in group}
         merged = group[0] | {"seconds": sum(float(note.get("seconds") or 0.0) for note in group)}
         if rate > 0.5:

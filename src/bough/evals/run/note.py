@@ -75,7 +75,7 @@ def as_note(run: str, result: AttemptResult, *, usage: Usage, judge_usage: Usage
     }
 
 
-def result_of_note(data: JsonObject) -> AttemptResult:
+def result_from_note(data: JsonObject) -> AttemptResult:
     """Return the result that a note holds."""
     usage, judge = _usage(data.get("usage")), _usage(data.get("judge_usage"))
     scores: dict[str, JsonObject] = data.get("scores") or {}

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bough.errors import NotFound
 from bough.evals.run.folder import RunFolder
-from bough.evals.run.note import last_note, result_of_note
+from bough.evals.run.note import last_note, result_from_note
 from bough.evals.run.plan import attempt_conversation
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import AttemptResult, RateBy, summarize, summarize_sides
@@ -177,7 +177,7 @@ class RunReader:
             "conversation": None,
         }
 
-    def run_of(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
+    def run_from_state(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
         """Return the run that these results make; where sides are compared, the first one decides."""
         sides: list[str] = self.record.get("sides") or [""]
         decisive = [result for result in results if result.side == sides[0]]
@@ -223,4 +223,4 @@ async def read_run(folder: RunFolder, store: EventStore | None = None) -> tuple[
     """
     async with RunReader.open(folder, store) as reader:
         notes = await reader.notes()
-        return reader.run_of([result_of_note(note) for note in notes]), notes
+        return reader.run_from_state([result_from_note(note) for note in notes]), notes
