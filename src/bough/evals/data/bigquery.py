@@ -2,6 +2,7 @@
 
 BigQuery computes forecasts and models. Three analyses create a temporary model and need a mode that allows it.
 Source: ADK's BigQuery tools.
+"""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # ruff: noqa: S608 - sources are checked, and names are quoted
