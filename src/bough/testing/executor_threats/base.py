@@ -1,4 +1,4 @@
-"""What the attacks stand on: secrets, folders and processes on the host."""
+"""Fixtures of the attacks: secrets, folders and processes on the host."""
 
 # ruff: noqa: S603 - tests: their names say what they do
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Threats:
 
     @pytest.fixture
     def executor(self) -> CodeExecutor:
-        """The executor under test; a subclass gives it."""
+        """The executor under test; subclasses override it."""
         raise NotImplementedError("a subclass gives the fixture 'executor'")
 
     @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from bough.events.model import (
     StateChanged,
 )
 from bough.events.store import EventStore
-from bough.testing.store.said import log_of, make_messages
+from bough.testing.store.reading import make_messages, read_log
 from bough.types import new_id
 
 
@@ -25,16 +25,16 @@ class ForksContract:
     async def test_a_fork_is_an_exact_prefix(self, store: EventStore) -> None:
         """At every cut the fork has the same rows, and its own events continue from there."""
         record = await store.create(events=make_messages(*range(5)))
-        log = await log_of(store, record.id)
+        log = await read_log(store, record.id)
         for cut in range(6):
             fork = await store.fork(record.id, at=cut)
-            assert await log_of(store, fork.id) == log[:cut]
+            assert await read_log(store, fork.id) == log[:cut]
             assert (fork.base, fork.head, fork.forked_from, fork.forked_at) == (cut, cut, record.id, cut)
             assert (fork.root, fork.parent) == (record.id, record.id if cut else None)
             assert fork.fork_event == (log[cut - 1].id if cut else None)
             assert await store.append(fork.id, make_messages("own")) == cut + 1
-            assert (await log_of(store, fork.id))[:-1] == log[:cut]
-        assert await log_of(store, record.id) == log
+            assert (await read_log(store, fork.id))[:-1] == log[:cut]
+        assert await read_log(store, record.id) == log
         assert (await store.get(record.id)).updated == record.updated
 
     async def test_a_fork_attaches_to_the_owner_of_its_last_event(self, store: EventStore) -> None:
@@ -83,8 +83,8 @@ class ForksContract:
             with pytest.raises(InvalidInput):
                 await store.fork(root.id, id=id)
         assert len((await store.list()).items) == 1
-        named: dict[str, Any] = {"id": str(UUID(int=7)), "at": str(events[1].id)}
-        assert (await store.fork(root.id, **named)).id == UUID(int=7)
+        arguments: dict[str, Any] = {"id": str(UUID(int=7)), "at": str(events[1].id)}
+        assert (await store.fork(root.id, **arguments)).id == UUID(int=7)
         with pytest.raises(Conflict):
             await store.fork(root.id, id=root.id)
 
@@ -101,7 +101,7 @@ class ForksContract:
         )
         assert (fork.title, fork.tags, fork.config, fork.owner) == ("F", {"x": "y"}, {"agent": "b"}, "me")
         assert (fork.lineage, fork.status, fork.head) == ({"r": 1}, "paused", 3)
-        assert [stored.event for stored in (await log_of(store, fork.id))[1:]] == own
+        assert [stored.event for stored in (await read_log(store, fork.id))[1:]] == own
 
     async def test_the_same_fork_twice_is_one_fork(self, store: EventStore) -> None:
         """One id with the same arguments is the same fork, however often and at once; with others a conflict."""

@@ -12,7 +12,7 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.events.store import EventStore
-from bough.testing.store.said import NOON, make_messages
+from bough.testing.store.reading import NOON, make_messages
 from bough.types import new_id
 
 
@@ -25,13 +25,13 @@ class ListsContract:
         """Pages follow one another without loss or repetition."""
         records = [await store.create() for _ in range(7)]
         await store.append(records[0].id, make_messages("now the latest"))
-        wanted = [records[i].id for i in (0, 6, 5, 4, 3, 2, 1)]
+        expected = [records[i].id for i in (0, 6, 5, 4, 3, 2, 1)]
         page = await store.list(limit=3)
-        found = [item.id for item in page.items]
+        listed = [item.id for item in page.items]
         while page.next_cursor:
             page = await store.list(cursor=page.next_cursor, limit=3)
-            found += [item.id for item in page.items]
-        assert found == wanted
+            listed += [item.id for item in page.items]
+        assert listed == expected
         assert (await store.list(limit=7)).next_cursor is None
         with pytest.raises(InvalidInput):
             await store.list(cursor="%%%")
