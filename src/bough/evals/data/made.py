@@ -36,7 +36,7 @@ from (select i, case when i < 152 then 0 when i < 220 then 1 else 2 end as s fro
 
 create table retail.products as
 select i + 1 as product_id,
-    ['Lamp', 'Chair', 'Desk', 'RunDirectory', 'Rug', 'Clock', 'Vase', 'Stool'][i % 8 + 1] || ' ' || chr(65 + (i // 8)::int) as name,
+    ['Lamp', 'Chair', 'Desk', 'Shelf', 'Rug', 'Clock', 'Vase', 'Stool'][i % 8 + 1] || ' ' || chr(65 + (i // 8)::int) as name,
     ['lighting', 'seating', 'tables', 'storage', 'textiles', 'decoration', 'decoration', 'seating'][i % 8 + 1] as category,
     (part(i, 11, 180) + 20) * 50 / 100.0::double as price
 from range(40) t(i);
