@@ -57,6 +57,7 @@ class ConversationHost:
                 secrets=self.secrets,
                 broker=self.delegation,
             )
+        # An earlier process created it: the id derives from the run.
         except Conflict:
             return await self.reopen(id, agent)
 

@@ -107,6 +107,7 @@ class SetFile:
 
     def _read(self) -> Json:
         try:
+            # Checked before reading: an oversized file must not fill the memory.
             size = self.path.stat().st_size
             if size > MAX_FILE_BYTES:
                 self.faults.add("too-long", f"has {size} bytes, more than {MAX_FILE_BYTES}")
@@ -144,6 +145,7 @@ class SetFile:
 
 
 def _is_deeper(data: Json, depth: int) -> bool:
+    # Level by level, not recursive: the data may be nested deeper than Python can recurse.
     level: list[Json] = [data]
     for _ in range(depth + 1):
         level = [child for value in level for child in _children(value)]

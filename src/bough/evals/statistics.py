@@ -139,6 +139,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     size = abs(changed[0])
     if all(abs(value) == size for value in changed):
         return _binomial(sum(value > 0 for value in changed), len(changed))
+    # The tolerance keeps rounding from excluding the observed assignment itself.
     observed = abs(fsum(changed)) - 1e-12
     if len(changed) <= MAX_EXACT:
         signs = product((1, -1), repeat=len(changed))
@@ -146,6 +147,7 @@ def sign_flip(differences: Sequence[float]) -> float:
         return hits / 2 ** len(changed)
     random = Random(0)  # noqa: S311 - a permutation test, not a secret
     hits = sum(abs(fsum(v if random.random() < 0.5 else -v for v in changed)) >= observed for _ in range(RESAMPLES))
+    # The observed assignment counts as a draw, so p is never 0.
     return (hits + 1) / (RESAMPLES + 1)
 
 

@@ -296,6 +296,7 @@ class _TraceFold:
         calls = calls_of(event)
         part.requested_arguments = {call.id: call.given for call in calls}
         texts = [p["content"] for p in event.response.get("parts", []) if p.get("part_kind") == "text"]
+        # Text next to tool calls comments on them; only a response without calls ends the turn.
         part.answer = "" if calls else "".join(texts)
 
     def _end_call(self, seq: int, event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> None:
@@ -305,6 +306,7 @@ class _TraceFold:
             if isinstance(event, ToolFailed):
                 self._part.errors.append(f"{event.tool}: {event.error}")
                 return
+            # A rejected call never started, so its arguments come from the model's response.
             call = TracedCall(id=id, tool=event.tool, arguments=self._part.requested_arguments.get(id, {}), seq=seq)
         elif call.ended:
             return  # only the first end of a call counts
@@ -333,7 +335,9 @@ class _TraceFold:
         if events is None or self._depth == _MAX_DEPTH:
             return
         folding = _TraceFold(
-            {key: value for key, value in self._children.items() if key != conversation}, self._depth + 1
+            # Without this conversation, so that links that form a cycle end.
+            {key: value for key, value in self._children.items() if key != conversation},
+            self._depth + 1,
         )
         for seq, event in enumerate(events):
             folding.apply(seq, event.event if isinstance(event, StoredEvent) else event)

@@ -68,6 +68,7 @@ class AnthropicServer:
         self._lock = threading.Lock()
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.owner = self
+        # A short poll interval, since `shutdown` waits for the end of one.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="anthropic-server")
 
     @property
@@ -95,6 +96,7 @@ class AnthropicServer:
         with self._lock:
             self.received.append(received)
             number = len(self.received)
+            # Under the lock, so that `received` and `uses` have the same order.
             use = self._serve_from_cache(received.body)
             self.uses.append(use)
         if number > len(self._steps):
@@ -109,6 +111,7 @@ class AnthropicServer:
         tokens = [0]
         for block in blocks:
             digest.update(block.text.encode())
+            # The digest covers the model and all blocks up to here, so it names the whole prefix.
             names.append(digest.hexdigest())
             tokens.append(tokens[-1] + len(block.text) // 4)
         marks = [index for index, block in enumerate(blocks) if block.marked]
@@ -155,6 +158,7 @@ def list_blocks(body: JsonObject) -> list[Block]:
 
 
 class _Http(ThreadingHTTPServer):
+    # Closing the server joins the threads of its requests, so that none outlives its test.
     daemon_threads = False
     block_on_close = True
     owner: AnthropicServer

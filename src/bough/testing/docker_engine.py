@@ -64,6 +64,7 @@ def engine(folder: Path) -> Generator[str]:
 def _unmount(folder: Path) -> None:
     """Unmount what a stopped engine leaves mounted in `folder`: network namespaces of containers."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    # In reverse order, because later mounts may lie inside of earlier ones.
     for mount in reversed([mount for mount in mounts if Path(mount).is_relative_to(folder.resolve())]):
         subprocess.run(["umount", "--lazy", mount], check=True)
 

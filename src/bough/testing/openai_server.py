@@ -108,6 +108,7 @@ class OpenAIServer:
         self._closing = threading.Event()
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.owner = self
+        # A short poll interval, since `shutdown` waits for the end of one.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="openai-server")
 
     @property
@@ -142,6 +143,7 @@ class OpenAIServer:
             turn = len(self.received)
         if turn > len(self._steps):
             message = f"the script has {len(self._steps)} answers, and one more was requested"
+            # Without this header OpenAI's client would repeat the request, and tests would wait for its back-off.
             return Failure(message=message, headers={"x-should-retry": "false"})
         step = self._steps[turn - 1]
         reply = step(received) if callable(step) else step
@@ -149,6 +151,7 @@ class OpenAIServer:
 
 
 class _Http(ThreadingHTTPServer):
+    # Closing the server joins the threads of its requests, so that none outlives its test.
     daemon_threads = False
     block_on_close = True
     owner: OpenAIServer

@@ -46,6 +46,7 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
         if as_user:
             os.chown(folder, as_user["user"], as_user["group"])
         data = folder / "data"
+        # -N skips syncing the new cluster to disk, which would take most of the start-up time.
         _run(bin_folder / "initdb", "-D", data, "-U", "bough", "-A", "trust", "-E", "UTF8", "-N", **as_user)
         options = {**settings, "port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": name}
         lines = "".join(f"{key} = '{value}'\n" for key, value in options.items())
@@ -56,6 +57,7 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
         try:
             yield f"postgresql://bough@127.0.0.1:{port}/postgres"
         finally:
+            # No checkpoint: the data are deleted next.
             _run(*control, "-m", "immediate", "stop", **as_user)
 
 
@@ -82,6 +84,7 @@ def make_database(url: str) -> str:
 
     name = f"t{uuid4().hex[-12:]}"
     with Connection.connect(url, autocommit=True) as db:
+        # template0 accepts no connections; a session in template1 would make this statement fail.
         db.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
@@ -110,6 +113,7 @@ def _user() -> dict[str, Any]:
         return {}
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     entry = names.get("postgres") or names["nobody"]
+    # Without root's supplementary groups, which `subprocess` would otherwise keep.
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 

@@ -136,6 +136,7 @@ class ScriptedModel(Model[Any]):
             settings=settings,
             streamed=streamed,
         )
+        # Before the step runs: a step that is a function sees its own request as the last one.
         self.asked.append(request)
         response, failure = self._response(await self._step(request))
         return response, failure, parameters

@@ -247,6 +247,7 @@ def _run(connection: Any, request: JsonObject) -> JsonObject:
     columns = [column[0] for column in cursor.description or ()]
     rows: list[list[Any]] = []
     size, limit, truncated = 0, request["max_rows"], False
+    # One row more than the limit is fetched, to tell a complete result from a truncated one.
     while not truncated and (chunk := cursor.fetchmany(min(_CHUNK_ROWS, limit + 1 - len(rows)))):
         for row in chunk:
             plain = [_as_json(value) for value in row]

@@ -145,6 +145,7 @@ class DataTools:
     async def aclose(self) -> None:
         """End the query process and remove copies."""
         async with self._lock:
+            # Closed before the copy is removed: DuckDB still has its files open.
             await anyio.to_thread.run_sync(self._warehouse.close)
             if self._copy is not None:
                 self._copy.cleanup()

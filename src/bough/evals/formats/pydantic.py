@@ -118,6 +118,7 @@ def _read_evaluators(entry: Entry) -> Iterator[Any]:
     from bough.evals.metrics.evaluators import OURS
 
     for number, spec in enumerate(cast("list[Json]", value)):
+        # Each evaluator is read in a separate dataset, since pydantic-evals rejects a file as a whole.
         probe: dict[str, Any] = {"name": "probe", "cases": [{"name": "probe", "inputs": "x", "evaluators": [spec]}]}
         try:
             dataset = Dataset[Any, str, dict[str, Any]].from_dict(probe, custom_evaluator_types=OURS)

@@ -72,6 +72,7 @@ class ContainerPlace:
         """Create the container and its folders for logs."""
         await self._executor.start()
         await self._executor.replace_folders("/logs", inside=("agent", "verifier"))
+        # Taken after the set-up, so that only the agent's changes are reported later.
         self._made = frozenset(await self._executor.list_changes())
 
     async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:

@@ -146,6 +146,7 @@ def _add_run(plan: SandboxPlan, command: str) -> bool:
         words = shlex.split(command)
     except ValueError:
         return False
+    # Shell syntax is refused, because the plan creates the folders without a shell.
     if words[:2] != ["mkdir", "-p"] or any(word.startswith("-") or set(word) & set("*;&|<>$`") for word in words[2:]):
         return False
     for word in words[2:]:
@@ -173,6 +174,7 @@ def _add_copy(plan: SandboxPlan, arguments: str, environment: Path) -> bool:
     inside = "/".join(part for part in path_in_image[len(plan.workdir) :].split("/") if part not in ("", "."))
     for source in sources:
         path = environment / source
+        # A source outside of the build context would copy the caller's files.
         if ".." in source.split("/") or not path.exists():
             return False
         plan.files += _place_files(path, inside, to_folder=target.endswith(("/", ".")) or len(sources) > 1)

@@ -390,6 +390,7 @@ def remove_stale_containers(docker_host: str | None) -> None:
 
 def _is_held(lock: Path) -> bool:
     try:
+        # Closing the file releases the lock again: this only probes whether another process holds it.
         with open(lock) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -188,6 +188,7 @@ class ImageBuilder:
         return bases
 
     def _key(self, context: bytes, bases: Sequence[str]) -> str:
+        # The base images and the network are part of the key, since both can change what a build produces.
         return sha256(json.dumps([sha256(context).hexdigest(), *bases, self._allow_network]).encode()).hexdigest()
 
     def _build_with_retries(self, task: HarborTask, context: bytes, tag: str) -> int:
@@ -213,6 +214,7 @@ class ImageBuilder:
             "pull": False,
             "networkmode": "default" if self._allow_network else "none",
             "memory": task.memory_bytes,
+            # Equal to `memory`, so that the build cannot use swap on top.
             "memswap": task.memory_bytes,
             "labels": json.dumps({LABEL: "task-image"}),
         }

@@ -126,6 +126,7 @@ def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
 
 def _find(folder: Path, depth: int) -> Iterator[Path]:
     if (folder / "task.toml").is_file() or (folder / "task.md").is_file():
+        # Not searched further: everything below belongs to this task.
         yield folder
         return
     if depth == MAX_DEPTH:

@@ -94,6 +94,7 @@ class Trials:
         task = self._setting.tasks[planned.case.id]
         private = await anyio.to_thread.run_sync(_make_private_folder, workspace)
         seconds = self._setting.timeout_seconds or task.agent_timeout_seconds
+        # An earlier process already verified the attempt, so the agent needs no environment.
         if (private / "reward.json").exists():
             yield spec.model_copy(update={"limits": Limits(wall_seconds=seconds)})
             return

@@ -146,6 +146,7 @@ class Judge:
         rotated = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
         renamed = {f"r{number}": rubric for number, rubric in enumerate(rotated, 1)}
         anonymous = [Rubric(id, rubric.property) for id, rubric in renamed.items()]
+        # A new nonce for each vote: the judged data cannot contain the tag that closes their block.
         message = quote_case(
             case.trace, anonymous, nonce=secrets.token_hex(16), files=case.files, expected=case.expected or None
         )

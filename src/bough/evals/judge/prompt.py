@@ -92,6 +92,7 @@ def _keep_ends(calls: list[JsonObject]) -> list[JsonObject]:
         return calls
     head, tail, used = 0, len(calls), 0
     while head < tail:
+        # Alternate between both ends: the first calls show the approach, the last ones the result.
         place = head if head <= len(calls) - tail else tail - 1
         if used + sizes[place] > MAX_TRACE_CHARS:
             break

@@ -129,6 +129,7 @@ async def _decide(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
 
 
 def _match(trace: Trace, check: AssertionCheck) -> AssertionResult:
+    # re2 matches in linear time: a pattern from a set must not be able to stall the run.
     re2: Any = import_module("re2")  # has no type stubs
     try:
         match = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
@@ -157,6 +158,7 @@ async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> 
         return AssertionResult(check.text, False, "there is no skill folder or executor to run it with", error=True)
     script, *arguments = shlex.split(check.argument)
     files = [File(path="answer.md", content=trace.answer.encode())]
+    # An output of that name must not replace the answer that the check reads.
     files += [file for file in _read_outputs(host.workspace, host.outputs) if file.path != "answer.md"]
     try:
         result = await host.executor.execute(

@@ -42,6 +42,7 @@ def thresholds_for(
     thresholds |= dict(case.expect)
     thresholds |= dict(metrics or {})
     if not judged:
+        # Removed last, so that a caller's threshold does not bring it back without a judge.
         thresholds.pop("instruction_adherence_score", None)
     return thresholds
 

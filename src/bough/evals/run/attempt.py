@@ -141,6 +141,7 @@ class AttemptEnd:
     error: BoughError | None = None
 
 
+# A context variable, since pydantic-evals runs attempts concurrently and passes only the inputs to the task.
 _CURRENT: ContextVar[Attempt] = ContextVar("bough.evals.attempt")
 
 

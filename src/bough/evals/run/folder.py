@@ -101,6 +101,7 @@ class RunFolder:
         Raises:
             Conflict: Another process drives the run.
         """
+        # The file stays after use: a lock on a removed file would not exclude a process that opens a new one.
         with open(self.path / "lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -211,6 +211,7 @@ async def read_trace(store: EventStore, conversation: UUID) -> Trace:
             if stored.kind != "TaskLinked" or not isinstance(event := stored.event, TaskLinked):
                 continue
             child = event.conversation
+            # Each conversation is read once, so links that form a cycle end here.
             if child is not None and child not in children:
                 children[child] = [stored async for stored in store.read(child)]
                 pending.append(children[child])

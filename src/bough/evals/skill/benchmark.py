@@ -44,6 +44,7 @@ class SkillSides:
             shutil.rmtree(part, ignore_errors=True)
             left_out = shutil.ignore_patterns("evals", "eval_queries.json", ".git", "__pycache__")
             shutil.copytree(self.skill, part, symlinks=True, ignore=left_out)
+            # Renamed when complete: after a crash no side runs with half of the skill.
             part.rename(target)
 
     def agent_for(self, planned: PlannedAttempt, spec: AgentSpec, folder: RunFolder) -> AgentSpec:

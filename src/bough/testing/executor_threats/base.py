@@ -66,6 +66,7 @@ class Threats:
             [sys.executable, "-I", "-S", "-c", code, canary], stdout=subprocess.PIPE, env={"SECRET": canary}
         )
         assert process.stdout is not None
+        # Only then has the process executed Python, and `/proc` shows the secret.
         assert process.stdout.readline() == b"up\n"
         yield process
         process.kill()

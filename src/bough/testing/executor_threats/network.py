@@ -134,6 +134,7 @@ def _listener(family: int, kind: int, address: Any) -> socket.socket:
     listener.bind(address)
     if kind == socket.SOCK_STREAM:
         listener.listen()
+    # `accept` and `recv` then fail at once if nothing arrived, so the check does not wait.
     listener.setblocking(False)
     return listener
 

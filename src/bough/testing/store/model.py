@@ -66,6 +66,7 @@ class ModelEventStore(BaseEventStore):
         batch = draft(events)
         record = record or fresh(new_id(), self._clock.now())
         with self._open():
+            # All checks precede the first change, so that an error leaves the store unchanged.
             if record.id in self._logs:
                 raise faults.make_taken(record.id)
             self._check_new(record.id, batch)
@@ -151,6 +152,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             source = self._living(cid).record
             fields = clean_changes(record, batch.changes)
+            # Before `_check_new`: a repeated fork finds its own events stored and is not a conflict.
             if existing := self._logs.get(id):
                 return self._same_fork(existing.record, source, at, fields["lineage"])
             cut = self._cut(source, at)
@@ -262,6 +264,7 @@ class ModelEventStore(BaseEventStore):
             for piece in pieces:
                 self._check_piece(piece, pieces)
             for piece in pieces:
+                # Only after every piece was checked: an import is stored completely or not at all.
                 self._restore(piece)
 
     async def census(self) -> Census:
@@ -405,11 +408,13 @@ class ModelEventStore(BaseEventStore):
         log.record = replace(log.record, deleted=True, status="deleting", **nothing)
         log.lease = None
         self._collect()
+        # Last: a subscriber that ends must find the conversation deleted.
         self._hub.publish(cid, END)
 
     def _collect(self) -> None:
         """Remove everything that no living conversation reaches. O(store), since the model favours simplicity."""
         needed = {log.record.id: log.record.head for log in self._logs.values() if not log.record.deleted}
+        # A copy, because owners of inherited ranges are added meanwhile.
         for cid in list(needed):
             for owner, _, hi in self._ranges(cid):
                 needed[owner] = max(needed.get(owner, 0), hi)

@@ -21,6 +21,7 @@ from bough.tasks.store import TaskStore
 def make_gone_owner() -> str:
     """Return an owner string of a process on this machine that has exited."""
     ended = subprocess.Popen(["true"])  # noqa: S607 - any process that ends at once
+    # Reaped, so that the pid is free and the owner counts as dead.
     ended.wait()
     parts = owner().split("/")
     assert parts[3] == str(os.getpid())
