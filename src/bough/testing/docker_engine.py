@@ -48,6 +48,7 @@ def engine(folder: Path) -> Generator[str]:
         return
     host = f"unix://{folder}/engine.sock"
     command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-p", f"{folder}/pid"]
+    # A file, not a pipe: a pipe that is not read would block the engine when it is full.
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
             [*command, "-H", host, "--iptables=false", "--ip6tables=false", "--bridge=none"], stdout=log, stderr=log

@@ -225,6 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, answer: Answer, received: Received) -> None:
         self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         for sent_count, chunk in enumerate(_chunks(answer, received)):
+            # Without the last chunk of length 0, so that the client sees a broken stream, not a short one.
             if sent_count == answer.break_after:
                 return
             self._chunk(f"data: {json.dumps(chunk)}\n\n")

@@ -44,6 +44,7 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     with tempfile.TemporaryDirectory(prefix="bough-postgres-") as name:
         folder, port, as_user = Path(name), _free_port(), _user()
         if as_user:
+            # Before initdb, which runs as that user and must be able to write here.
             os.chown(folder, as_user["user"], as_user["group"])
         data = folder / "data"
         # -N skips syncing the new cluster to disk, which would take most of the start-up time.

@@ -72,6 +72,7 @@ async def _open_recorded(recorded: EventStore | str | Path, id: UUID | str) -> A
         if is_url:
             yield store, id if isinstance(id, UUID) else await store.resolve(id)
             return
+        # A bundle is imported into memory, so that the replay cannot change it.
         bundle = io.BytesIO(await asyncio.to_thread(_read, Path(recorded)))
         yield store, (await store.import_(bundle)).id
     finally:

@@ -97,7 +97,7 @@ def check_sql(
         raise QueryError("SQL_PARSE", f"the query does not parse: {reason}") from error
     kind = next((name for node_type, name in _TYPES.items() if isinstance(root, node_type)), "SELECT")
     return CheckedSql(
-        sql=text, statement_type=kind, tables=tuple(sorted(tables.found)), creates=not isinstance(root, exp.Query)
+        sql=text, statement_type=kind, tables=tuple(sorted(tables.names)), creates=not isinstance(root, exp.Query)
     )
 
 
@@ -185,11 +185,11 @@ class _Tables:
     """Looks up every table of a statement and qualifies its name.
 
     Attributes:
-        found: Qualified names of the tables.
+        names: Qualified names of the tables.
     """
 
     def __init__(self, project: str, catalog: WarehouseCatalog, mode: WriteMode) -> None:
-        self.found: set[str] = set()
+        self.names: set[str] = set()
         self._project = project
         self._catalog = catalog
         self._mode = mode
@@ -247,7 +247,7 @@ class _Tables:
         return node.name.lower() in self._catalog.temporary
 
     def _qualify(self, node: exp.Table, project: str, dataset: str) -> None:
-        self.found.add(f"{project}.{dataset}.{node.name}")
+        self.names.add(f"{project}.{dataset}.{node.name}")
         # Qualified and quoted: DuckDB must not resolve the name along its search path to another table.
         node.set("this", exp.to_identifier(node.name, quoted=True))
         node.set("db", exp.to_identifier(dataset, quoted=True))

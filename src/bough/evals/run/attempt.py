@@ -104,7 +104,7 @@ class AttemptRunner(ABC):
         case = planned.case.input
         spec = self.agent if self.agent_for is None else self.agent_for(planned, self.agent, self.folder)
         if self.recordings is not None:
-            spec = self.recordings.agent_for_recording(planned, spec)
+            spec = self.recordings.replace_model(planned, spec)
         spec = spec.model_copy(update={"settings": {"seed": self.seed + planned.number, **spec.settings}})
         if not case.offer_skills:
             return spec.model_copy(update={"skills": (), "discover_skills": False, "skill_roots": ()})

@@ -85,7 +85,7 @@ class Recordings:
             await store.aclose()
         return recordings
 
-    def agent_for_recording(self, planned: PlannedAttempt, spec: AgentSpec) -> AgentSpec:
+    def replace_model(self, planned: PlannedAttempt, spec: AgentSpec) -> AgentSpec:
         """Return the agent with the recorded responses as its model.
 
         Raises:

@@ -231,7 +231,7 @@ class BesideContract:
         assert 1_700_000_000_000_000 < first <= second
 
     async def test_tables_are_cleaned_by_their_triggers(self, store: EventStore) -> None:
-        """When a conversation goes, and when it becomes a tombstone that a fork still needs."""
+        """When a conversation is deleted, and when it becomes a tombstone that a fork still needs."""
         deleted, tombstone = [await store.create(events=make_messages("a")) for _ in range(2)]
         fork = await store.fork(tombstone.id)
         for record in (deleted, tombstone, fork):
@@ -244,7 +244,7 @@ class BesideContract:
         assert (await store.census()).events == 0
 
     async def test_rows_follow_events(self, store: EventStore) -> None:
-        """Of the kinds asked for, in the append, create, fork or change that has them; imports are not followed."""
+        """Followers run for the requested kinds, within the append, create, fork or change; not for imports."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             text = f"{stored.seq} {stored.kind}"
@@ -266,7 +266,7 @@ class BesideContract:
         assert await count_notes(store) == 0
 
     async def test_what_a_follower_raises_the_append_raises(self, store: EventStore) -> None:
-        """Nothing of it is written, and others that travel with it are."""
+        """The failed append writes nothing; others in the same commit are written."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             tables.run("note.insert", id=stored.id, cid=tables.number(cid), text="x", at=0)
@@ -289,7 +289,7 @@ class BesideContract:
         assert (await store.get(root.id)).title is None
 
     async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: EventStore) -> None:
-        """An older program leaves the tables alone; its conversations continue, followers are left out."""
+        """An older program does not touch the tables; its conversations continue, followers are skipped."""
         root = await store.create()
         later = Beside("later", NOTES.package)
 
@@ -313,6 +313,7 @@ class BesideContract:
         ):
             next_commit = asyncio.ensure_future(anext(commits))
             await asyncio.sleep(0)
+            # The sleep above runs the task up to its wait; without it the commit could come first.
             await act()
             async with asyncio.timeout(_SECONDS):
                 await next_commit

@@ -127,7 +127,7 @@ class DispatcherContract:
     async def test_a_running_task_is_cancelled_by_another_broker(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """B02: its tool ends, and the task stays CANCELLED, with one event for it."""
+        """Its tool ends, and the task stays CANCELLED, with one event for it."""
         idle = make_broker()
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         async with make_broker(queues=("q",)) as broker:
@@ -156,7 +156,7 @@ class DispatcherContract:
     async def test_a_doubled_delivery_is_harmless(
         self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Three deliveries of one task: it runs once. One of a task that is not there is nothing."""
+        """A task that is delivered three times runs once; a delivery of an unknown task is ignored."""
         idle = make_broker()
         dispatcher = idle.dispatcher
         task_id = await idle.submit("one", agent_name="gated", queue="q")
@@ -203,7 +203,7 @@ class DispatcherContract:
     async def test_an_agent_that_is_registered_later_is_served(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Its private queue too, while the broker is entered; what runs meanwhile runs on."""
+        """Its private queue is served too, while the broker is entered; running tasks continue."""
         other = GatedAgent()
         second = other.spec.model_copy(update={"name": "second"})
         idle = make_broker()
@@ -246,6 +246,7 @@ class DispatcherContract:
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
             await broker.wait(current)
+            # Also by id: a dispatcher may deliver a task without searching for it.
             assert await tasks.claim(owner(), id=newer) is None
         final = await idle.poll(newer)
         assert (final, final.state) == (initial, TaskState.PENDING)
@@ -255,7 +256,7 @@ class DispatcherContract:
     async def test_a_worker_ends_when_it_is_told_to(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """`serve(once=True)` runs what waits; what is idle stops at once."""
+        """`serve(once=True)` runs the waiting tasks; an idle worker stops at once."""
         idle = make_broker()
         gate.open()
         ids = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]

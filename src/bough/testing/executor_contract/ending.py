@@ -79,7 +79,7 @@ class EndingContract(Contract):
         assert lock_is_free(workspace)
 
     async def test_a_cancel_scope_ends_the_whole_tree(self, executor: CodeExecutor, workspace: Path) -> None:
-        """It cancels in every turn of the event loop, cleaning up included."""
+        """It cancels in every turn of the event loop, also during clean-up."""
         os.mkfifo(workspace / "up")
         os.chmod(workspace / "up", 0o666)
         code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"

@@ -23,7 +23,7 @@ class FilesContract(Contract):
     """Rules for input and output files, and the caller's workspace."""
 
     async def test_modules_of_the_program_may_have_any_name(self, executor: CodeExecutor) -> None:
-        """Names of bough's own files that run beside it, too."""
+        """Even the names of bough's own modules in the sandbox."""
         names = ("contained", "init", "keeper", "mounts", "program", "session", "zygote")
         files = [File(path=f"{name}.py", content=f"x = {name!r}".encode()) for name in names]
         code = f"import sys\nsys.path.insert(0, '.')\nimport {', '.join(names)}\n"
@@ -115,7 +115,7 @@ class FilesContract(Contract):
 
     @pytest.mark.parametrize("name", ["new\nline", "tab\t", "by\udcfftes", "\x1b[31m", "-rf", "*", "$HOME"])
     async def test_strange_names_arrive_as_they_are(self, executor: CodeExecutor, name: str) -> None:
-        """A name is any bytes but NUL and the slash; those that are not plain text do not come back."""
+        """A name may have any bytes except NUL and slash; unprintable names are not returned."""
         code = (
             "import os\n"
             "name, = os.listdir('.')\n"

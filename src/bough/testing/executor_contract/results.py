@@ -64,6 +64,7 @@ class ResultsContract(Contract):
         assert (result.stdout, result.exit_code) == (b"before\n", 1)
         assert b"raise ValueError('no good')" in result.stderr
         assert b"ValueError: no good" in result.stderr
+        # The traceback must not contain frames of the program that starts the code.
         assert b"init.py" not in result.stderr
 
     async def test_a_syntax_error_is_a_result(self, executor: CodeExecutor) -> None:

@@ -19,7 +19,7 @@ class VolumeContract(Contract):
     """Rules for large output, large memory, and concurrent runs."""
 
     async def test_memory_that_ran_out_is_told(self, executor: CodeExecutor) -> None:
-        """No process is over the bound, all together are; the largest one, which is the program, is what has to go."""
+        """No process alone exceeds the limit, but together they do; the largest one, the program, is killed."""
         code = (
             "import os, time\n"
             "reading, writing = os.pipe()\n"

@@ -274,6 +274,7 @@ async def _measure_peak(measure: Any, running: Any) -> int:
     start = highest = measure()
     task = asyncio.ensure_future(running)
     while not task.done():
+        # A sample every 20 ms, since a peak between two samples is not seen.
         await asyncio.wait([task], timeout=0.02)
         highest = max(highest, measure())
     await task

@@ -122,6 +122,7 @@ class WritingThreats(Threats):
 
     async def test_change_what_lies_outside(self, executor: CodeExecutor, outside: Path) -> None:
         """By every call that changes a tree without opening a file; a supervisor may make it for the program."""
+        # Outside of /tmp as well, which a sandbox replaces: a real host folder has to be protected too.
         elsewhere = Path(tempfile.mkdtemp(prefix="bough-", dir="/var/tmp"))
         elsewhere.chmod(0o777)
         try:

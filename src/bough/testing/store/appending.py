@@ -133,7 +133,7 @@ class AppendingContract:
         assert await seqs(stop=100, reverse=True) == list(range(7, -1, -1))
 
     async def test_tail(self, store: EventStore) -> None:
-        """The last n, oldest first, across the cut."""
+        """Returns the last n events, oldest first, across a fork's cut."""
         record = await store.create(events=make_messages(*range(10)))
         fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
         assert [message_text(stored) for stored in await store.tail(fork.id, 3)] == ["5", "f6", "f7"]
@@ -161,7 +161,7 @@ class AppendingContract:
         assert message_text(log[2]) == "next"
 
     async def test_locate(self, store: EventStore) -> None:
-        """An event's owner and place; with `cid` only within that log."""
+        """Returns owner and seq of an event; with `cid` only within that log."""
         events = make_messages(*range(4))
         record = await store.create(events=events)
         early, late = await store.fork(record.id, at=2), await store.fork(record.id, at=4)

@@ -27,13 +27,13 @@ class BundlesContract:
 
     @pytest.fixture
     async def other(self) -> AsyncIterator[EventStore]:
-        """Another store, for what is carried there."""
+        """A second store to import into."""
         store = await open_store("memory:")
         yield store
         await store.aclose()
 
     async def test_a_bundle_carries_a_conversation_to_another_store(self, store: EventStore, other: EventStore) -> None:
-        """Exported, imported elsewhere, continued, brought back: equal, and twice adds nothing."""
+        """Export, import elsewhere, continue, import back: logs are equal, and a repeated import adds nothing."""
         fork = await self._tree(store)
         bundle = await export_bundle(store, fork.id)
         imported = await other.import_(io.BytesIO(bundle))
@@ -51,7 +51,7 @@ class BundlesContract:
         assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
 
     async def test_a_bundle_comes_in(self, store: EventStore, other: EventStore) -> None:
-        """What memory exported this store imports: same log, lineage and record; forks share what is there."""
+        """A bundle of the memory store imports with equal log, lineage and record; forks share events."""
         fork = await self._tree(other)
         sibling = await other.fork(fork.id, at=5, events=make_messages("sibling"))
         for record in (fork, sibling):
@@ -68,7 +68,7 @@ class BundlesContract:
         assert await is_store_empty(store)
 
     async def test_an_imported_source_comes_back_to_life(self, store: EventStore, other: EventStore) -> None:
-        """A source imported after its fork takes the place of the tombstone that stood for it."""
+        """A source imported after its fork replaces its tombstone."""
         fork = await self._tree(other)
         root = (await other.ancestry(fork.id))[0]
         for cid in (fork.id, root.id):
@@ -79,7 +79,7 @@ class BundlesContract:
         assert (await store.check()).findings == ()
 
     async def test_a_source_that_is_behind_is_not_touched(self, store: EventStore, other: EventStore) -> None:
-        """A fork of later events than the living source here has: the fork owns them, the source stays."""
+        """A fork at a later event than the local source has owns the missing events; the source is unchanged."""
         root = await other.create(events=make_messages(*range(3)))
         await store.import_(io.BytesIO(await export_bundle(other, root.id)))
         await other.append(root.id, make_messages(3, 4))
@@ -113,7 +113,7 @@ class BundlesContract:
         assert (await store.import_(io.BytesIO(bundle))).head == 2
 
     async def test_a_bundle_says_nothing_of_tenants(self, store: EventStore, other: EventStore) -> None:
-        """The owner stays behind, and an import takes none from a bundle."""
+        """A bundle has no owner, and an import sets none from it."""
         created = datetime.now(UTC)
         cid = new_id()
         await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=created, updated=created))
@@ -122,7 +122,7 @@ class BundlesContract:
         assert (await other.import_(io.BytesIO(bundle))).owner is None
 
     async def test_a_whole_store_is_clean(self, store: EventStore) -> None:
-        """The check counts what is there and finds nothing wrong."""
+        """The check counts conversations and events, and has no findings."""
         await self._tree(store)
         report = await store.check()
         assert (report.findings, report.conversations, report.events) == ((), 3, 10)

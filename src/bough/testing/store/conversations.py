@@ -23,7 +23,7 @@ class ConversationsContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_created_conversation_is_found(self, store: EventStore) -> None:
-        """A record is returned as it was given."""
+        """A record is returned unchanged."""
         created = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
         cid = new_id()
         record = ConversationRecord(
@@ -44,7 +44,7 @@ class ConversationsContract:
         assert await store.lineage(record.id) == []
 
     async def test_create_writes_its_events(self, store: EventStore) -> None:
-        """The first events come with the record, and their projection too."""
+        """The first events are stored with the record and update its fields."""
         events = [ConversationStarted(title="t"), StateChanged(changes={"title": "later", "tags": {"k": "v"}})]
         record = await store.create(events=events)
         assert (record.head, record.title, record.tags) == (2, "later", {"k": "v"})
@@ -59,7 +59,7 @@ class ConversationsContract:
         assert len((await store.list()).items) == 1
 
     async def test_what_does_not_exist_is_not_found(self, store: EventStore) -> None:
-        """Every method says NotFound for an unknown conversation."""
+        """Every method raises NotFound for an unknown conversation."""
         nobody = new_id()
         for call in (
             store.get(nobody), store.append(nobody, make_messages("a")), store.tail(nobody, 1), store.fork(nobody),

@@ -1,4 +1,4 @@
-"""Deletion and what it leaves."""
+"""Deletion of conversations, and what it keeps for forks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bough.testing.store.reading import is_store_empty, make_messages, message_t
 
 
 class DeletionContract:
-    """Deletion and what it leaves."""
+    """Deletion of conversations, and what it keeps for forks."""
 
     pytestmark = pytest.mark.anyio
 
     async def test_a_deleted_conversation_is_gone(self, store: EventStore) -> None:
-        """It is nowhere, and its id can be used again when nothing depends on it."""
+        """It cannot be read, and its id can be reused if nothing depends on it."""
         record = await store.create(events=make_messages("a"))
         await store.delete(record.id)
         for call in (store.get(record.id), store.append(record.id, make_messages("b")), store.fork(record.id)):
@@ -33,7 +33,7 @@ class DeletionContract:
         assert await read_log(store, record.id) == []
 
     async def test_forks_keep_what_they_reach(self, store: EventStore) -> None:
-        """Deleting the source leaves every fork whole, and drops exactly what none reaches."""
+        """Deleting the source keeps every fork complete, and removes exactly the events that no fork reaches."""
         root = await store.create(events=make_messages(*range(10)))
         forks = [await store.fork(root.id, at=cut, events=make_messages("own")) for cut in (3, 6)]
         logs = [await read_log(store, fork.id) for fork in forks]
@@ -77,7 +77,7 @@ class DeletionContract:
         ]
 
     async def test_erase_scrubs_shared_payloads(self, store: EventStore) -> None:
-        """Forks keep typed stubs: ids, kinds, places and tool calls stay, what was said is gone."""
+        """Forks keep typed stubs: ids, kinds, places and tool calls stay, content is removed."""
         secret = "correct horse battery staple"
         response = {"kind": "response", "parts": [
             {"part_kind": "text", "content": secret},

@@ -19,7 +19,7 @@ class LeasesContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_lease_keeps_others_out(self, store: EventStore) -> None:
-        """A second owner gets a conflict that names the first; messages without a generation still go in."""
+        """A second owner gets a conflict that names the first; messages without a generation are still appended."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 60)
         with pytest.raises(Conflict) as refused:
@@ -73,6 +73,7 @@ class LeasesContract:
         lease = await store.acquire(record.id, "one", 1)
         lost: list[bool] = []
         keeper = store.keep(lease, 1, lambda: lost.append(True))
+        # Longer than the lease of 1 s, so that only a renewal outside of the loop can keep it.
         until = monotonic() + 1.5
         while monotonic() < until:
             pass  # what a tool does that never awaits

@@ -57,7 +57,7 @@ class ListsContract:
         assert await ids(root=other.id, status="running") == await ids(root=new_id()) == set()
 
     async def test_names(self, store: EventStore) -> None:
-        """An id, its unique start or end, or `-` for the latest; several matches are told apart."""
+        """An id, its unique start or end, or `-` for the latest; several matches are an error that lists them."""
         a, b, c = [UUID(f"{n:08x}-0000-7000-8000-{n:012x}") for n in (0xABC10001, 0xABC10002, 0xDEF10003)]
         for cid in (a, b, c):
             await store.create(ConversationRecord(id=cid, root=cid, created=NOON, updated=NOON))

@@ -193,6 +193,7 @@ class ModelEventStore(BaseEventStore):
             log, time = self._living(cid), self._now()
             if log.lease and log.lease.owner != owner and log.lease.expires > time:
                 raise faults.make_leased(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
+            # A new generation even for the same owner, so that an earlier lease of it is fenced.
             log.record = replace(log.record, generation=log.record.generation + 1)
             expires = time + timedelta(seconds=ttl)
             log.lease = Lease(conversation=cid, owner=owner, generation=log.record.generation, expires=expires)
@@ -422,6 +423,7 @@ class ModelEventStore(BaseEventStore):
         for cid in [cid for cid in self._logs if cid not in needed and cid not in origins]:
             del self._logs[cid]
         for log in [log for log in self._logs.values() if log.record.deleted]:
+            # Tombstones only: a living conversation keeps all of its events.
             self._trim(log, needed.get(log.record.id))
         self._places = {stored[1]: (cid, stored.seq) for cid, log in self._logs.items() for stored in log.own}
 

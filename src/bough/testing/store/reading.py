@@ -39,6 +39,7 @@ def message_text(stored: StoredEvent) -> str:
 async def take(store: EventStore, cid: UUID, n: int, after: int = -1) -> list[StoredEvent]:
     """Return the first n events of a subscription."""
     events: list[StoredEvent] = []
+    # A missing event fails the test instead of blocking it for ever.
     async with asyncio.timeout(SECONDS):
         async for stored in store.subscribe(cid, after):
             events.append(stored)

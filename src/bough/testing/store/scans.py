@@ -22,7 +22,7 @@ class ScansContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_log_is_read_by_kind_and_time(self, store: EventStore) -> None:
-        """In both directions, over every range of a lineage, from any place on."""
+        """In both directions, over every range of a lineage, from any position."""
         tip = (await store.create(events=self._minutes(0, 6))).id
         for minute in (6, 9):
             tip = (await store.fork(tip, at=minute - 1, events=self._minutes(minute, 4))).id
@@ -59,7 +59,7 @@ class ScansContract:
             assert events == log[start:stop][::-1]
 
     async def test_ids_are_read_without_payloads(self, store: EventStore) -> None:
-        """Places, ids and kinds of a range, over a lineage."""
+        """Returns seqs, ids and kinds of a range, over a lineage."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
         log = await read_log(store, fork.id)
@@ -67,7 +67,7 @@ class ScansContract:
         assert await store.read_ids(fork.id, 6, 6) == []
 
     async def test_every_event_of_a_kind_is_found_once(self, store: EventStore) -> None:
-        """Shared ones once, those of a tombstone too, those that nobody reaches not."""
+        """Shared events once, including those of a tombstone, but no unreachable ones."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
         expected = {stored.id for stored in await read_log(store, fork.id) if stored.kind == "UserMessage"}
@@ -125,7 +125,7 @@ class ScansContract:
         assert await find_ids(updated_after=current_time - timedelta(hours=1)) == {third.id, fork.id}
 
     async def test_a_scan_goes_by_number(self, store: EventStore) -> None:
-        """Tombstones too, each once, also beside writers."""
+        """Returns every conversation once, tombstones included, also during writes."""
         records = [await store.create(events=make_messages("a")) for _ in range(5)]
         fork = await store.fork(records[1].id)
         await store.delete(records[1].id)
@@ -141,7 +141,7 @@ class ScansContract:
         assert len({record.number for record in scanned}) == len(scanned)
 
     async def test_pruning_leaves_what_is_in_use(self, store: EventStore) -> None:
-        """Running, waiting, leased, tagged and changed ones stay, and what a living fork needs."""
+        """Keeps running, waiting, leased, tagged and changed conversations, and events that living forks need."""
         old = [await store.create(self._record(minute=n)) for n in range(6)]
         running = StateChanged(changes={"status": "running"})
         await store.create(self._record(minute=7), events=[running])
@@ -164,7 +164,7 @@ class ScansContract:
         assert (await store.check()).findings == ()
 
     async def test_owner_and_origin_of_an_import(self, store: EventStore) -> None:
-        """The importer says whose it is; the record says which events came from elsewhere."""
+        """The importer sets the owner; the record counts the imported events."""
         record = await store.create(events=make_messages("a", "b"), owner="one")
         bundle = await export_bundle(store, record.id)
         await store.delete(record.id)

@@ -24,6 +24,7 @@ def make_gone_owner() -> str:
     # Reaped, so that the pid is free and the owner counts as dead.
     ended.wait()
     parts = owner().split("/")
+    # Fails when the format of an owner changes, before the wrong part is replaced.
     assert parts[3] == str(os.getpid())
     return "/".join([*parts[:3], str(ended.pid), *parts[4:]])
 
@@ -44,7 +45,7 @@ class ClaimsContract:
         assert await tasks.claim(owner(), id=task.id) is None
 
     async def test_priority_goes_first_then_age(self, tasks: TaskStore) -> None:
-        """`next_pending` looks at the same order and claims nothing."""
+        """`next_pending` uses the same order and claims nothing."""
         for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
             await tasks.create(Task(input=name, priority=priority))
         inputs: list[str] = []
@@ -69,7 +70,7 @@ class ClaimsContract:
         assert await tasks.claim(owner(), ("a", "b")) is None
 
     async def test_what_may_not_start_yet_is_not_claimed(self, tasks: TaskStore) -> None:
-        """Neither by queue nor by id; what is due is."""
+        """Neither by queue nor by id; a due task is claimed."""
         current_time = datetime.now(UTC)
         later = await tasks.create(Task(input="later", not_before=current_time + timedelta(hours=1)))
         await tasks.create(Task(input="due", not_before=current_time - timedelta(hours=1)))

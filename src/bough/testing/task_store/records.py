@@ -19,7 +19,7 @@ class RecordsContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_task_is_stored_as_it_is_given(self, tasks: TaskStore) -> None:
-        """Everything that a caller may set comes back; the state is PENDING, the version 0."""
+        """All fields that a caller may set are returned; the state is PENDING, the version 0."""
         later = datetime(2100, 1, 1, tzinfo=UTC)
         task = Task(
             input="count the rows", metadata={"system_prompt": "You count.", "n": 1}, priority=3, queue="batch",
@@ -35,7 +35,7 @@ class RecordsContract:
         assert stored.conversation == UUID(task.id)
 
     async def test_an_id_is_taken_once(self, tasks: TaskStore) -> None:
-        """A second task of an id is refused, and the first one is what it was."""
+        """A second task of an id is refused, and the first one is unchanged."""
         first = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
             await tasks.create(Task(id=first.id, input="two"))
@@ -47,7 +47,7 @@ class RecordsContract:
         "id", ["", "../outside", "1", "/etc/passwd", "{%s}" % ("0" * 36), "x" * 36, "urn:uuid:" + "0" * 32]
     )
     async def test_only_a_uuid_is_an_id(self, tasks: TaskStore, id: str) -> None:
-        """B31: nothing else becomes part of a path or a query: refused at creation, not there afterwards."""
+        """Other ids never become part of a path or a query: creation refuses them, and lookups return None."""
         with pytest.raises(InvalidInput):
             await tasks.create(Task(id=id, input="x"))
         assert await tasks.get(id) is None
@@ -60,7 +60,7 @@ class RecordsContract:
         assert await tasks.update_state(unknown, TaskState.RUNNING) is None
 
     async def test_what_is_returned_is_a_copy(self, tasks: TaskStore) -> None:
-        """B32: changing a task changes nothing in the store."""
+        """Changing a task changes nothing in the store."""
         task = await tasks.create(Task(input="one", metadata={"a": [1]}))
         task.state = TaskState.COMPLETED
         task.metadata["a"].append(2)
@@ -69,7 +69,7 @@ class RecordsContract:
         assert (stored.state, stored.metadata) == (TaskState.PENDING, {"a": [1]})
 
     async def test_submission_is_one_state_change(self, tasks: TaskStore) -> None:
-        """B03: the first event says PENDING, and there is no other."""
+        """The first event says PENDING, and there is no other."""
         task = await tasks.create(Task(input="one"))
         stored = await tasks.get(task.id)
         assert stored is not None
@@ -78,7 +78,7 @@ class RecordsContract:
         ]
 
     async def test_notes_are_kept_in_order(self, tasks: TaskStore) -> None:
-        """PROGRESS and LOG come back as they were given, between the transitions, also behind the end."""
+        """PROGRESS and LOG are returned unchanged, between the transitions and after the end."""
         task = await tasks.create(Task(input="one"))
         await tasks.add_event(task.id, TaskEvent(task_id=task.id, event_type=EventType.PROGRESS, payload={"done": 1}))
         await tasks.update_state(task.id, TaskState.CANCELLED)
@@ -149,7 +149,7 @@ class RecordsContract:
             await tasks.list(cursor="'; drop table task")
 
     async def test_only_what_has_ended_is_deleted(self, tasks: TaskStore) -> None:
-        """With the task goes the conversation that it made."""
+        """Deleting a task deletes the conversation it created."""
         task = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
             await tasks.delete(task.id)
@@ -162,7 +162,7 @@ class RecordsContract:
             await tasks.delete(task.id)
 
     async def test_a_deleted_conversation_takes_its_tasks_along(self, tasks: TaskStore) -> None:
-        """Whoever deletes it: rows of tasks never stand for a log that is gone."""
+        """Rows of tasks never outlive their log, whoever deletes it."""
         task = await tasks.create(Task(input="one"))
         await tasks.log.delete(UUID(task.id))
         assert await tasks.get(task.id) is None

@@ -25,6 +25,7 @@ _PATHS: dict[TaskState, tuple[TaskState, ...]] = {
     TaskState.CANCELLED: (TaskState.CANCELLED,),
 }
 
+# Derived from the table, so that a new state or transition is tested without a change here.
 _ALLOWED = [(one, other) for one in TaskState for other in TaskState if other in TRANSITIONS[one]]
 _REFUSED = [(one, other) for one in TaskState for other in TaskState if other not in TRANSITIONS[one]]
 
@@ -46,7 +47,7 @@ class TransitionsContract:
 
     @pytest.mark.parametrize(("state", "to"), _ALLOWED)
     async def test_what_the_table_has_is_made(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
-        """State, version and exactly one more event; the answer is the task as it is then."""
+        """State, version and exactly one more event; the answer is the updated task."""
         task = await _move_to(tasks, state)
         previous = await tasks.get(task.id)
         moved = await tasks.update_state(task.id, to)
@@ -60,7 +61,7 @@ class TransitionsContract:
 
     @pytest.mark.parametrize(("state", "to"), _REFUSED)
     async def test_everything_else_is_refused(self, tasks: TaskStore, state: TaskState, to: TaskState) -> None:
-        """B01: `InvalidTransition` says from where to where; row, events and version are what they were."""
+        """`InvalidTransition` names both states; row, events and version are unchanged."""
         task = await _move_to(tasks, state)
         previous = await tasks.get(task.id)
         with pytest.raises(InvalidTransition) as refused:
@@ -91,7 +92,7 @@ class TransitionsContract:
             await tasks.update_state(task.id, TaskState.CANCELLED, colour="red")
 
     async def test_long_results_are_whole_up_to_a_mebibyte(self, tasks: TaskStore) -> None:
-        """B15: 100,000 characters arrive whole; longer ones are cut to head and tail, and the event has the size."""
+        """100,000 characters arrive whole; longer ones are cut to head and tail, and the event has the size."""
         task = await _move_to(tasks, TaskState.RUNNING)
         text = "x" * 100_000
         await tasks.update_state(task.id, TaskState.COMPLETED, result=text)
@@ -108,7 +109,7 @@ class TransitionsContract:
         assert cut.events[-1].payload["result_bytes"] == (2 << 20) + 2
 
     async def test_a_version_is_compared(self, tasks: TaskStore) -> None:
-        """A transition from another version than the one that was looked at is refused."""
+        """A transition with an outdated version is refused."""
         task = await _move_to(tasks, TaskState.RUNNING)
         with pytest.raises(Conflict):
             await tasks.update_state(task.id, TaskState.COMPLETED, version=0)
@@ -127,7 +128,7 @@ class TransitionsContract:
         assert len([event for event in stored.events if event.event_type is EventType.STATE_CHANGE]) == 3
 
     async def test_a_cancellation_that_comes_with_the_end_raises_nothing(self, tasks: TaskStore) -> None:
-        """Twenty tasks end while they are cancelled: each is one or the other, and both callers are told which."""
+        """Twenty tasks end while they are cancelled: each is one or the other, and both callers learn which."""
         if not isinstance(tasks, RelationalTaskStore):
             pytest.skip("a broker runs no tasks of other stores")
         broker = TaskBroker(tasks, dispatcher=LocalDispatcher())
