@@ -17,7 +17,7 @@ from bough.events import SqliteEventStore, open_store
 from bough.events.owner import is_gone, owner
 from bough.testing.beside import NOTES
 from bough.testing.beside.contract import count_notes
-from bough.testing.store.said import make_messages
+from bough.testing.store.reading import make_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from bough.events import PostgresEventStore, SqliteEventStore
 from bough.testing.beside import NOTES
 from bough.testing.beside.contract import write_note
-from bough.testing.store.said import make_messages
+from bough.testing.store.reading import make_messages
 
 async def main(url, schema, after):
     sqlite = url.startswith("sqlite:///")

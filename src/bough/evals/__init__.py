@@ -1,6 +1,6 @@
-"""Evals: is it right, did it get better, what did it cost. An eval reads logs; its results are events of the same logs.
+"""Evals measure correctness, improvement and cost. An eval reads logs; its results are events of the same logs.
 
-Names are imported when they are first used: reading a set or a run imports neither pydantic-evals nor a model.
+Names are imported on first use: reading a set or a run imports neither pydantic-evals nor a model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A case of an eval: messages, what the agent is expected to do with them, and its place in a set.
+"""A case of an eval: messages, the expected behaviour of the agent, and its place in a set.
 
-Source: eval sets of the Agent Development Kit.
+Source: Google ADK eval sets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 CaseSetup: TypeAlias = Literal["chat", "skill", "data", "harbor"]
-"""What an attempt needs around it: nothing, a skill that is tried, data query tools, a task's container."""
+"""The setup of an attempt: none, an evaluated skill, data query tools, or a task's container."""
 
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -32,10 +32,10 @@ class _Frozen(BaseModel):
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A tool call that is expected, by the names that bough's tools have.
+    """An expected tool call, with bough's tool names.
 
     Attributes:
-        args: Those arguments that matter; others may have any value.
+        args: The arguments to compare; others may have any value.
     """
 
     __pydantic_config__: ClassVar = _STRICT
@@ -46,10 +46,10 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class Rubric:
-    """A property that the judge looks for, said in words.
+    """A property that the judge checks, as a statement.
 
     Attributes:
-        kind: As the set names it; kept, not filtered by.
+        kind: The set's name for it; stored, without effect.
     """
 
     __pydantic_config__: ClassVar = _STRICT
@@ -60,10 +60,10 @@ class Rubric:
 
 
 class TurnInput(_Frozen):
-    """One user message and what should follow from it.
+    """One user message and its expected effects.
 
     Attributes:
-        reference: An answer to compare with; None where there is none.
+        reference: An answer to compare with; None if missing.
         rubrics: Judged on the part of the trace that belongs to this message.
     """
 
@@ -74,7 +74,7 @@ class TurnInput(_Frozen):
 
 
 class FileInput(_Frozen):
-    """A file or folder that is copied into the workspace of an attempt.
+    """A file or folder to copy into the workspace of an attempt.
 
     Attributes:
         target: Relative to the workspace.
@@ -85,17 +85,17 @@ class FileInput(_Frozen):
 
 
 class CaseInput(_Frozen):
-    """Everything that an attempt at a case starts from.
+    """The inputs of an attempt at a case.
 
     Attributes:
-        turns: User messages in order; each is sent when the one before is answered.
-        skill_roots: Folders of skills that the agent may find besides its own.
+        turns: User messages in order; each is sent after the previous one is answered.
+        skill_roots: Additional folders of skills for the agent.
         offer_skills: False: the agent gets no skills at all.
         rubrics: Judged on the whole trace.
         expect: Bounds of this case by metric, for example `{"steps": 5, "order": 1.0}`.
-        should_trigger: Whether the skill should come into use; None for a case that does not ask that.
+        should_trigger: Whether the skill should be used; None if the case does not check it.
         state: Written to `state.json` in the workspace; None writes nothing.
-        expected: What a good outcome is, in words; told to the judge, never compared.
+        expected: Description of a good outcome, for the judge only.
         checks: Assertions about the outcome: mechanical forms, or statements for the judge.
     """
 
@@ -114,7 +114,7 @@ class CaseInput(_Frozen):
 
     @classmethod
     def of(cls, inputs: CaseInput | str) -> CaseInput:
-        """Return the inputs of a pydantic-evals case, where a plain text is one message."""
+        """Return the inputs of a pydantic-evals case; a string becomes one message."""
         return inputs if isinstance(inputs, CaseInput) else cls(turns=(TurnInput(user=inputs),))
 
     @property
@@ -139,8 +139,8 @@ class SetCase:
 
     Attributes:
         id: Unique in its set.
-        evaluators: Evaluators that the case brings itself, beside the metrics it has material for.
-        metadata: Whatever the file says besides; free JSON.
+        evaluators: The case's own evaluators, in addition to the metrics that apply to it.
+        metadata: Other fields of the file; free JSON.
         split: For trigger queries: `train` or `validation`.
     """
 
@@ -152,7 +152,7 @@ class SetCase:
 
     @property
     def sha256(self) -> str:
-        """Digest of what the case asks and expects, hexadecimal."""
+        """Digest of inputs and evaluators, hexadecimal."""
         inputs = self.input.model_dump(mode="json", exclude={"files": {"__all__": {"source"}}, "skill_roots": True})
         specs = [repr(evaluator) for evaluator in self.evaluators]
         return sha256(json.dumps([inputs, specs], sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""What an evaluator is given: the context of pydantic-evals, with the trace and a span tree made from it.
+"""The input of an evaluator: pydantic-evals' context, extended by the trace and a span tree built from it.
 
-Tool calls, arguments and model requests reach pydantic-evals' own evaluators as spans. They are made from the log and
-not recorded while it runs, so that attempts which were resumed or replayed are scored as all others are.
+Tool calls, arguments and model requests reach pydantic-evals' own evaluators as spans. They are built
+from the log, not recorded at run time, so that resumed and replayed attempts are scored like all others.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from bough.execution.base import CodeExecutor
 
 TraceEvaluatorLike: TypeAlias = Evaluator[Any, Any, Any]
-"""Any evaluator: of bough, of pydantic-evals, or of a program."""
+"""Any evaluator: bough's, pydantic-evals', or the program's own."""
 
 JudgeCall: TypeAlias = "Callable[[Trace, CaseInput, Sequence[Rubric], Sequence[str]], Awaitable[Judgement]]"
-"""Asks the judge: (trace, case, rubrics, names of output files) to a judgement."""
+"""Calls the judge with (trace, case, rubrics, names of output files)."""
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(kw_only=True)
 class AttemptHost:
-    """What evaluators may use besides the trace.
+    """Resources for evaluators in addition to the trace.
 
     Attributes:
-        workspace: Folder of the attempt; None where there is none any more.
-        outputs: Files that are new or changed in it, relative.
-        skill_folder: Of the skill that is tried; its check scripts are found there.
-        judge: None where nothing is judged.
+        workspace: Folder of the attempt; None if it no longer exists.
+        outputs: New or changed files of the workspace, relative.
+        skill_folder: Folder of the evaluated skill with its check scripts.
+        judge: None if nothing is judged.
     """
 
     workspace: Path | None = None
@@ -56,9 +56,9 @@ class TraceContext(EvaluatorContext[Any, Any, Any]):
     """The context of an attempt.
 
     Attributes:
-        trace: Of the whole conversation.
-        scores: What bough's evaluators computed, by metric, with threshold and verdict.
-        judgements: What the judge said, in the order of asking.
+        trace: Trace of the whole conversation.
+        scores: Scores of bough's evaluators, by metric.
+        judgements: The judge's answers, in order.
         assertions: Whether each assertion of the case holds.
     """
 
@@ -80,7 +80,7 @@ class TraceContext(EvaluatorContext[Any, Any, Any]):
         name: str | None = None,
         metadata: Any = None,
     ) -> TraceContext:
-        """Return a context to try an evaluator on a trace by hand."""
+        """Return a context for applying an evaluator to a trace manually."""
         return cls(
             name=name,
             inputs=inputs,
@@ -101,14 +101,14 @@ class TraceContext(EvaluatorContext[Any, Any, Any]):
 
     @property
     def span_tree(self) -> SpanTree:
-        """The spans of the attempt, made from its trace on first use. O(calls)."""
+        """The spans of the attempt, built from its trace on first use. O(calls)."""
         if self._tree is None:
             self._tree = make_span_tree(self.trace)
         return self._tree
 
 
 def make_span_tree(trace: Trace) -> SpanTree:
-    """Return one span for the run, one below it for each model request and each tool call that was executed."""
+    """Return a span for the run, with child spans for model requests and executed tool calls."""
     end = _EPOCH + timedelta(seconds=max(trace.duration_seconds, 0.0))
     run = _node("bough.run", 1, None, 0, {}, end)
     nodes = [run]
@@ -138,9 +138,9 @@ def make_span_tree(trace: Trace) -> SpanTree:
 
 
 def _node(
-    name: str, id: int, parent: int | None, place: int, attributes: dict[str, AttributeValue], end: datetime | None
+    name: str, id: int, parent: int | None, position: int, attributes: dict[str, AttributeValue], end: datetime | None
 ) -> SpanNode:
-    start = _EPOCH + timedelta(microseconds=place)  # evaluators order calls by when their spans began
+    start = _EPOCH + timedelta(microseconds=position)  # evaluators order calls by the start of their spans
     return SpanNode(
         name=name,
         trace_id=1,

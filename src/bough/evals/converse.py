@@ -1,4 +1,4 @@
-"""Conversations that an eval makes: started once under an id that follows from the run, continued after a crash."""
+"""Conversations of an eval: created once under an id derived from the run, continued after a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConversationHost:
 
     Attributes:
         limits: Bounds of each turn.
-        delegation: Runs the tasks of sub-agents; None where there are none.
+        delegation: Runs the tasks of sub-agents; None if the agent has none.
     """
 
     store: EventStore
@@ -41,7 +41,7 @@ class ConversationHost:
     async def open(
         self, id: UUID, agent: AgentSpec, workspace: Path, tags: Mapping[str, str], title: str
     ) -> AsyncConversation:
-        """Return the conversation of that id: a new one, or the one that an earlier process began."""
+        """Return the conversation with this id; create it unless an earlier process did."""
         try:
             return await AsyncConversation.create(
                 agent,
@@ -57,11 +57,12 @@ class ConversationHost:
                 secrets=self.secrets,
                 broker=self.delegation,
             )
+        # An earlier process created it: the id derives from the run.
         except Conflict:
             return await self.reopen(id, agent)
 
     async def reopen(self, id: UUID, agent: AgentSpec) -> AsyncConversation:
-        """Return a conversation that is there."""
+        """Open an existing conversation."""
         return await AsyncConversation.open(
             id,
             store=self.store,
@@ -76,27 +77,28 @@ class ConversationHost:
 
 
 def conversation_id(*parts: str | int) -> UUID:
-    """Return the id that follows from its parts, the same in every process."""
+    """Return the UUID derived from the parts; equal parts give the same id in every process."""
     return uuid5(NAMESPACE_URL, "bough:eval:" + "/".join(map(str, parts)))
 
 
-async def say(conversation: AsyncConversation, messages: Sequence[str]) -> None:
-    """Send the messages that are not in the log yet, each when the one before is answered.
+async def send_messages(conversation: AsyncConversation, messages: Sequence[str]) -> None:
+    """Send the messages that are not in the log yet, each after the previous one is answered.
 
-    What an earlier process had finished is not run again; a run that does not end well is the last one.
+    Turns that an earlier process finished are not repeated. Stops after a run that does not finish.
 
     Raises:
         ModelError: The model failed.
         StoreError: An event could not be written.
     """
-    sent = 0
+    sent_count = 0
     async for stored in conversation.events:
         # A log also has messages that a run wrote itself, for example that an answer was not valid.
-        sent += isinstance(event := stored.event, UserMessage) and event.sender == "user"
+        sent_count += isinstance(event := stored.event, UserMessage) and event.sender == "user"
     result = await conversation.run()
-    for message in messages[sent:]:
-        if sent and result.status != "finished":
+    # The run above finishes a turn that a crash interrupted; it must precede the next message.
+    for message in messages[sent_count:]:
+        if sent_count and result.status != "finished":
             break
         await conversation.send_message(message)
-        sent += 1
+        sent_count += 1
         result = await conversation.run()

@@ -1,4 +1,4 @@
-"""Files of cases: read within bounds as plain data, with what is wrong as faults, and written whole or not at all."""
+"""Files of cases: read within size bounds as plain data, with problems as faults; written atomically."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ FaultCode: TypeAlias = Literal[
     "too-long",
     "unsupported",
 ]
-"""What can be wrong with a set; stable."""
+"""Codes of faults in a set; stable."""
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a set. A case with a fault of severity `error` is left out of it.
+    """One problem of a set. A case with a fault of severity `error` is omitted from the set.
 
     Attributes:
         file: Path of the file.
-        case: Id of the case, or its place where it has none; empty for the file itself.
-        field: Where in the case, for example `conversation[0].user_content`; empty for the case itself.
+        case: Id of the case, or its position if it has none; empty for the file itself.
+        field: Path in the case, for example `conversation[0].user_content`; empty for the case itself.
     """
 
     code: FaultCode
@@ -79,7 +79,7 @@ MAX_DEPTH = 64
 
 
 class FaultList:
-    """The faults of one file, collected while it is read."""
+    """Collects the faults of one file."""
 
     def __init__(self, file: Path) -> None:
         self.file = str(file)
@@ -97,7 +97,7 @@ class FaultList:
 
 
 class SetFile:
-    """A file, read: its data and the digest of its bytes; `data` is None where it cannot be used."""
+    """A parsed file: its data and the digest of its bytes; `data` is None if the file is unusable."""
 
     def __init__(self, path: Path, faults: FaultList) -> None:
         self.path = path
@@ -107,6 +107,7 @@ class SetFile:
 
     def _read(self) -> Json:
         try:
+            # Checked before reading: an oversized file must not fill the memory.
             size = self.path.stat().st_size
             if size > MAX_FILE_BYTES:
                 self.faults.add("too-long", f"has {size} bytes, more than {MAX_FILE_BYTES}")
@@ -144,21 +145,22 @@ class SetFile:
 
 
 def _is_deeper(data: Json, depth: int) -> bool:
+    # Level by level, not recursive: the data may be nested deeper than Python can recurse.
     level: list[Json] = [data]
     for _ in range(depth + 1):
-        level = [each for value in level for each in _children_of(value)]
+        level = [child for value in level for child in _children(value)]
     return bool(level)
 
 
-def _children_of(value: Json) -> list[Json]:
-    """Return the members of an object or a list; nothing else has any."""
+def _children(value: Json) -> list[Json]:
+    """Return the members of an object or a list; empty for other values."""
     if isinstance(value, dict):
         return list(cast("JsonObject", value).values())
     return cast("list[Json]", value) if isinstance(value, list) else []
 
 
 class Entry:
-    """An object of a case with its place, from which fields are taken and checked.
+    """An object of a case with its path; reads and checks its fields.
 
     Attributes:
         case: Id of the case.
@@ -180,16 +182,16 @@ class Entry:
         self.faults.add(code, message, case=self.case, field=self.at(key) if key else self.place, severity=severity)
 
     def get(self, *names: str) -> Json:
-        """Return the first of several spellings that is there and not null; else None."""
+        """Return the first non-null value among several spellings of a field; None if all are missing."""
         return next((self.data[name] for name in names if self.data.get(name) is not None), None)
 
-    def name_of(self, *names: str) -> str:
-        """Return the spelling that is used; the first where none is."""
+    def spelling(self, *names: str) -> str:
+        """Return the spelling that is present; the first one if none is."""
         return next((name for name in names if self.data.get(name) is not None), names[0])
 
     def text(self, *names: str, required: bool = False) -> str | None:
-        """Return a text; a fault where it is something else, too long, or missing though required."""
-        value, key = self.get(*names), self.name_of(*names)
+        """Return a text field; add a fault if it has another type, is too long, or is required and missing."""
+        value, key = self.get(*names), self.spelling(*names)
         if value is None:
             if required:
                 self.fault("missing", f"`{names[0]}` is missing", names[0])
@@ -203,21 +205,21 @@ class Entry:
         return value
 
     def object(self, *names: str) -> JsonObject | None:
-        """Return an object; a fault where it is something else."""
-        value, key = self.get(*names), self.name_of(*names)
+        """Return an object field; add a fault if it has another type."""
+        value, key = self.get(*names), self.spelling(*names)
         if value is None or isinstance(value, dict):
             return cast("JsonObject | None", value)
         self.fault("type", f"`{key}` is {type_name(value)}, not an object", key)
         return None
 
     def entry(self, *names: str) -> Entry | None:
-        """Return an object as an entry of its own."""
+        """Return an object field as an entry; None if it is missing."""
         data = self.object(*names)
-        return None if data is None else Entry(data, self.faults, self.case, self.at(self.name_of(*names)))
+        return None if data is None else Entry(data, self.faults, self.case, self.at(self.spelling(*names)))
 
     def entries(self, *names: str) -> list[Entry]:
-        """Return a list of objects as entries; a fault for each that is something else."""
-        value, key = self.get(*names), self.name_of(*names)
+        """Return a list of objects as entries; add a fault for each item of another type."""
+        value, key = self.get(*names), self.spelling(*names)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -234,7 +236,7 @@ class Entry:
 
 
 def limit_cases(cases: list[Entry], faults: FaultList, field: str) -> list[Entry]:
-    """Return the cases of a set, at most `MAX_CASES`. Too many, or none, is a fault of `field`."""
+    """Return the cases of a set, at most `MAX_CASES`; add a fault if there are too many or none."""
     if len(cases) > MAX_CASES:
         faults.add("too-many", f"has {len(cases)} cases, more than {MAX_CASES}")
     if not cases:
@@ -243,7 +245,7 @@ def limit_cases(cases: list[Entry], faults: FaultList, field: str) -> list[Entry
 
 
 def type_name(value: Json) -> str:
-    """Return what a JSON value is, for a person."""
+    """Return the type of a JSON value in words."""
     match value:
         case None:
             return "null"
@@ -260,16 +262,17 @@ def type_name(value: Json) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text under a temporary name, make it durable, and give it its name.
+    """Write a text atomically: to a temporary file, synced, then renamed.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: The file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            # Synced before the rename: otherwise a crash could leave the final name with an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:

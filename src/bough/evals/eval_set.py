@@ -1,4 +1,4 @@
-"""A set of cases: what a file or folder of evals was read as, with everything that is wrong with it."""
+"""A set of cases, read from a file or folder, with its faults."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 SetFormat: TypeAlias = Literal["adk", "skill", "triggers", "pydantic", "harbor"]
-"""What a set was written as."""
+"""The format a set was read from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """Cases, and the faults of the file they come from; a case with an error is not among them.
+    """Cases and the faults of their file; cases with errors are omitted.
 
     Attributes:
-        path: The file or folder it was read from; None for a set made in Python.
-        sha256: Digest of what was read, hexadecimal; of the cases for a set made in Python.
+        path: The file or folder it was read from; None for a set created in Python.
+        sha256: Digest of the file, hexadecimal; of the cases for a set created in Python.
         evaluators: Evaluators for every case.
     """
 
@@ -47,33 +47,36 @@ class EvalSet:
     def from_file(
         cls, file: SetFile, name: str, cases: Iterable[SetCase], format: SetFormat = "pydantic", **fields: Any
     ) -> EvalSet:
-        """Return the set of a file, with the faults that were found while its cases were read.
+        """Return the set of a file, with the faults added while its cases were read.
 
         Args:
             cases: Read before the faults are collected, so it may be a generator.
             fields: Other fields of the set.
         """
-        read = tuple(cases)
+        # Before the faults are copied: reading a lazy iterable of cases adds to them.
+        read_cases = tuple(cases)
         faults = tuple(file.faults.found)
-        return cls(name=name, cases=read, faults=faults, path=file.path, sha256=file.sha256, format=format, **fields)
+        return cls(
+            name=name, cases=read_cases, faults=faults, path=file.path, sha256=file.sha256, format=format, **fields
+        )
 
     @property
     def has_errors(self) -> bool:
-        """Whether a case was left out, or the file cannot be used."""
+        """Whether a case was omitted or the file is unusable."""
         return any(fault.severity == "error" for fault in self.faults)
 
     def case(self, id: str) -> SetCase | None:
-        """Return the case of that id; None where there is none."""
+        """Return the case with this id; None if missing."""
         return next((case for case in self.cases if case.id == id), None)
 
     def dataset(
         self, metrics: Mapping[str, float | None] | None = None, *, judged: bool = True
     ) -> Dataset[CaseInput, str, dict[str, Any]]:
-        """Return the set as pydantic-evals' `Dataset`, each case with the metrics that it has material for.
+        """Return the set as pydantic-evals' `Dataset`, each case with the metrics that apply to it.
 
         Args:
             metrics: Thresholds to add or replace, by metric.
-            judged: False leaves out what needs a judge.
+            judged: False omits evaluators that need a judge.
         """
         from pydantic_evals import Dataset
 
@@ -103,10 +106,10 @@ class EvalSet:
         return {"name": self.name, "cases": [_case_json(case) for case in self.cases]}
 
     def save(self, path: Path) -> None:
-        """Write the set as a pydantic-evals file, YAML or JSON by its suffix, whole or not at all.
+        """Write the set as a pydantic-evals file, YAML or JSON by its suffix, atomically.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The file cannot be written.
         """
         if path.suffix == ".json":
             text = json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n"
@@ -134,11 +137,11 @@ def _case_json(case: SetCase) -> JsonObject:
     return data
 
 
-def case_of_log(events: Sequence[StoredEvent], name: str) -> SetCase:
-    """Return the case that a conversation is an example of: its messages, their tool uses and their answers.
+def case_from_log(events: Sequence[StoredEvent], name: str) -> SetCase:
+    """Return a conversation as a case: its messages, tool uses and answers.
 
     Raises:
-        InvalidInput: Nothing was asked in it.
+        InvalidInput: The conversation has no message.
     """
     turns = tuple(
         TurnInput(
@@ -155,14 +158,14 @@ def case_of_log(events: Sequence[StoredEvent], name: str) -> SetCase:
 
 
 def add_case(existing: EvalSet | None, path: Path, case: SetCase) -> EvalSet:
-    """Write a case behind those of a pydantic-evals file, whole or not at all, and return the set.
+    """Append a case to a pydantic-evals file atomically and return the set.
 
     Args:
-        existing: What the file holds; None where there is none yet.
+        existing: The set in the file; None if the file does not exist.
 
     Raises:
         InvalidInput: The file has errors, is of another format, or has a case of that name.
-        StoreError: It cannot be written.
+        StoreError: The file cannot be written.
     """
     eval_set = existing or EvalSet(name=path.stem, cases=())
     if eval_set.format != "pydantic":

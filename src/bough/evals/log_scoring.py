@@ -1,4 +1,4 @@
-"""Scoring conversations that are there, whoever made them: metrics and judge read their logs, nothing is run again."""
+"""Scores existing conversations: metrics and judge read their logs; nothing is run again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput
 from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
-from bough.evals.eval_set import EvalSet, case_of_log
+from bough.evals.eval_set import EvalSet, case_from_log
 from bough.evals.judge.judge import Judge
 from bough.evals.judge.prompt import PROMPT_SHA256
 from bough.evals.loop import EvalOptions, drive_attempts, make_judge
@@ -33,10 +33,10 @@ _MATERIAL = {"tool_uses": (), "reference": None}
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedAttempt(PlannedAttempt):
-    """A conversation that is there, in the place of an attempt.
+    """An existing conversation in place of an attempt.
 
     Attributes:
-        log: Its id.
+        log: Id of the conversation.
     """
 
     log: UUID
@@ -48,7 +48,7 @@ class LoggedAttempt(PlannedAttempt):
 
 
 class LogScorer(AttemptRunner):
-    """An attempt is what the log says already; no model is asked and no tool runs."""
+    """Takes the existing log as the attempt; calls no model and runs no tool."""
 
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
         """Return how the conversation ended."""
@@ -67,17 +67,17 @@ async def score_logs(
     settings: Settings | None = None,
     folder: Path | None = None,
 ) -> EvalRun:
-    """Score logs that are there. Each gets a result note; nothing else of them changes, and no tool runs.
+    """Score existing conversations. Appends a result note to each log, and changes nothing else.
 
     Args:
-        case: What was expected of them; None scores by the metrics that need no expectation, and `metrics`.
-        judge: Decides the rubrics of the case; its calls are in the folder of the run. `none` leaves them out.
-        store: Where the conversations are; None: as the settings say.
-        folder: Where runs are kept; None: `evals` below the home folder.
+        case: The expectations; None scores by metrics without expectations, and `metrics`.
+        judge: Decides the rubrics of the case; its calls are in the folder of the run. `none` skips them.
+        store: The store of the conversations; None opens the settings' store.
+        folder: Folder of runs; None: `evals` below the home folder.
 
     Raises:
-        NotFound: There is no such conversation.
-        InvalidInput: None is named, one has no message, or something needs a judge and there is none.
+        NotFound: A conversation does not exist.
+        InvalidInput: No conversation is named, one has no message, or a judge is needed and missing.
     """
     if not conversations:
         raise InvalidInput("no conversation is named", hint="`bough conv list` names them")
@@ -86,10 +86,10 @@ async def score_logs(
     options.check()
     logs = store or await open_store(settings.store)
     try:
-        cases = [await _case_of(logs, id, case) for id in dict.fromkeys(conversations)]
+        cases = [await _case_for_log(logs, id, case) for id in dict.fromkeys(conversations)]
         run = RunFolder.new(settings.home / "evals" if folder is None else folder)
         with run.hold():
-            chosen_judge = make_judge(options, [each for each, _ in cases], settings)
+            chosen_judge = make_judge(options, [logged for logged, _ in cases], settings)
             run.write_record(_describe(run, cases, chosen_judge, options, settings))
             return await _score(logs, run, cases, chosen_judge, options, settings)
     finally:
@@ -97,13 +97,13 @@ async def score_logs(
             await logs.aclose()
 
 
-async def _case_of(store: EventStore, id: UUID, expected: SetCase | None) -> tuple[SetCase, UUID]:
-    """Return the case that a conversation is held against, under the conversation's own name."""
+async def _case_for_log(store: EventStore, id: UUID, expected: SetCase | None) -> tuple[SetCase, UUID]:
+    """Return the case to score a conversation against, with the conversation's id as its name."""
     events = [stored async for stored in store.read(id)]
     if expected is not None:
         return replace(expected, id=str(id)), id
-    logged_case = case_of_log(events, str(id))
-    # What was done is not an expectation of itself: every log would pass.
+    logged_case = case_from_log(events, str(id))
+    # Its own calls and answer must not become the expectation: every log would pass.
     turns = tuple(turn.model_copy(update=_MATERIAL) for turn in logged_case.input.turns)
     return replace(logged_case, input=logged_case.input.model_copy(update={"turns": turns})), id
 

@@ -1,4 +1,4 @@
-"""Running a set: the plan, the attempts over pydantic-evals, the reports at the end; and continuing after a crash."""
+"""Runs a set: plans the attempts, drives them with pydantic-evals, writes reports, and resumes after a crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bough.evals.metrics.thresholds import needs_judge
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import AgentFor, Attempt, AttemptRunner, Findings, OnResult, Prepare, attempt
 from bough.evals.run.folder import RunFolder, find_run
-from bough.evals.run.note import result_of_note
+from bough.evals.run.note import result_from_note
 from bough.evals.run.plan import PlannedAttempt, choose_cases, plan_attempts
 from bough.evals.run.provenance import describe_run
 from bough.evals.run.read import RunReader, read_run
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bough.guard import Secrets
 
 NO_JUDGE = "none"
-"""As a judge: leave out what needs one."""
+"""Value of `judge` that skips everything that needs one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +57,18 @@ class EvalOptions:
 
     Attributes:
         repeat: Attempts per case.
-        judge: Decides rubrics; `none` leaves them out; None is refused where something needs a judge.
+        judge: Decides rubrics; `none` skips them; None is an error if something needs a judge.
         metrics: Thresholds to add or replace, by metric.
-        threshold: The pass rate that is demanded.
-        max_cost_usd: No attempt starts once that much is spent, judge included.
+        threshold: The required pass rate.
+        max_cost_usd: No attempt starts after this much is spent, judge included.
         limits: Bounds of each turn.
-        keep: Keep the workspaces of attempts that passed, too.
-        sides: What is compared; `agent_for` gives each its agent.
+        keep: Also keep the workspaces of attempts that passed.
+        sides: Names of the compared sides; `agent_for` returns the agent of each.
         begin: Called with the folder of the run before its first attempt.
-        record: More fields of `run.json`.
-        record_to: Where the first attempt at each case, and its judge, are written as bundles.
-        recorded: Where such bundles answer instead of model and judge; tools and scripts really run.
-        prepare: What an attempt needs around it, see `Prepare`; `findings`: what that found out.
+        record: Additional fields of `run.json`.
+        record_to: Folder for bundles of the first attempt at each case and of its judge.
+        recorded: Folder of such bundles, which replace model and judge; tools and scripts still run.
+        prepare: Sets up each attempt, see `Prepare`; `findings`: its results, see `Findings`.
     """
 
     jobs: int = 4
@@ -99,10 +99,10 @@ class EvalOptions:
     argv: Sequence[str] = ()
 
     def check(self) -> None:
-        """Check the numbers.
+        """Check the options.
 
         Raises:
-            InvalidInput: One makes no sense.
+            InvalidInput: An option is invalid.
         """
         for name, value in (("jobs", self.jobs), ("repeat", self.repeat)):
             if value < 1:
@@ -122,23 +122,24 @@ async def evaluate(
     folder: Path | None = None,
     resume: str | None = None,
     options: EvalOptions | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> EvalRun:
-    """Run a set and return what was found out; results are events of the attempts' logs.
+    """Run a set and return the results, which are also events in the attempts' logs.
 
     Args:
-        agent: Whose work is tried; None takes the default agent.
+        agent: The agent to evaluate; None takes the default agent.
         executor: Runs scripts; None takes the settings' one.
-        folder: Where runs are kept; None: `evals` below the home folder.
-        resume: Continue with that run (an id, a part of one, or `-`): what has a result is not run again.
-        options: How; single options may be given by name instead.
+        folder: Folder of runs; None: `evals` below the home folder.
+        resume: Continue this run (an id, a part of one, or `-`); attempts with a result are not repeated.
+        options: The options of the run.
+        overrides: Single fields of `options`, by name.
 
     Raises:
-        InvalidInput: The set has no cases, an option makes no sense, or something needs a judge and there is none.
-        NotFound: There is no run to resume.
-        Conflict: The run is in use, or was made from another set or for another agent.
+        InvalidInput: The set has no cases, an option is invalid, or a judge is needed and missing.
+        NotFound: The run to resume does not exist.
+        Conflict: The run is in use, or belongs to another set or agent.
     """
-    options = replace(options or EvalOptions(), **given)
+    options = replace(options or EvalOptions(), **overrides)
     options.check()
     settings = settings or Settings.load()
     spec = settle_spec(agent, settings)
@@ -154,17 +155,17 @@ async def evaluate(
         async with _open_broker(run, settings, executor, options) as (broker, host):
             record = _make_record(run, eval_set, cases, spec, settings, host, judge, options)
             if resume is not None:
-                _check_same(run.read_record(), record)
+                _check_unchanged(run.read_record(), record)
             else:
                 run.write_record(record)
             return await _drive(eval_set, cases, spec, run, broker, host, judge, options, is_new=resume is None)
 
 
 def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Settings) -> Judge | None:
-    """Return the judge; None where nothing is judged.
+    """Return the judge; None if nothing is judged.
 
     Raises:
-        InvalidInput: Something needs a judge and none was named.
+        InvalidInput: A judge is needed and none is named.
     """
     if options.recorded is not None and options.judge is None:
         from bough.agents.models.replay import ReplayModel
@@ -174,10 +175,10 @@ def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Setting
         return options.judge
     if options.judge is not None and options.judge != NO_JUDGE:
         return Judge(options.judge, options.votes, base_url=settings.base_url)
-    wanting = [needs_judge(case.input, options.metrics) for case in cases]
-    if options.judge is None and any(wanting):
+    undecided = [needs_judge(case.input, options.metrics) for case in cases]
+    if options.judge is None and any(undecided):
         raise InvalidInput(
-            f"{sum(wanting)} rubrics in {sum(map(bool, wanting))} cases need a judge",
+            f"{sum(undecided)} rubrics in {sum(map(bool, undecided))} cases need a judge",
             hint="--judge MODEL, or --judge none to leave them out",
         )
     return None
@@ -195,7 +196,7 @@ async def _drive(
     *,
     is_new: bool,
 ) -> EvalRun:
-    """Run what has no result yet, and write the reports, those of an interrupted run too."""
+    """Run the attempts without a result, and write the reports, even if the run is interrupted."""
     todo, spent = list(plan_attempts(folder.run, cases, repeat=options.repeat, sides=options.sides)), 0.0
     if not is_new:
         async with RunReader.open(folder, host.store) as reader:
@@ -227,7 +228,7 @@ async def _drive(
         if todo:
             await drive_attempts(eval_set, todo, runner, options, judged=judge is not None)
     finally:
-        # What is there is worth a report whatever ended the run; it only reads the logs.
+        # In finally, so that an interrupted run also has reports of its finished attempts.
         run, notes = await read_run(folder, host.store)
         await write_reports(folder, run, notes, host.store)
     return replace(run, is_over_budget=not runner.has_budget)
@@ -236,7 +237,7 @@ async def _drive(
 async def drive_attempts(
     eval_set: EvalSet, todo: Sequence[PlannedAttempt], runner: AttemptRunner, options: EvalOptions, *, judged: bool
 ) -> None:
-    """Run attempts over pydantic-evals, `jobs` at once; their results are notes in the logs."""
+    """Run attempts with pydantic-evals, `jobs` at once; results become notes in the logs."""
     from pydantic_evals import Dataset
 
     planned = {planned_attempt.name: planned_attempt for planned_attempt in todo}
@@ -258,10 +259,10 @@ async def drive_attempts(
 async def _find_unfinished(
     reader: RunReader, plan: Sequence[PlannedAttempt], options: EvalOptions
 ) -> tuple[list[PlannedAttempt], float]:
-    """Return the attempts without a result, and the dollars that those with one cost."""
-    by_key = {(each.case.id, each.number, each.side): each for each in plan}
+    """Return the attempts without a result, and the cost in dollars of the others."""
+    by_key = {(planned.case.id, planned.number, planned.side): planned for planned in plan}
     todo: list[PlannedAttempt] = []
-    taken: dict[tuple[str, str], set[int]] = {}
+    reserved: dict[tuple[str, str], set[int]] = {}
     spent = 0.0
     for slot in await reader.slots():
         planned = by_key.get((slot.case, slot.number, slot.side))
@@ -270,16 +271,16 @@ async def _find_unfinished(
         if slot.note is None:
             todo.append(planned)
             continue
-        spent += sum(map(_cost_of, (*slot.replaced, slot.note)))
+        spent += sum(map(_note_cost_usd, (*slot.replaced, slot.note)))
         if options.retry_errors and slot.is_error:
-            numbers = taken.setdefault((slot.case, slot.side), set())
+            numbers = reserved.setdefault((slot.case, slot.side), set())
             numbers.add(number := await reader.next_number(slot, numbers))
             todo.append(replace(planned, number=number))
     return todo, spent
 
 
-def _cost_of(note: JsonObject) -> float:
-    result = result_of_note(note)
+def _note_cost_usd(note: JsonObject) -> float:
+    result = result_from_note(note)
     return (result.cost_usd or 0.0) + (result.judge_cost_usd or 0.0)
 
 
@@ -287,7 +288,7 @@ def _cost_of(note: JsonObject) -> float:
 async def _open_broker(
     folder: RunFolder, settings: Settings, executor: CodeExecutor | None, options: EvalOptions
 ) -> AsyncGenerator[tuple[TaskBroker, ConversationHost]]:
-    """Open what the run's attempts share; an executor that was given stays open."""
+    """Open the store and broker that attempts share; the caller's executor stays open."""
     store = await open_store(folder.store_url)
     used = executor or executor_named(settings.executor)
     secrets = options.secrets
@@ -297,7 +298,7 @@ async def _open_broker(
 
     broker = TaskBroker(
         TaskStoreSqlite(store),
-        settings=replace(settings, policy="allow"),  # there is nobody to ask
+        settings=replace(settings, policy="allow"),  # nobody can answer an approval prompt
         queues=(),
         concurrency=options.jobs,
         credentials=find_credentials,
@@ -363,14 +364,14 @@ def _make_record(
     )
 
 
-def _check_same(before: JsonObject, now: JsonObject) -> None:
-    """Check that a run continues with what it was begun with.
+def _check_unchanged(recorded: JsonObject, current: JsonObject) -> None:
+    """Check that a resumed run has the configuration it was started with.
 
     Raises:
-        Conflict: The cases, the agent, the metrics or the judge are others.
+        Conflict: The cases, the agent, the metrics or the judge changed.
     """
     for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256", "seed", "skill"):
-        if json.dumps(before.get(name), sort_keys=True) != json.dumps(now.get(name), sort_keys=True):
+        if json.dumps(recorded.get(name), sort_keys=True) != json.dumps(current.get(name), sort_keys=True):
             raise Conflict(
                 f"the run was started with other {name}", hint="start a new run, or resume it as it was started"
             )

@@ -1,7 +1,7 @@
-"""Scoring the attempts of a run anew: today's metrics on the logs that are there; no agent and no judge is asked.
+"""Scores the attempts of a run again: applies the current metrics to existing logs, without agent or judge.
 
-What is computed from the trace is computed again. Verdicts of a judge, assertions, rewards and scores of evaluators of
-others stay as they were decided when the attempt ended: they rest on answers and files that are not in the log.
+Scores computed from the trace are computed again. Verdicts, assertions, rewards and scores of foreign evaluators stay,
+since they depend on answers and files that are not in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bough.evals.metrics.evaluators import TraceEvaluator, evaluators_for
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import judge_scores
 from bough.evals.run.folder import RunFolder
-from bough.evals.run.note import result_of_note, write_note
+from bough.evals.run.note import result_from_note, write_note
 from bough.evals.run.read import RunReader, read_run, read_trace
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import METRICS, Score
@@ -37,12 +37,12 @@ _COMPUTED = METRICS - _VERDICTS
 
 @dataclass(frozen=True, kw_only=True)
 class Rescoring:
-    """What scoring a run anew came to.
+    """The result of scoring a run again.
 
     Attributes:
-        attempts: How many were scored.
-        changed: How many of them have another result now.
-        left_out: Cases that were changed in their set since the run, or removed; their attempts keep their scores.
+        attempts: Number of scored attempts.
+        changed: Number of attempts whose result changed.
+        left_out: Cases changed in or removed from their set since the run; their attempts keep their scores.
     """
 
     attempts: int
@@ -50,27 +50,27 @@ class Rescoring:
     left_out: tuple[str, ...]
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the counts as JSON."""
         return {"attempts": self.attempts, "changed": self.changed, "left_out": list(self.left_out)}
 
 
 async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Rescoring:
-    """Score the attempts of a run by today's metrics, and write its reports anew.
+    """Score the attempts of a run with the current metrics, and rewrite its reports.
 
     A result that changed becomes a new note in the log of its attempt; nothing else of the logs changes.
     O(events of the run).
 
     Args:
-        eval_set: The set that was run; None reads it from where the run found it.
+        eval_set: The set of the run; None reads it from its recorded path.
 
     Raises:
-        NotFound: The folder holds no run, or the set is not there any more.
-        InvalidInput: The set is not in a file, or the run scored conversations of others.
+        NotFound: The folder holds no run, or the set no longer exists.
+        InvalidInput: The set is not in a file, or the run scored existing conversations.
         Conflict: Another process drives the run.
     """
     record = folder.read_record()
-    current_set = read_set_of(record) if eval_set is None else eval_set
-    digests = {str(each["id"]): each["sha256"] for each in record["cases"]}
+    current_set = read_recorded_set(record) if eval_set is None else eval_set
+    digests = {str(case["id"]): case["sha256"] for case in record["cases"]}
     cases = {case.id: case for case in current_set.cases if digests.get(case.id) == case.sha256}
     with folder.hold():
         store = await open_store(folder.store_url)
@@ -92,42 +92,42 @@ async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Res
     return Rescoring(attempts=attempts, changed=changed, left_out=left_out)
 
 
-def read_set_of(record: JsonObject) -> EvalSet:
-    """Return the set that a run was made from, as it is in its file now.
+def read_recorded_set(record: JsonObject) -> EvalSet:
+    """Return the current content of a run's set.
 
     Raises:
-        NotFound: It is not there any more.
-        InvalidInput: It never was in a file, or the run has no set.
+        NotFound: The file no longer exists.
+        InvalidInput: The set was not read from a file, or the run has none.
     """
     path = record["set"]["path"]
     if record["kind"] == "score":
         raise InvalidInput("the run scored conversations of others", hint="`bough eval score` scores them again")
     if path is None:
         raise InvalidInput("the set of the run was made in Python", hint="rescore_run(folder, the set)")
-    place = Path(path)
+    file = Path(path)
     match record["kind"]:
         case "data":
             from bough.evals.data.evaluate import read_data_set
 
-            return read_data_set(place)
+            return read_data_set(file)
         case "triggers":
             from bough.evals.formats.skill import read_trigger_set
 
-            return read_trigger_set(place)
+            return read_trigger_set(file)
         case "harbor":
             from bough.evals.harbor.evaluate import read_harbor_set
 
-            return read_harbor_set(place, sandbox=record.get("engine") == "sandbox")
+            return read_harbor_set(file, sandbox=record.get("engine") == "sandbox")
         case _:
             from bough.evals.formats.read import read_set
 
-            return read_set(place)
+            return read_set(file)
 
 
 async def score_trace(
     trace: Trace, case: SetCase, eval_set: EvalSet, metrics: Mapping[str, float | None]
 ) -> dict[str, Score]:
-    """Return the scores of a trace that follow from it alone, by metric."""
+    """Return the scores that depend on the trace alone, by metric."""
     context = TraceContext.of(trace, inputs=case.input, expected_output=case.input.reference, name=case.id)
     for evaluator in evaluators_for(case, eval_set.evaluators, metrics, judged=False):
         if isinstance(evaluator, TraceEvaluator) and evaluator.metric in _COMPUTED:
@@ -138,15 +138,15 @@ async def score_trace(
 async def _rescore(
     store: EventStore, note: JsonObject, case: SetCase, eval_set: EvalSet, metrics: Mapping[str, float | None]
 ) -> bool:
-    """Score one attempt; whether its result is another one now."""
-    before = result_of_note(note)
+    """Score one attempt and append a new note if the result changed; return whether it did."""
+    previous = result_from_note(note)
     conversation = UUID(str(note["conversation"]))
     computed = await score_trace(await read_trace(store, conversation), case, eval_set, metrics)
-    scores = {name: score for name, score in before.scores.items() if name not in _COMPUTED} | computed
-    status, reason = before.status, before.reason
-    if _is_decided_by_scores(before):
+    scores = {name: score for name, score in previous.scores.items() if name not in _COMPUTED} | computed
+    status, reason = previous.status, previous.reason
+    if _is_decided_by_scores(previous):
         status, reason = judge_scores(scores)
-    if (status, scores) == (before.status, before.scores):
+    if (status, scores) == (previous.status, previous.scores):
         return False
     data: JsonObject = {
         **note,
@@ -161,6 +161,6 @@ async def _rescore(
 
 
 def _is_decided_by_scores(result: AttemptResult) -> bool:
-    """Whether an attempt passed, or failed by a score. The others ended for a reason that no score changes."""
+    """Whether scores decide the status. Other attempts ended for reasons that no score changes."""
     missed = {f"{score.name}: {score.reason}" for score in result.scores.values() if score.error or not score.passed}
     return result.passed or result.reason in missed

@@ -1,4 +1,4 @@
-"""What a metric says of an attempt."""
+"""Scores of metrics, their thresholds, and results of assertions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THRESHOLDS: Mapping[str, float] = {
     "instruction_adherence_score": 0.75,
     "assertions": 1.0,
 }
-"""The threshold of each metric where nobody names another one."""
+"""The default threshold of each metric."""
 
 AT_MOST = frozenset({"steps", "cost_usd", "duration_seconds"})
 """Metrics whose bound is a maximum; the others pass at or above theirs."""
@@ -34,12 +34,12 @@ class Score:
     """The value of a metric and whether it passes.
 
     Attributes:
-        value: None where there is nothing to measure.
-        passed: None where no threshold was set: shown, not judged.
-        reason: Why it is what it is, in one sentence.
-        threshold: The bound that was used.
-        by: What computed it: `trace`, `judge`, `code`, or the name of an evaluator.
-        error: Whether it could not be computed; its value is then 0.
+        value: None if there is nothing to measure.
+        passed: None without a threshold.
+        reason: Explanation in one sentence.
+        threshold: The applied bound.
+        by: Its origin: `trace`, `judge`, `code`, or the name of an evaluator.
+        error: Whether computing it failed; its value is then 0.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Score:
 
 
 def at_least(name: str, value: float, threshold: float | None, reason: str = "") -> Score:
-    """Return a score that passes at or above its threshold; without one it is only shown."""
+    """Return a score that passes at or above its threshold; without one, `passed` is None."""
     passed = None if threshold is None else value >= threshold - 1e-9
     return Score(name, round(value, 6), passed, reason, threshold)
 
 
 def at_most(name: str, value: float | int, bound: float | None, reason: str = "") -> Score:
-    """Return a score that passes at or below its bound; without one it is only shown."""
+    """Return a score that passes at or below its bound; without one, `passed` is None."""
     return Score(name, value, None if bound is None else value <= bound, reason, bound)
 
 
@@ -91,7 +91,7 @@ class AssertionResult:
     """Whether one statement about an outcome holds.
 
     Attributes:
-        evidence: What shows it.
+        evidence: Why it holds or not.
         checked_by: `code` or `judge`.
         error: Whether it could not be decided; it then counts as not passed.
     """
@@ -103,5 +103,5 @@ class AssertionResult:
     error: bool = False
 
     def as_dict(self) -> JsonObject:
-        """Return it as an entry of `assertion_results`."""
+        """Return the result as an entry of `assertion_results`."""
         return {"text": self.text, "passed": self.passed, "evidence": self.evidence, "checked_by": self.checked_by}

@@ -17,7 +17,7 @@ from bough.errors import InvalidInput
 Z95 = 1.959964
 RESAMPLES = 10_000
 MAX_EXACT = 16
-"""Up to how many differences every assignment of signs is tried."""
+"""Maximum number of differences for the exact test."""
 
 
 class Interval(NamedTuple):
@@ -28,7 +28,7 @@ class Interval(NamedTuple):
 
 
 def wilson(k: float, n: int) -> Interval:
-    """Return the Wilson score interval of k passes in n attempts; n = 0: everything is possible.
+    """Return the Wilson score interval of k passes in n attempts; 0 to 1 for n = 0.
 
     Args:
         k: May be a fraction: the sum of shares.
@@ -49,8 +49,8 @@ def newcombe_paired(first: Sequence[float], second: Sequence[float]) -> Interval
     """Return the interval of the difference of two paired proportions, second minus first.
 
     Newcombe's hybrid score interval: the limits of both Wilson intervals, combined with the correlation of the pairs.
-    Unlike a bootstrap it stays wide where every pair has the same difference. A positive correlation is corrected for
-    continuity; it is 0 where one side never varies.
+    Unlike a bootstrap it stays wide if every pair has the same difference. A positive correlation is corrected for
+    continuity; it is 0 if one side never varies.
 
     Source: Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
     paired data", Statistics in Medicine 17.
@@ -73,7 +73,7 @@ def newcombe_paired(first: Sequence[float], second: Sequence[float]) -> Interval
     correlation = covariance / sqrt(variances) if variances > 0 else 0.0
 
     def combine(one: float, other: float) -> float:
-        """Return the length of the difference of two deviations that are correlated."""
+        """Return the length of the difference of two correlated deviations."""
         return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
 
     low = b - a - combine(b - low_b, high_a - a)
@@ -123,13 +123,13 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
     random = numpy.random.default_rng(0)
     means = [
         data[random.integers(0, len(data), (RESAMPLES // 20, len(data)))].mean(axis=1) for _ in range(20)
-    ]  # in parts: ten thousand resamples of ten thousand cases are 800 MB at once
+    ]  # in 20 parts: all resamples of 10,000 cases at once need 800 MB
     low, high = numpy.percentile(numpy.concatenate(means), [2.5, 97.5])
     return Interval(float(low), float(high))
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """Return the two-sided p of paired differences: how often random signs give a sum as far from 0.
+    """Return the two-sided p-value of paired differences: how often random signs give a sum as far from 0.
 
     Exact up to 16 differences that are not 0, and for differences of one size (the binomial test); else 10,000 draws.
     """
@@ -139,6 +139,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     size = abs(changed[0])
     if all(abs(value) == size for value in changed):
         return _binomial(sum(value > 0 for value in changed), len(changed))
+    # The tolerance keeps rounding from excluding the observed assignment itself.
     observed = abs(fsum(changed)) - 1e-12
     if len(changed) <= MAX_EXACT:
         signs = product((1, -1), repeat=len(changed))
@@ -146,6 +147,7 @@ def sign_flip(differences: Sequence[float]) -> float:
         return hits / 2 ** len(changed)
     random = Random(0)  # noqa: S311 - a permutation test, not a secret
     hits = sum(abs(fsum(v if random.random() < 0.5 else -v for v in changed)) >= observed for _ in range(RESAMPLES))
+    # The observed assignment counts as a draw, so p is never 0.
     return (hits + 1) / (RESAMPLES + 1)
 
 
@@ -164,7 +166,7 @@ def cohen_kappa(yes_yes: int, no_yes: int, yes_no: int, no_no: int) -> float:
         no_no: Both say no.
 
     Raises:
-        InvalidInput: There is nothing to compare.
+        InvalidInput: All counts are 0.
     """
     total = yes_yes + no_yes + yes_no + no_no
     if total == 0:

@@ -1,4 +1,4 @@
-"""The trace of an attempt: what was asked, called, answered and used, read from the events of its log.
+"""The trace of an attempt: messages, tool calls, answers and usage, read from the events of its log.
 
 Source: ADK pull request 4575 ("appear in the trace": a call counts whatever its result was).
 """
@@ -41,23 +41,23 @@ TOOL_ALIASES: Mapping[str, str] = {
     "activate_skill": "load_skill",
     "execute_skill_script": "run_skill_script",
 }
-"""Tool of others to tool of bough."""
+"""Other projects' tool names to bough's."""
 
 ARGUMENT_ALIASES: Mapping[str, Mapping[str, str]] = {
     "load_skill": {"name": "skill_name"},
     "load_skill_resource": {"name": "skill_name", "file_path": "path", "resource_path": "path"},
     "run_skill_script": {"name": "skill_name", "script_name": "script_path", "file_path": "script_path"},
 }
-"""Tool of bough to (argument of others to argument of bough)."""
+"""bough's tool names to (other projects' argument names to bough's)."""
 
 
 def canonical_tool(name: str) -> str:
-    """Return bough's name of a tool."""
+    """Return bough's name for a tool."""
     return TOOL_ALIASES.get(name, name)
 
 
 def canonical_arguments(tool: str, arguments: Mapping[str, Json]) -> JsonObject:
-    """Return arguments under bough's names; an argument that has its own name already wins over an alias.
+    """Return arguments under bough's names; an argument with bough's name wins over an alias.
 
     Args:
         tool: Its canonical name.
@@ -71,20 +71,20 @@ def canonical_arguments(tool: str, arguments: Mapping[str, Json]) -> JsonObject:
 
 _MAX_DEPTH = 16
 
-_INWARD = frozenset({"hook", "bough"})
-"""Senders of messages that a run writes itself: nobody asked for anything by them."""
+_INTERNAL_SENDERS = frozenset({"hook", "bough"})
+"""Senders of messages that a run writes itself, which are not requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCall:
-    """A tool call that started, or was refused before it did.
+    """A tool call that started, or was rejected before.
 
     Attributes:
-        arguments: Those that ran.
+        arguments: The executed arguments.
         ended: Kind of the event that ended it, for example `ToolReturned`; empty while it is open.
-        result: What it returned, or why it did not.
-        error: What went wrong; None where nothing did. A refusal is not an error.
-        seq: Place of the event that started it, in the log that holds it.
+        result: The returned value, or the reason why there is none.
+        error: Description of the failure; None without one. A rejection is not an error.
+        seq: Position of its first event in its log.
     """
 
     id: str
@@ -98,7 +98,7 @@ class TracedCall:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it returned, and what it returned is not an error."""
+        """Whether it returned a result that is not an error."""
         return self.ended == "ToolReturned" and self.error is None
 
 
@@ -119,16 +119,16 @@ class Trace:
     Attributes:
         turns: One trace for each user message and what followed; empty for a trace that is a turn itself.
         requests: Texts of the user messages, in order.
-        calls: Ordered by when they started; those of sub-agents stand after the call that started these.
-        answer: Text of the last response that ends its turn; empty where there is none.
-        skills: Skills whose text entered the conversation, those that always do left out.
+        calls: Ordered by when they started; calls of sub-agents follow the call that started the sub-agent.
+        answer: Text of the last response that ends its turn; empty if missing.
+        skills: Skills whose text entered the conversation, without those that always do.
         scripts: Scripts that ran.
-        instructions: What the model was told first.
-        steps: Responses of the model.
-        cost_usd: None where a response that used tokens has no price.
-        duration_seconds: Summed over runs; waiting between runs is not in it.
-        status: Where the conversation stood at the end.
-        errors: What failed besides calls: calls that failed validation, runs that ended in an error, limits.
+        instructions: The system instructions.
+        steps: Number of model responses.
+        cost_usd: None if a response that used tokens has no price.
+        duration_seconds: Summed over runs; without waiting between runs.
+        status: Final status of the conversation.
+        errors: Other failures: calls that failed validation, runs that ended in an error, limits.
     """
 
     turns: tuple[Trace, ...] = ()
@@ -158,7 +158,7 @@ class Trace:
             events: Ordered by seq, from the first one on.
             children: Logs of sub-agents by conversation; without them only the conversation's own calls count.
         """
-        folding = _Folding(children or {}, 0)
+        folding = _TraceFold(children or {}, 0)
         for place, event in enumerate(events):
             if isinstance(event, StoredEvent):
                 folding.apply(event.seq, event.event)
@@ -168,7 +168,7 @@ class Trace:
 
     @cached_property
     def calls_by_tool(self) -> Mapping[str, Sequence[TracedCall]]:
-        """The calls by canonical tool name, made once."""
+        """The calls by canonical tool name; cached."""
         from bough.evals.trace import canonical_tool
 
         calls_by_tool: dict[str, list[TracedCall]] = {}
@@ -182,8 +182,8 @@ class Trace:
         return self.cost_usd is not None
 
 
-class _Part:
-    """What one turn came to so far."""
+class _TurnBuilder:
+    """Accumulates the trace of one turn."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -197,15 +197,15 @@ class _Part:
         self.unpriced = False
         self.seconds = 0.0
         self.errors: list[str] = []
-        self.asked: dict[str, JsonObject] = {}
+        self.requested_arguments: dict[str, JsonObject] = {}
 
     def use(self, usage: Usage) -> None:
         self.usage = add_usage(self.usage, usage)
         self.unpriced = self.unpriced or (usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0)
 
     def trace(self, status: str, instructions: str) -> Trace:
-        calls = [each for id, call in self.calls.items() for each in (call, *self.children.get(id, ()))]
-        calls += [each for id, found in self.children.items() if id not in self.calls for each in found]
+        calls = [traced for id, call in self.calls.items() for traced in (call, *self.children.get(id, ()))]
+        calls += [traced for id, child_calls in self.children.items() if id not in self.calls for traced in child_calls]
         return Trace(
             requests=tuple(self.requests),
             calls=tuple(calls),
@@ -222,12 +222,12 @@ class _Part:
         )
 
 
-class _Folding:
+class _TraceFold:
     def __init__(self, children: Mapping[UUID, Iterable[Event | StoredEvent]], depth: int) -> None:
         self._children = children
         self._depth = depth
-        self._parts: list[_Part] = []
-        self._part = _Part()
+        self._parts: list[_TurnBuilder] = []
+        self._part = _TurnBuilder()
         self._statuses: list[str] = []
         self._status = "idle"
         self._instructions = ""
@@ -241,8 +241,8 @@ class _Folding:
         match event:
             case ConversationStarted():
                 self._instructions = event.instructions
-            case UserMessage() if event.sender not in _INWARD:
-                self._ask(event)
+            case UserMessage() if event.sender not in _INTERNAL_SENDERS:
+                self._add_message(event)
             case ModelResponded():
                 self._respond(event)
             case Condensed() | TaskEnded() | UsageAdded() if event.usage is not None:
@@ -278,11 +278,11 @@ class _Folding:
             return _with_turns(turns[0], turns)
         return _add_turns(turns, self._status, self._instructions)
 
-    def _ask(self, event: UserMessage) -> None:
-        # A message that comes in while the agent works belongs to the turn it comes into.
+    def _add_message(self, event: UserMessage) -> None:
+        # A message that arrives while the agent works belongs to the current turn.
         if self._part.steps and self._began is None:
             self._close_part()
-            self._part = _Part()
+            self._part = _TurnBuilder()
         self._part.requests.append(event.plain)
 
     def _close_part(self) -> None:
@@ -294,8 +294,9 @@ class _Folding:
         part.steps += 1
         part.use(event.usage)
         calls = calls_of(event)
-        part.asked = {call.id: call.given for call in calls}
+        part.requested_arguments = {call.id: call.given for call in calls}
         texts = [p["content"] for p in event.response.get("parts", []) if p.get("part_kind") == "text"]
+        # Text next to tool calls comments on them; only a response without calls ends the turn.
         part.answer = "" if calls else "".join(texts)
 
     def _end_call(self, seq: int, event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> None:
@@ -305,10 +306,11 @@ class _Folding:
             if isinstance(event, ToolFailed):
                 self._part.errors.append(f"{event.tool}: {event.error}")
                 return
-            call = TracedCall(id=id, tool=event.tool, arguments=self._part.asked.get(id, {}), seq=seq)
+            # A rejected call never started, so its arguments come from the model's response.
+            call = TracedCall(id=id, tool=event.tool, arguments=self._part.requested_arguments.get(id, {}), seq=seq)
         elif call.ended:
-            return  # how a call ended is said once
-        result, error = _result_of(event)
+            return  # only the first end of a call counts
+        result, error = _read_result(event)
         self._part.calls[id] = TracedCall(
             id=id,
             tool=call.tool,
@@ -332,8 +334,10 @@ class _Folding:
         events = self._children.get(conversation)
         if events is None or self._depth == _MAX_DEPTH:
             return
-        folding = _Folding(
-            {key: value for key, value in self._children.items() if key != conversation}, self._depth + 1
+        folding = _TraceFold(
+            # Without this conversation, so that links that form a cycle end.
+            {key: value for key, value in self._children.items() if key != conversation},
+            self._depth + 1,
         )
         for seq, event in enumerate(events):
             folding.apply(seq, event.event if isinstance(event, StoredEvent) else event)
@@ -354,12 +358,12 @@ class _Folding:
 
     def _stop_clock(self) -> None:
         if self._began is not None and self._latest is not None:
-            self._part.seconds += max(0.0, (self._latest - self._began).total_seconds())  # a clock may go back
+            self._part.seconds += max(0.0, (self._latest - self._began).total_seconds())  # the wall clock may go back
         self._began = self._latest = None
 
 
-def _result_of(event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> tuple[Json, str | None]:
-    """Return (result, error) of how a call ended."""
+def _read_result(event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> tuple[Json, str | None]:
+    """Return (result, error) from the event that ended a call."""
     match event:
         case ToolReturned():
             return event.result, error_in(event.result)
@@ -372,7 +376,7 @@ def _result_of(event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
 
 
 def error_in(result: Json) -> str | None:
-    """Return what a tool's result says went wrong: by `error_code`, or a `status` that is `error`; else None."""
+    """Return the error that a result reports by `error_code` or the status `error`; None if it reports none."""
     if not isinstance(result, dict):
         return None
     fields = cast("JsonObject", result)
@@ -388,7 +392,7 @@ def _with_turns(trace: Trace, turns: tuple[Trace, ...]) -> Trace:
 
 
 def _add_turns(turns: tuple[Trace, ...], status: str, instructions: str) -> Trace:
-    """Return the trace of a conversation from those of its turns."""
+    """Merge the traces of turns to that of the conversation."""
     usage = NOTHING_USED
     for turn in turns:
         usage = add_usage(usage, turn.usage)

@@ -1,4 +1,4 @@
-"""What bough's own tests are built from, for tests of agents, skills and plug-ins elsewhere; imported lazily."""
+"""Building blocks of bough's own tests, for tests of agents, skills and plug-ins elsewhere; imported lazily."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A server that speaks Anthropic's messages format on loopback, answers from a script, and caches by prefix.
 
-The cache follows Anthropic's documentation: a request is a row of blocks (tools, then system, then messages); what is
-marked with `cache_control` ends a prefix that is kept; a later request of the same model reads the longest kept prefix
-that ends at most 20 blocks before one of its own marks; prefixes below a number of tokens are not kept. Nothing
-expires. Tokens are counted as the bytes of a block's JSON divided by four.
+The cache follows Anthropic's documentation: a request is a list of blocks (tools, then system, then messages); a block
+marked with `cache_control` ends a prefix that is cached; a later request of the same model reads the longest cached
+prefix that ends at most 20 blocks before one of its own marks; prefixes below a minimum of tokens are not cached.
+Nothing expires. Tokens are counted as the bytes of a block's JSON divided by four.
 
 Source: Anthropic's documentation of prompt caching.
 """
@@ -31,9 +31,9 @@ class CacheUse:
     """How the cache served one request, in tokens; their sum is the whole input.
 
     Attributes:
-        read: Of a prefix that was kept.
-        written: Of what is kept from now on.
-        uncached: Of what is behind the last mark, or of everything where nothing is marked.
+        read: Tokens of a cached prefix.
+        written: Tokens added to the cache.
+        uncached: Tokens after the last mark, or all tokens without marks.
     """
 
     read: int
@@ -49,14 +49,14 @@ class CacheUse:
 class AnthropicServer:
     """Answers `POST /v1/messages` with `steps`, in order; a context manager.
 
-    A client finds it by `ANTHROPIC_BASE_URL`. It listens on 127.0.0.1 and a free port, and ends with the context.
+    A client finds it by `ANTHROPIC_BASE_URL`. It listens on a free port of 127.0.0.1, and stops with the context.
 
     Args:
-        min_tokens: Prefixes below it are not kept, as with a real provider.
+        min_tokens: Shorter prefixes are not cached, as with a real provider.
 
     Attributes:
         received: The requests so far, oldest first.
-        uses: How the cache served each of them.
+        uses: Cache use of each request.
     """
 
     def __init__(self, steps: Iterable[Step], *, min_tokens: int = 1024) -> None:
@@ -64,10 +64,11 @@ class AnthropicServer:
         self.uses: list[CacheUse] = []
         self._steps = tuple(steps)
         self._min_tokens = min_tokens
-        self._kept: set[str] = set()
+        self._cached: set[str] = set()
         self._lock = threading.Lock()
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.owner = self
+        # A short poll interval, since `shutdown` waits for the end of one.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="anthropic-server")
 
     @property
@@ -85,16 +86,17 @@ class AnthropicServer:
         self._http.server_close()
 
     def measure_cached_share(self, start: int = 0, stop: int | None = None) -> float:
-        """Return which part of the input of requests `start` to `stop` was read from the cache; 0 without requests."""
+        """Return the share of input tokens of requests `start` to `stop` read from the cache; 0 without requests."""
         uses = self.uses[start:stop]
         whole = sum(use.input for use in uses)
         return sum(use.read for use in uses) / whole if whole else 0.0
 
     def reply(self, received: Received) -> tuple[Reply, CacheUse]:
-        """Record a request; return the answer to it and what the cache did."""
+        """Record a request; return its answer and its cache use."""
         with self._lock:
             self.received.append(received)
             number = len(self.received)
+            # Under the lock, so that `received` and `uses` have the same order.
             use = self._serve_from_cache(received.body)
             self.uses.append(use)
         if number > len(self._steps):
@@ -109,23 +111,24 @@ class AnthropicServer:
         tokens = [0]
         for block in blocks:
             digest.update(block.text.encode())
+            # The digest covers the model and all blocks up to here, so it names the whole prefix.
             names.append(digest.hexdigest())
             tokens.append(tokens[-1] + len(block.text) // 4)
         marks = [index for index, block in enumerate(blocks) if block.marked]
         read = 0
         for mark in marks:
             first = max(0, mark - _LOOK_BACK_BLOCKS)
-            hits = [index for index in range(first, mark + 1) if names[index] in self._kept]
+            hits = [index for index in range(first, mark + 1) if names[index] in self._cached]
             read = max([read, *(tokens[index + 1] for index in hits)])
-        kept = [index for index in marks if tokens[index + 1] >= self._min_tokens]
-        self._kept.update(names[index] for index in kept)
-        upto = max([read, *(tokens[index + 1] for index in kept)])
-        return CacheUse(read=read, written=upto - read, uncached=tokens[-1] - upto)
+        cached = [index for index in marks if tokens[index + 1] >= self._min_tokens]
+        self._cached.update(names[index] for index in cached)
+        cached_tokens = max([read, *(tokens[index + 1] for index in cached)])
+        return CacheUse(read=read, written=cached_tokens - read, uncached=tokens[-1] - cached_tokens)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a request: its JSON without the mark, and whether a prefix that is kept ends with it."""
+    """One block of a request: its JSON without the mark, and whether it ends a cached prefix."""
 
     text: str
     marked: bool
@@ -135,7 +138,7 @@ def list_blocks(body: JsonObject) -> list[Block]:
     """Return the blocks of a request in the order in which a provider reads them: tools, system, messages.
 
     Raises:
-        ValueError: More than four blocks are marked, which a provider refuses.
+        ValueError: More than four blocks are marked, which a provider rejects.
     """
     system: Any = body.get("system") or []
     tools: list[JsonObject] = body.get("tools") or []
@@ -155,6 +158,7 @@ def list_blocks(body: JsonObject) -> list[Block]:
 
 
 class _Http(ThreadingHTTPServer):
+    # Closing the server joins the threads of its requests, so that none outlives its test.
     daemon_threads = False
     block_on_close = True
     owner: AnthropicServer
@@ -168,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing; what came in is in `received`."""
+        """Log nothing; `received` has the requests."""
 
     def do_POST(self) -> None:
         """Answer with the next step of the script."""

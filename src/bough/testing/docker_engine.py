@@ -1,4 +1,4 @@
-"""A real container engine for tests: the one that DOCKER_HOST names, or one of its own; and a small image."""
+"""A real container engine for tests: the one at DOCKER_HOST, or a new one; and a small image."""
 
 # pyright: reportUnknownMemberType=false
 # ruff: noqa: S603, S607 - the commands are fixed
@@ -18,11 +18,20 @@ IMAGE: Final = "bough-test:latest"
 START_SECONDS: Final = 30.0
 
 _PROGRAMS = ("/bin/sh", "/bin/bash", "/bin/cat", "/bin/ls", "/bin/grep", "/usr/bin/env", "/usr/bin/id")
-_LEFT_OUT = {"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "__pycache__", "dist-packages", "site-packages"}
+_OMITTED_MODULES = {
+    "test",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "lib2to3",
+    "__pycache__",
+    "dist-packages",
+    "site-packages",
+}
 
 
 def missing() -> str:
-    """Return why there can be no engine here; empty when there can."""
+    """Return why no engine can run here; empty if one can."""
     if os.environ.get("DOCKER_HOST"):
         return ""
     if os.geteuid() != 0:
@@ -32,13 +41,14 @@ def missing() -> str:
 
 @contextmanager
 def engine(folder: Path) -> Generator[str]:
-    """Start an engine that keeps everything in `folder`, or take the one there is; yield where it listens."""
-    given = os.environ.get("DOCKER_HOST")
-    if given:
-        yield given
+    """Start an engine with all data in `folder`, or use the one at DOCKER_HOST; yield its address."""
+    existing_host = os.environ.get("DOCKER_HOST")
+    if existing_host:
+        yield existing_host
         return
     host = f"unix://{folder}/engine.sock"
     command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-p", f"{folder}/pid"]
+    # A file, not a pipe: a pipe that is not read would block the engine when it is full.
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
             [*command, "-H", host, "--iptables=false", "--ip6tables=false", "--bridge=none"], stdout=log, stderr=log
@@ -53,14 +63,15 @@ def engine(folder: Path) -> Generator[str]:
 
 
 def _unmount(folder: Path) -> None:
-    """Remove what an engine that has ended leaves mounted: the network namespace of the containers on the host."""
+    """Unmount what a stopped engine leaves mounted in `folder`: network namespaces of containers."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    # In reverse order, because later mounts may lie inside of earlier ones.
     for mount in reversed([mount for mount in mounts if Path(mount).is_relative_to(folder.resolve())]):
         subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Follow the engine's log until it says that it listens."""
+    """Follow the engine's log until it reports that it listens."""
     with subprocess.Popen(["tail", "-f", "-n", "+1", str(log)], stdout=subprocess.PIPE) as tail:
         try:
             if tail.stdout is None:
@@ -76,7 +87,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def make_image(host: str, *, name: str = IMAGE) -> str:
-    """Import a small root file system, copied from this machine: its own Python, a shell, a few programs."""
+    """Import an image of a small root file system copied from this machine: Python, a shell, a few programs."""
     import docker
 
     client = docker.DockerClient(host)
@@ -89,18 +100,18 @@ def make_image(host: str, *, name: str = IMAGE) -> str:
 
 
 def root_file_system(*, programs: Collection[str] = ()) -> bytes:
-    """Return a tar archive with what the machine's own Python, a shell and some more programs need of this machine."""
+    """Return a tar archive with this machine's Python, a shell and more programs, with the libraries they need."""
     buffer = io.BytesIO()
     library = Path("/usr/lib") / os.path.basename(os.path.realpath("/usr/bin/python3"))
-    wanted: set[str] = set()
+    paths: set[str] = set()
     for program in (*_PROGRAMS, *programs, "/usr/bin/python3", *map(str, (library / "lib-dynload").glob("*.so"))):
-        wanted |= {program, *_libraries(program)}
+        paths |= {program, *_libraries(program)}
     with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
         for folder in ("tmp", "work", "proc", "sys", "dev", "etc", "run"):
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
-        for path in sorted(wanted):
+        for path in sorted(paths):
             tar.add(path, arcname=path[1:])
         tar.add(library, arcname=str(library)[1:], filter=_choose_entry)
     return buffer.getvalue()
@@ -108,9 +119,9 @@ def root_file_system(*, programs: Collection[str] = ()) -> bytes:
 
 def _libraries(program: str) -> set[str]:
     """Return the shared libraries that a program is linked with."""
-    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-    return {word for word in told.split() if word.startswith("/")}
+    output = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    return {word for word in output.split() if word.startswith("/")}
 
 
 def _choose_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if _LEFT_OUT & set(entry.name.split("/")) or "lib-dynload" in entry.name else entry
+    return None if _OMITTED_MODULES & set(entry.name.split("/")) or "lib-dynload" in entry.name else entry

@@ -1,7 +1,7 @@
 """A server that speaks the OpenAI chat-completions format on loopback and answers from a script.
 
-It is a real HTTP server: whatever talks to it goes through its own client, JSON, sockets and server-sent events. So a
-test sees what a model string with a base URL really sends, and what becomes of answers that break off or never come.
+It is a real HTTP server: clients use their own HTTP, JSON, sockets and server-sent events. So a test sees what a
+model string with a base URL really sends, and how a client handles answers that break off or never come.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CREATED = 1_700_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCall:
-    """A tool call in an answer; `arguments` is JSON, or a text sent as it is to test malformed ones."""
+    """A tool call in an answer; `arguments` is JSON, or a string sent unchanged, to test malformed JSON."""
 
     tool: str
     arguments: JsonObject | str = field(default_factory=dict[str, Any])
@@ -32,12 +32,12 @@ class ServerCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the model says: text, tool calls, or both.
+    """A response of the model: text, tool calls, or both.
 
     Attributes:
-        finish: Why it ends, as the format says it; `auto` is `tool_calls` or `stop`, None says nothing of an end.
-        says_usage: Streamed: say at the end what was used, where that was asked for.
-        break_after: Streamed: close the connection after that many chunks. Not streamed: after that many bytes.
+        finish: The finish reason; `auto` is `tool_calls` or `stop`, None omits it.
+        says_usage: Streamed: end with the usage, if the request asks for it.
+        break_after: Close the connection after this many chunks (streamed) or bytes (not streamed).
     """
 
     text: str = ""
@@ -72,15 +72,15 @@ class Received:
 
     @property
     def streamed(self) -> bool:
-        """Whether a stream was asked for."""
+        """Whether the request asks for a stream."""
         return bool(self.body.get("stream"))
 
 
 Reply: TypeAlias = str | Answer | Failure | Hang
-"""One answer of the script; a text stands for `Answer(text=…)`."""
+"""One answer of the script; a string means `Answer(text=…)`."""
 
 Step: TypeAlias = Reply | Callable[[Received], Reply]
-"""One answer, or a function of the request that gives it."""
+"""One answer, or a function that returns it for a request."""
 
 
 class OpenAIServer:
@@ -91,8 +91,8 @@ class OpenAIServer:
         model = resolve_model("openai:test", base_url=server.url, env={}).model
     ```
 
-    It listens on 127.0.0.1 and a free port, serves each connection in a thread of its own, and ends with the context,
-    hanging requests included. Token counts in its answers are the bytes sent and received divided by four.
+    It listens on a free port of 127.0.0.1, serves each connection in a separate thread, and stops with the context,
+    including hanging requests. Token counts in its answers are the bytes sent and received divided by four.
     A request beyond the script gets status 500. OpenAI's client repeats a request after 408, 409, 429 and 5xx, unless
     the failure carries the header `x-should-retry: false`.
 
@@ -108,6 +108,7 @@ class OpenAIServer:
         self._closing = threading.Event()
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.owner = self
+        # A short poll interval, since `shutdown` waits for the end of one.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="openai-server")
 
     @property
@@ -120,6 +121,7 @@ class OpenAIServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Set before shutdown: hanging requests wait for it, and server_close joins their threads.
         self._closing.set()
         self._http.shutdown()
         self._thread.join()
@@ -141,6 +143,7 @@ class OpenAIServer:
             turn = len(self.received)
         if turn > len(self._steps):
             message = f"the script has {len(self._steps)} answers, and one more was requested"
+            # Without this header OpenAI's client would repeat the request, and tests would wait for its back-off.
             return Failure(message=message, headers={"x-should-retry": "false"})
         step = self._steps[turn - 1]
         reply = step(received) if callable(step) else step
@@ -148,25 +151,26 @@ class OpenAIServer:
 
 
 class _Http(ThreadingHTTPServer):
+    # Closing the server joins the threads of its requests, so that none outlives its test.
     daemon_threads = False
     block_on_close = True
     owner: OpenAIServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over a client that went away; report anything else."""
+        """Ignore a client that disconnected; report other errors."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, closed after its answer, so that no idle one outlives the server."""
+    """One connection, closed after its answer, so that no idle connection outlives the server."""
 
     server: _Http  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
     timeout = 10
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing; what came in is in `received`."""
+        """Log nothing; `received` has the requests."""
 
     def do_GET(self) -> None:
         """Answer with the list of models."""
@@ -220,8 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, answer: Answer, received: Received) -> None:
         self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
-        for sent, chunk in enumerate(_chunks(answer, received)):
-            if sent == answer.break_after:
+        for sent_count, chunk in enumerate(_chunks(answer, received)):
+            # Without the last chunk of length 0, so that the client sees a broken stream, not a short one.
+            if sent_count == answer.break_after:
                 return
             self._chunk(f"data: {json.dumps(chunk)}\n\n")
         self._chunk("data: [DONE]\n\n")
@@ -298,9 +303,13 @@ def _finish(answer: Answer) -> str | None:
 
 
 def _usage(answer: Answer, received: Received) -> JsonObject:
-    asked = len(json.dumps(received.body.get("messages", []))) // 4
-    said = (len(answer.text) + sum(len(json.dumps(_call(call)["function"])) for call in answer.calls)) // 4
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    prompt_tokens = len(json.dumps(received.body.get("messages", []))) // 4
+    completion_tokens = (len(answer.text) + sum(len(json.dumps(_call(call)["function"])) for call in answer.calls)) // 4
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
 
 
 def _pieces(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A Postgres server of one's own for tests and benchmarks: made in a temporary folder, gone afterwards."""
+"""A separate Postgres server for tests and benchmarks, in a temporary folder that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uuid import uuid4
 from bough.errors import Unavailable
 
 FAST: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
-"""Settings for tests: what a killed client wrote stays, a power cut would lose it."""
+"""Settings for tests: data survive killed processes, but not a power failure."""
 
 DURABLE: Mapping[str, str] = {"fsync": "on"}
 """Settings for benchmarks."""
@@ -27,13 +27,13 @@ _START_SECONDS = 60
 
 
 def missing() -> str:
-    """Return why there can be no server here; empty when there can, or when BOUGH_TEST_POSTGRES names one."""
+    """Return why no server can run here; empty if one can, or if BOUGH_TEST_POSTGRES names one."""
     return "" if os.environ.get("BOUGH_TEST_POSTGRES") or _find_bin_folder() else "Postgres is not installed"
 
 
 @contextmanager
 def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
-    """Run a server and give its URL. As root it runs as `postgres` or `nobody`, since a server refuses to be root.
+    """Run a server and yield its URL. Root runs it as `postgres` or `nobody`, since Postgres refuses to run as root.
 
     Raises:
         Unavailable: Postgres is not installed.
@@ -44,8 +44,10 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     with tempfile.TemporaryDirectory(prefix="bough-postgres-") as name:
         folder, port, as_user = Path(name), _free_port(), _user()
         if as_user:
+            # Before initdb, which runs as that user and must be able to write here.
             os.chown(folder, as_user["user"], as_user["group"])
         data = folder / "data"
+        # -N skips syncing the new cluster to disk, which would take most of the start-up time.
         _run(bin_folder / "initdb", "-D", data, "-U", "bough", "-A", "trust", "-E", "UTF8", "-N", **as_user)
         options = {**settings, "port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": name}
         lines = "".join(f"{key} = '{value}'\n" for key, value in options.items())
@@ -56,14 +58,15 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
         try:
             yield f"postgresql://bough@127.0.0.1:{port}/postgres"
         finally:
+            # No checkpoint: the data are deleted next.
             _run(*control, "-m", "immediate", "stop", **as_user)
 
 
 def restart_server(url: str) -> None:
-    """Have a server of this machine crash and start again, as `postgres_server` started it. Blocks until it answers.
+    """Crash and restart a server that `postgres_server` started. Blocks until it answers.
 
     Raises:
-        Unavailable: It cannot be restarted.
+        Unavailable: The server cannot be restarted.
     """
     from psycopg import Connection
 
@@ -77,17 +80,18 @@ def restart_server(url: str) -> None:
 
 
 def make_database(url: str) -> str:
-    """Make a database on a server and return its URL: notifications and advisory locks of others do not reach it."""
+    """Create a database and return its URL; notifications and advisory locks of other databases do not reach it."""
     from psycopg import Connection, sql
 
     name = f"t{uuid4().hex[-12:]}"
     with Connection.connect(url, autocommit=True) as db:
+        # template0 accepts no connections; a session in template1 would make this statement fail.
         db.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 def drop_schema(url: str, schema: str) -> None:
-    """Remove a schema with everything in it, and the one of the engine's tables beside it."""
+    """Drop a schema with its content, and the companion schema `<schema>_jobs`."""
     from psycopg import Connection, sql
 
     names = sql.SQL(", ").join([sql.Identifier(schema), sql.Identifier(f"{schema}_jobs")])
@@ -96,12 +100,12 @@ def drop_schema(url: str, schema: str) -> None:
 
 
 def _find_bin_folder() -> Path | None:
-    found = shutil.which("pg_ctl")
-    places = [Path(found).resolve().parent] if found else []
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
-    for place in places:
-        if (place / "initdb").exists() and (place / "postgres").exists():
-            return place
+    pg_ctl = shutil.which("pg_ctl")
+    folders = [Path(pg_ctl).resolve().parent] if pg_ctl else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
+    for folder in folders:
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
     return None
 
 
@@ -110,6 +114,7 @@ def _user() -> dict[str, Any]:
         return {}
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     entry = names.get("postgres") or names["nobody"]
+    # Without root's supplementary groups, which `subprocess` would otherwise keep.
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
@@ -120,8 +125,8 @@ def _free_port() -> int:
 
 
 def _run(*command: object, **as_user: Any) -> None:
-    done = subprocess.run(  # noqa: S603 a fixed command of ours
+    result = subprocess.run(  # noqa: S603 a fixed command of ours
         [str(part) for part in command], cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, **as_user
     )
-    if done.returncode:
-        raise Unavailable(f"{command[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
+    if result.returncode:
+        raise Unavailable(f"{command[0]} failed: {result.stderr.strip() or result.stdout.strip()}")

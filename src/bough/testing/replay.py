@@ -26,7 +26,7 @@ async def assert_replays(
     until: int | None = None,
     executor: CodeExecutor | None = None,
 ) -> ReplayReport:
-    """Run a recorded conversation again, with `agent`'s tools and without a model, and fail where it differs.
+    """Run a recorded conversation again, with `agent`'s tools and without a model, and fail on any difference.
 
     ```python
     async def test_the_report_still_comes_out():
@@ -35,17 +35,17 @@ async def assert_replays(
 
     Args:
         recorded: A bundle (`bough conv export`), a store, or the URL of one.
-        agent: Its tools, skills and rules are what is tested; its model is not asked.
-        id: Which conversation of a store; of a bundle it is the one that was exported.
-        workspace: Where tools and scripts work; the recorded folder is not touched.
+        agent: Its tools, skills and rules are tested; its model is not called.
+        id: The conversation in a store; a bundle has only one.
+        workspace: Folder for tools and scripts; the recorded folder is not touched.
         until: Events before this seq are replayed; None takes all.
 
     Returns:
-        What the replay came to.
+        The report of the replay.
 
     Raises:
-        AssertionError: It went another way; the message shows where.
-        NotFound: There is no such conversation or file.
+        AssertionError: The replay differs; the message shows where.
+        NotFound: The conversation or file does not exist.
     """
     from bough.conversation.replay.replay import rerun
 
@@ -53,8 +53,8 @@ async def assert_replays(
         record = [stored async for stored in store.read(cid, 0, until)]
     report = await rerun(record, agent, workspace=Path(workspace), executor=executor)
     if not report.same:
-        shown = "\n".join(difference.render() for difference in report.differences[:3])
-        raise AssertionError(f"conversation {cid} replays differently: {report.error or ''}\n{shown}")
+        differences = "\n".join(difference.render() for difference in report.differences[:3])
+        raise AssertionError(f"conversation {cid} replays differently: {report.error or ''}\n{differences}")
     return report
 
 
@@ -72,6 +72,7 @@ async def _open_recorded(recorded: EventStore | str | Path, id: UUID | str) -> A
         if is_url:
             yield store, id if isinstance(id, UUID) else await store.resolve(id)
             return
+        # A bundle is imported into memory, so that the replay cannot change it.
         bundle = io.BytesIO(await asyncio.to_thread(_read, Path(recorded)))
         yield store, (await store.import_(bundle)).id
     finally:

@@ -1,4 +1,4 @@
-"""A model that answers from a list and remembers what it was asked: for tests of agents and conversations."""
+"""A model that answers from a list and records its requests, for tests of agents and conversations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bough.errors import InvalidInput, ModelError
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One request that a `ScriptedModel` got.
+    """One request to a `ScriptedModel`.
 
     Attributes:
         instructions: The system prompt, its parts joined by blank lines.
-        tools: Names of the tools on offer.
-        streamed: Whether a stream was asked for.
+        tools: Names of the offered tools.
+        streamed: Whether a stream was requested.
     """
 
     messages: tuple[ModelMessage, ...]
@@ -43,11 +43,11 @@ Scripted: TypeAlias = Piece | Sequence[Piece] | ModelResponse
 """One response."""
 
 Step: TypeAlias = Scripted | Callable[[Asked], Scripted | Awaitable[Scripted]]
-"""One response, or a function (async or not) of the request that gives it."""
+"""One response, or a function (async or not) that returns it for a request."""
 
 
 def tool_call(tool: str, /, **args: Any) -> ToolCallPart:
-    """Return a call of `tool` with `args`, with an id of its own."""
+    """Return a call of `tool` with `args`, with a new id."""
     return ToolCallPart(tool, args)
 
 
@@ -61,9 +61,9 @@ class ScriptedModel(Model[Any]):
     An exception in a step is raised: alone, instead of a response; after other pieces, when they were streamed.
 
     Attributes:
-        asked: The requests so far, oldest first; a request counts when it comes in, whatever becomes of it.
+        asked: The requests so far, oldest first; a request is recorded on arrival, even if it fails.
 
-    Source: style notes, "a scripted model shipped for users to test with".
+    Source: the scripted model of openai-agents.
     """
 
     def __init__(self, steps: Iterable[Step], *, model_name: str = "scripted") -> None:
@@ -74,7 +74,7 @@ class ScriptedModel(Model[Any]):
 
     @property
     def model_name(self) -> str:
-        """The name it was given."""
+        """The name passed to the constructor."""
         return self._model_name
 
     @property
@@ -84,7 +84,7 @@ class ScriptedModel(Model[Any]):
 
     @property
     def requests(self) -> int:
-        """How many requests it got."""
+        """The number of requests so far."""
         return len(self.asked)
 
     async def request(
@@ -128,7 +128,7 @@ class ScriptedModel(Model[Any]):
         streamed: bool,
     ) -> tuple[ModelResponse, BaseException | None, ModelRequestParameters]:
         settings, parameters = self.prepare_request(settings, parameters)
-        asked = Asked(
+        request = Asked(
             messages=tuple(messages),
             instructions="\n\n".join(part.content for part in parameters.instruction_parts or ()),
             tools=tuple(tool.name for tool in parameters.declared_function_tools),
@@ -136,11 +136,12 @@ class ScriptedModel(Model[Any]):
             settings=settings,
             streamed=streamed,
         )
-        self.asked.append(asked)
-        response, failure = self._response(await self._step(asked))
+        # Before the step runs: a step that is a function sees its own request as the last one.
+        self.asked.append(request)
+        response, failure = self._response(await self._step(request))
         return response, failure, parameters
 
-    async def _step(self, asked: Asked) -> Scripted:
+    async def _step(self, request: Asked) -> Scripted:
         if len(self.asked) > len(self._steps):
             raise ModelError(
                 f"the script has {len(self._steps)} responses, and one more was requested",
@@ -149,7 +150,7 @@ class ScriptedModel(Model[Any]):
         step = self._steps[len(self.asked) - 1]
         if not callable(step):
             return step
-        answer = step(asked)
+        answer = step(request)
         return await answer if inspect.isawaitable(answer) else answer
 
     def _response(self, scripted: Scripted) -> tuple[ModelResponse, BaseException | None]:

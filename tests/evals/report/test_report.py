@@ -111,7 +111,7 @@ async def test_the_page_makes_no_request_and_nothing_in_it_acts(settings: Settin
 
 
 def test_a_page_that_would_be_too_long_leaves_out_traces_of_what_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_report, "_ROOM", 10_000)
+    monkeypatch.setattr(html_report, "_MAX_TRACE_CHARS", 10_000)
     note: dict[str, Any] = {"attempt": 1, "side": "", "reason": "", "scores": {}, "seconds": 0.0, "steps": 0}
     cases = [
         CaseView(note=note | {"case": f"c{n}", "status": "failed" if n < 2 else "passed"}, requests=("r" * 1500,))

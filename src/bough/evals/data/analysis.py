@@ -1,4 +1,4 @@
-"""Forecasts, anomalies, contributions and clusters of what a table or query gives."""
+"""Forecasts, anomalies, contributions and clusters over the rows of a table or query."""
 
 # ruff: noqa: S608 - sources are checked, and names are quoted
 from __future__ import annotations
@@ -20,22 +20,22 @@ MAX_HORIZON = 10_000
 
 
 def check_horizon(horizon: int) -> None:
-    """Raise `QueryError` for a number of steps that is not forecast."""
+    """Raise `QueryError` if the number of steps is out of range."""
     if not 1 <= horizon <= MAX_HORIZON:
         raise QueryError("INVALID_ARGUMENT", f"horizon is {horizon}: give 1 to {MAX_HORIZON}")
 
 
 def check_probability(threshold: float) -> None:
-    """Raise `QueryError` for a threshold that is not a probability."""
+    """Raise `QueryError` if the threshold is not between 0 and 1."""
     if not 0 < threshold < 1:
         raise QueryError("INVALID_ARGUMENT", f"anomaly_prob_threshold is {threshold}: give a number between 0 and 1")
 
 
 def check_contribution(metric: str, dimensions: Sequence[str], *, top: int, pruning: str) -> ContributionMetric:
-    """Return the metric of an analysis.
+    """Parse the metric and check the other arguments of a contribution analysis.
 
     Raises:
-        QueryError: It, the dimensions or an option are not valid.
+        QueryError: The metric, the dimensions or an option is invalid.
     """
     parsed = ContributionMetric.parse(metric)
     if not 1 <= len(set(dimensions)) == len(dimensions) <= MAX_DIMENSIONS:
@@ -48,7 +48,7 @@ def check_contribution(metric: str, dimensions: Sequence[str], *, top: int, prun
 
 
 def check_features(features: Sequence[str]) -> None:
-    """Raise `QueryError` where no column says how alike rows are."""
+    """Raise `QueryError` if there are no feature columns."""
     if not features:
         raise QueryError("INVALID_ARGUMENT", "feature_cols is empty: name columns of numbers")
 
@@ -81,7 +81,7 @@ class LocalWarehouse(DataSession, Warehouse):
         horizon: int,
         threshold: float,
     ) -> JsonObject:
-        """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
+        """Return the answer of `detect_anomalies`; a truncated answer keeps the most probable anomalies."""
         check_probability(threshold)
         from bough.evals.data.series import compare_to_history, find_anomalies
 
@@ -94,18 +94,19 @@ class LocalWarehouse(DataSession, Warehouse):
                 points_found = find_anomalies(points, threshold)
             else:
                 points_found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
-            for each in points_found:
+            for point in points_found:
                 rows.append(
                     dict(zip(ids, key, strict=True))
                     | {
-                        time: each.time,
-                        value: each.value,
-                        "is_anomaly": each.is_anomaly,
-                        "lower_bound": each.lower_bound,
-                        "upper_bound": each.upper_bound,
-                        "anomaly_probability": each.anomaly_probability,
+                        time: point.time,
+                        value: point.value,
+                        "is_anomaly": point.is_anomaly,
+                        "lower_bound": point.lower_bound,
+                        "upper_bound": point.upper_bound,
+                        "anomaly_probability": point.anomaly_probability,
                     }
                 )
+        # Sorted only when rows will be cut: a complete answer stays in time order.
         if len(rows) > self.max_rows:
             rows.sort(key=lambda row: -row["anomaly_probability"])
         return _limit(self, rows)
@@ -122,31 +123,32 @@ class LocalWarehouse(DataSession, Warehouse):
         top: int,
         pruning: str,
     ) -> JsonObject:
-        """Return the answer of `analyze_contribution`; all sums are made by the database."""
+        """Return the answer of `analyze_contribution`; the database computes all sums."""
         parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
-        named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
-        source = self.source(project, data, named)
+        columns = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
+        source = self.source(project, data, columns)
         segments = _sum_segments(self, source, parsed, dimensions, is_test)
         total = next((segment for segment in segments if not segment.values), None)
         if total is None:
             return {"status": "SUCCESS", "rows": []}
-        rest = [segment for segment in segments if segment.values]
-        rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
+        parts = [segment for segment in segments if segment.values]
+        rows = analyze_segments(total, parts, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
         return _limit(self, rows)
 
     @override
     def cluster_data(
         self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
     ) -> JsonObject:
-        """Return the answer of `cluster_data`; rows with a null are left out."""
+        """Return the answer of `cluster_data`; rows with a null feature are omitted."""
         check_features(features)
         source = self.source(project, data, [*features, *ids])
-        columns = ", ".join(quote_column(each) for each in [*ids, *features])
+        columns = ", ".join(quote_column(name) for name in [*ids, *features])
+        # k-means takes no nulls, so rows without a value for every feature are filtered by the database.
         present = " and ".join(f"{quote_column(feature)} is not null" for feature in features)
-        found = self.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
-        values = [_numbers(row[len(ids) :], features) for row in found]
+        records = self.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
+        values = [_numbers(row[len(ids) :], features) for row in records]
         answer = cluster_rows(features, values, clusters)
-        rows = [dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)]
+        rows = [dict(zip(ids, row, strict=False)) | label for row, label in zip(records, answer["rows"], strict=True)]
         limited = _limit(self, rows)
         return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
 
@@ -154,7 +156,7 @@ class LocalWarehouse(DataSession, Warehouse):
 def _sum_segments(
     session: DataSession, source: str, metric: ContributionMetric, dimensions: Sequence[str], is_test: str
 ) -> list[Segment]:
-    """Return every combination of dimension values that occurs, and the whole, with its sums."""
+    """Return the sums of every combination of dimension values, and of all rows (a segment without values)."""
     columns = [quote_column(dimension) for dimension in dimensions]
     test = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
     numerator = f"coalesce(sum({quote_column(metric.numerator)}) filter (where {{}}), 0)::double"
@@ -173,6 +175,7 @@ def _sum_segments(
     width = len(columns)
     segments: list[Segment] = []
     for row in result.rows:
+        # grouping() is 1 for a column summed over; without it a null value would look like a total.
         grouped = row[width : 2 * width]
         values = tuple((name, row[i]) for i, name in enumerate(dimensions) if not grouped[i])
         a, b, c, d = row[2 * width :]
@@ -185,7 +188,7 @@ def _read_series(
 ) -> dict[tuple[Any, ...], list[tuple[Any, float]]]:
     """Return (time, value) rows by series, in time order."""
     source = session.source(project, data, [*ids, time, value])
-    columns = ", ".join(quote_column(each) for each in [*ids, time, value])
+    columns = ", ".join(quote_column(name) for name in [*ids, time, value])
     result = session.analyse(f"select {columns} from ({source}) as q order by all")
     series: defaultdict[tuple[Any, ...], list[tuple[Any, float]]] = defaultdict(list)
     for row in result.rows:
@@ -197,9 +200,9 @@ def _read_series(
 
 
 def _numbers(row: Sequence[Any], names: Sequence[str]) -> list[float]:
-    """Return values as numbers; decimals arrive as text."""
+    """Convert values to floats; decimals arrive as text."""
     try:
-        return [float(each) for each in row]
+        return [float(value) for value in row]
     except (TypeError, ValueError):
         raise QueryError("INVALID_ARGUMENT", f"{', '.join(names)} must be numbers") from None
 

@@ -1,7 +1,7 @@
-"""BigQuery as a warehouse: the same checks of SQL, then a dry run that must agree, then the query itself.
+"""BigQuery as a warehouse: SQL is checked as for DuckDB, BigQuery's dry run must agree, then the query runs.
 
-Forecasts and models are BigQuery's own; the three analyses that make a model need temporary ones, so a mode that may
-write them. Source: ADK's BigQuery tools.
+BigQuery computes forecasts and models. Three analyses create a temporary model and need a mode that allows it.
+Source: ADK's BigQuery tools.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -40,14 +40,14 @@ _STATEMENTS: Mapping[str, frozenset[str]] = {
     "DROP": frozenset({"DROP_TABLE", "DROP_VIEW"}),
     "CREATE": frozenset({"CREATE_TABLE", "CREATE_TABLE_AS_SELECT", "CREATE_VIEW"}),
 }
-"""What BigQuery calls a statement that was checked; any other answer means that it read something else."""
+"""BigQuery's statement types for each checked type; any other means that BigQuery parsed the statement differently."""
 
 
 def connect_bigquery(project: str, credentials: Any = None) -> Any:
-    """Return BigQuery's client, made by ibis. Blocks.
+    """Return a BigQuery client, created by ibis. Blocks.
 
     Args:
-        credentials: Of google-auth; None: as the environment says.
+        credentials: google-auth credentials; None uses the default ones of the environment.
 
     Raises:
         Unavailable: The extra is not installed, or there are no credentials.
@@ -60,7 +60,7 @@ def connect_bigquery(project: str, credentials: Any = None) -> Any:
         raise Unavailable(
             f"BigQuery needs the package {error.name or 'google-cloud-bigquery'}", hint="pip install 'bough[bigquery]'"
         ) from error
-    except Exception as error:  # google-auth's errors cannot be named where it is not installed
+    except Exception as error:  # google-auth may be missing, so its error classes cannot be imported here
         if not type(error).__module__.startswith(("google.", "pydata_google_auth")):
             raise
         raise Unavailable(
@@ -88,7 +88,7 @@ class BigQueryWarehouse:
         max_bytes: int = 262_144,
         timeout_seconds: float = 30.0,
     ) -> None:
-        """Describe the warehouse; nothing is asked.
+        """Describe the warehouse; sends no request.
 
         Args:
             client: `google.cloud.bigquery.Client`; queries are billed to its project.
@@ -107,7 +107,7 @@ class BigQueryWarehouse:
         self._projects = _Projects(client, project)
 
     def catalog(self) -> WarehouseCatalog:
-        """Return what there is; looked up when it is asked for, and then kept."""
+        """Return the catalogue; entries are looked up on first use and cached."""
         return WarehouseCatalog(self._projects, frozenset(self._temporary))
 
     def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:
@@ -127,7 +127,7 @@ class BigQueryWarehouse:
             }
         rows = self._run(checked.sql)
         if checked.creates:
-            self._note_temporary(checked.sql)
+            self._track_temporary(checked.sql)
             self._projects = _Projects(self._client, self._project)
             return {"status": "SUCCESS", "rows": []}
         return self._limit(rows)
@@ -146,8 +146,8 @@ class BigQueryWarehouse:
             "horizon": horizon,
             "confidence_level": CONFIDENCE,
         }
-        named = ", ".join(f"{name} => {quote_literal(each)}" for name, each in options.items())
-        return self._limit(self._run(f"SELECT * FROM AI.FORECAST(({source}), {named})"))
+        arguments = ", ".join(f"{name} => {quote_literal(option)}" for name, option in options.items())
+        return self._limit(self._run(f"SELECT * FROM AI.FORECAST(({source}), {arguments})"))
 
     def detect_anomalies(
         self,
@@ -191,8 +191,8 @@ class BigQueryWarehouse:
     ) -> JsonObject:
         """Find insights by a temporary model. See `Warehouse.analyze_contribution`."""
         parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
-        named = [parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
-        source = self._read_source(project, data, [*dimensions, is_test, *named])
+        columns = [parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
+        source = self._read_source(project, data, [*dimensions, is_test, *columns])
         options = {
             "MODEL_TYPE": "CONTRIBUTION_ANALYSIS",
             "CONTRIBUTION_METRIC": metric,
@@ -213,20 +213,18 @@ class BigQueryWarehouse:
         columns = ", ".join(f"`{feature}`" for feature in features)
         options = {"MODEL_TYPE": "KMEANS", "NUM_CLUSTERS": clusters, "STANDARDIZE_FEATURES": True}
         model = self._make_model(options, f"SELECT {columns} FROM ({source})")
-        shown = ", ".join([*(f"`{each}`" for each in ids), "CENTROID_ID", "NEAREST_CENTROIDS_DISTANCE"])
+        selected = ", ".join([*(f"`{name}`" for name in ids), "CENTROID_ID", "NEAREST_CENTROIDS_DISTANCE"])
         centroids = self._run(f"SELECT * FROM ML.CENTROIDS(MODEL {model})")
-        found = self._limit(self._run(f"SELECT {shown} FROM ML.PREDICT(MODEL {model}, ({source}))"))
+        answer = self._limit(self._run(f"SELECT {selected} FROM ML.PREDICT(MODEL {model}, ({source}))"))
         evaluation = self._run(f"SELECT * FROM ML.EVALUATE(MODEL {model})")
-        return found | {"centroids": centroids, "evaluation": evaluation[0] if evaluation else {}}
+        return answer | {"centroids": centroids, "evaluation": evaluation[0] if evaluation else {}}
 
     def close(self) -> None:
-        """End the session, and with it its temporary tables and models; let go of the client."""
+        """End the session, which drops its temporary tables and models, and close the client."""
         if self._session is not None:
             session, self._session = self._session, None
             _ask(lambda: self._client.query(f"CALL BQ.ABORT_SESSION({quote_literal(session)})").result())
         self._client.close()
-
-    # Inside.
 
     def _read_source(self, project: str, data: str, columns: Sequence[str]) -> str:
         checked = read_source(data, project, self.catalog(), dialect="bigquery")
@@ -241,17 +239,18 @@ class BigQueryWarehouse:
             raise QueryError("SQL_NOT_ALLOWED", "this analysis makes a temporary model: it needs mode protected")
         self._models += 1
         name = f"bough_model_{self._models}"
-        named = ", ".join(f"{option} = {quote_literal(each)}" for option, each in options.items())
-        self._run(f"CREATE TEMP MODEL {name} OPTIONS ({named}) AS {source}")
+        settings = ", ".join(f"{option} = {quote_literal(value)}" for option, value in options.items())
+        self._run(f"CREATE TEMP MODEL {name} OPTIONS ({settings}) AS {source}")
         return name
 
     def _plan(self, checked: CheckedSql) -> Any:
         """Return the dry run of a statement.
 
         Raises:
-            QueryError: BigQuery reads it as another kind of statement, or it would read too much.
+            QueryError: BigQuery parses it as another statement type, or it would read too many bytes.
         """
         planned = _ask(lambda: self._client.query(checked.sql, job_config=self._config(dry_run=True)))
+        # sqlglot and BigQuery are different parsers: a checked statement may run only if both see the same kind.
         if planned.statement_type not in _STATEMENTS[checked.statement_type]:
             reason = f"BigQuery reads this as {planned.statement_type}, not as {checked.statement_type}"
             raise QueryError("SQL_NOT_ALLOWED", reason)
@@ -262,13 +261,14 @@ class BigQueryWarehouse:
         return planned
 
     def _run(self, sql: str) -> list[JsonObject]:
-        """Return at most one row more than are shown."""
+        """Run SQL and return at most `max_rows + 1` rows; the extra row shows that there are more."""
         job = _ask(lambda: self._client.query(sql, job_config=self._config()))
         if self._session is None and self.write_mode != "blocked" and job.session_info is not None:
             self._session = str(job.session_info.session_id)
         try:
             rows = _ask(lambda: list(job.result(timeout=self._timeout_seconds, max_results=self._max_rows + 1)))
         except TimeoutError as error:
+            # Without this the job would keep running, and be billed, after its answer was given up.
             _ask(job.cancel)
             raise QueryError("SQL_TIMEOUT", f"the query was ended after {self._timeout_seconds:g} s") from error
         return [{name: plain_value(value) for name, value in row.items()} for row in rows]
@@ -285,22 +285,23 @@ class BigQueryWarehouse:
         if self._session is not None:
             config.connection_properties = [bigquery.ConnectionProperty("session_id", self._session)]
         elif self.write_mode != "blocked" and not dry_run:
+            # A dry run must not create a session: it would never be aborted, since only `_run` records its id.
             config.create_session = True
         return config
 
-    def _note_temporary(self, sql: str) -> None:
+    def _track_temporary(self, sql: str) -> None:
         root = sqlglot.parse_one(sql, read="bigquery")
         if isinstance(root, exp.Create) and is_temporary(root):
-            self._temporary |= {each.name.lower() for each in root.find_all(exp.Table) if each is _target(root)}
+            self._temporary |= {table.name.lower() for table in root.find_all(exp.Table) if table is _target(root)}
         elif isinstance(root, exp.Drop) and isinstance(root.this, exp.Table):
             self._temporary.discard(root.this.name.lower())
 
     def _limit(self, rows: list[JsonObject]) -> JsonObject:
         shown_rows: list[JsonObject] = []
-        room = self._max_bytes
+        remaining_bytes = self._max_bytes
         for row in rows[: self._max_rows]:
-            room -= len(json.dumps(row, ensure_ascii=False).encode())
-            if room < 0:
+            remaining_bytes -= len(json.dumps(row, ensure_ascii=False).encode())
+            if remaining_bytes < 0:
                 break
             shown_rows.append(row)
         answer: JsonObject = {"status": "SUCCESS", "rows": shown_rows}
@@ -308,7 +309,7 @@ class BigQueryWarehouse:
 
 
 class _Looked(Mapping[str, T]):
-    """Things of a project by name, each looked up when it is asked for."""
+    """Mapping from names to resources, each looked up on first use and cached."""
 
     def __init__(self) -> None:
         self._known: dict[str, T] = {}
@@ -322,7 +323,7 @@ class _Looked(Mapping[str, T]):
         return sum(1 for _ in self)
 
     def _look_up(self, name: str) -> T:
-        """Return the thing of that name. Raises `KeyError` where there is none."""
+        """Look up a name. Raises `KeyError` if it does not exist."""
         raise NotImplementedError
 
 
@@ -332,7 +333,7 @@ class _Projects(_Looked[Mapping[str, WarehouseDataset]]):
         self._client, self._own = client, own
 
     def __iter__(self) -> Iterator[str]:
-        yield self._own  # others may be readable, too; nobody lists them
+        yield self._own  # other projects may be readable, but BigQuery does not list them
 
     def _look_up(self, name: str) -> Mapping[str, WarehouseDataset]:
         return _Datasets(self._client, name)
@@ -344,13 +345,13 @@ class _Datasets(_Looked[WarehouseDataset]):
         self._client, self._project = client, project
 
     def __iter__(self) -> Iterator[str]:
-        listed = _ask(lambda: list(self._client.list_datasets(self._project, max_results=MAX_LISTED)))
-        return iter([each.dataset_id for each in listed])
+        datasets = _ask(lambda: list(self._client.list_datasets(self._project, max_results=MAX_LISTED)))
+        return iter([dataset.dataset_id for dataset in datasets])
 
     def _look_up(self, name: str) -> WarehouseDataset:
-        found = _ask(lambda: self._client.get_dataset(f"{self._project}.{name}"), name)
+        dataset = _ask(lambda: self._client.get_dataset(f"{self._project}.{name}"), name)
         tables = _Tables(self._client, f"{self._project}.{name}")
-        return WarehouseDataset(found.description or "", tables, str(found.location or ""))
+        return WarehouseDataset(dataset.description or "", tables, str(dataset.location or ""))
 
 
 class _Tables(_Looked[WarehouseTable]):
@@ -359,32 +360,32 @@ class _Tables(_Looked[WarehouseTable]):
         self._client, self._dataset = client, dataset
 
     def __iter__(self) -> Iterator[str]:
-        listed = _ask(lambda: list(self._client.list_tables(self._dataset, max_results=MAX_LISTED)))
-        return iter([each.table_id for each in listed])
+        tables = _ask(lambda: list(self._client.list_tables(self._dataset, max_results=MAX_LISTED)))
+        return iter([table.table_id for table in tables])
 
     def _look_up(self, name: str) -> WarehouseTable:
-        found = _ask(lambda: self._client.get_table(f"{self._dataset}.{name}"), name)
+        table = _ask(lambda: self._client.get_table(f"{self._dataset}.{name}"), name)
         columns = tuple(
-            WarehouseColumn(each.name, str(each.field_type), str(each.mode), each.description or "")
-            for each in found.schema
+            WarehouseColumn(field.name, str(field.field_type), str(field.mode), field.description or "")
+            for field in table.schema
         )
-        kind = "VIEW" if found.table_type in ("VIEW", "MATERIALIZED_VIEW") else "TABLE"
-        return WarehouseTable(name, kind, int(found.num_rows or 0), found.description or "", columns)
+        kind = "VIEW" if table.table_type in ("VIEW", "MATERIALIZED_VIEW") else "TABLE"
+        return WarehouseTable(name, kind, int(table.num_rows or 0), table.description or "", columns)
 
 
-def _ask(work: Callable[[], T], name: str | None = None) -> T:
-    """Return what the client gives.
+def _ask(call: Callable[[], T], name: str | None = None) -> T:
+    """Call the client and translate its errors.
 
     Args:
-        name: What is looked up.
+        name: The name that is looked up, if any.
 
     Raises:
-        KeyError: There is nothing of that name.
-        QueryError: BigQuery refuses, or cannot be reached.
+        KeyError: The name does not exist.
+        QueryError: BigQuery refused the call or cannot be reached.
     """
     exceptions = import_module("google.api_core.exceptions")
     try:
-        return work()
+        return call()
     except exceptions.NotFound as error:
         if name is not None:
             raise KeyError(name) from error
@@ -400,27 +401,27 @@ def _first_line(error: Any) -> str:
 
 
 def _target(root: exp.Create) -> exp.Expr | None:
-    found = root.this
-    return found.this if isinstance(found, exp.Schema) else found
+    target = root.this
+    return target.this if isinstance(target, exp.Schema) else target
 
 
 def quote_literal(value: Json) -> str:
-    """Return a value as BigQuery reads a literal."""
+    """Format a value as a BigQuery literal."""
     if isinstance(value, list):
-        return f"[{', '.join(quote_literal(each) for each in value)}]"
+        return f"[{', '.join(quote_literal(item) for item in value)}]"
     return json.dumps(value, ensure_ascii=False)
 
 
 def plain_value(value: Any) -> Json:
-    """Return a value of a row as JSON; what JSON cannot hold is text, bytes in base64."""
+    """Convert a value of a row to JSON: bytes become base64, other values without a JSON form text."""
     match value:
         case None | bool() | int() | float() | str():
             return value
         case bytes():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {str(key): plain_value(each) for key, each in value.items()}
+            return {str(key): plain_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [plain_value(each) for each in value]
+            return [plain_value(item) for item in value]
         case _:
             return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,4 +1,4 @@
-"""What is in a warehouse: projects, datasets, tables, columns, as its process described them."""
+"""The catalogue of a warehouse: projects, datasets, tables and columns, as its process reported them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WarehouseDataset:
     """A dataset and its tables by name.
 
     Attributes:
-        left_out: Tables that cannot be used, with the reason: views of what was changed or removed since.
+        left_out: Unusable tables with the reason, for example views of tables that were changed or removed.
     """
 
     description: str
@@ -46,17 +46,17 @@ class WarehouseDataset:
 
 @dataclass(frozen=True)
 class WarehouseCatalog:
-    """Everything that can be named in a query: project, dataset, table; and the session's temporary tables."""
+    """The names a query can use: projects, datasets, tables, and the temporary tables of the session."""
 
     projects: Mapping[str, Mapping[str, WarehouseDataset]]
     temporary: frozenset[str] = field(default_factory=frozenset[str])
 
     @classmethod
     def of(cls, described: JsonObject, mask: Callable[[str], str] = str) -> WarehouseCatalog:
-        """Return the catalogue that a warehouse process described.
+        """Return the catalogue from the description that a warehouse process sent.
 
         Args:
-            mask: Makes a message of the process one that may be shown.
+            mask: Removes private paths from a message of the process.
         """
         projects = {
             project: {name: _read_dataset(dataset, mask) for name, dataset in datasets.items()}
@@ -68,7 +68,7 @@ class WarehouseCatalog:
         """Return the datasets of a project.
 
         Raises:
-            QueryError: There is no such project.
+            QueryError: The project does not exist.
         """
         if project not in self.projects:
             raise QueryError("PROJECT_NOT_FOUND", f"no project {project!r}{nearest(project, self.projects)}")
@@ -78,7 +78,7 @@ class WarehouseCatalog:
         """Return a dataset.
 
         Raises:
-            QueryError: It, or its project, is not there.
+            QueryError: The dataset or its project does not exist.
         """
         datasets = self.datasets(project)
         if dataset not in datasets:
@@ -89,12 +89,13 @@ class WarehouseCatalog:
         """Return a table.
 
         Raises:
-            QueryError: It, its dataset or its project is not there.
+            QueryError: The table, its dataset or its project does not exist.
         """
-        found = self.dataset(project, dataset)
-        tables = found.tables
-        if table in found.left_out:
-            raise QueryError("TABLE_NOT_FOUND", f"{project}.{dataset}.{table} cannot be used: {found.left_out[table]}")
+        dataset_entry = self.dataset(project, dataset)
+        tables = dataset_entry.tables
+        if table in dataset_entry.left_out:
+            reason = dataset_entry.left_out[table]
+            raise QueryError("TABLE_NOT_FOUND", f"{project}.{dataset}.{table} cannot be used: {reason}")
         if table not in tables:
             raise QueryError("TABLE_NOT_FOUND", f"no table {table!r} in {project}.{dataset}{nearest(table, tables)}")
         return tables[table]

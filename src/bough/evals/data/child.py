@@ -1,7 +1,7 @@
-"""The process that queries run in: DuckDB without files, network, extensions or settings, within limits of the kernel.
+"""The process that runs queries: DuckDB without files, network, extensions or settings, under kernel resource limits.
 
-Started as `python -I -m bough.evals.data.child REQUESTS ANSWERS` with two pipes. It ends with its parent: a thread
-reads the requests, and the end of the pipe is the end of the process, whatever the query is doing.
+Started as `python -I -m bough.evals.data.child REQUESTS ANSWERS` with two pipes. It exits with its parent: a thread
+reads the requests and ends the process at the end of the pipe, even while a query runs.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -25,7 +25,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def write_frame(fd: int, message: JsonObject) -> None:
-    """Write one message whole.
+    """Write one message completely.
 
     Raises:
         OSError: The other side is gone.
@@ -41,15 +41,15 @@ def read_frame(fd: int) -> JsonObject:
 
     Raises:
         EOFError: The other side is gone.
-        ValueError: It is not one.
+        ValueError: The data are not a message.
     """
     (size,) = _LENGTH.unpack(_read_exactly(fd, _LENGTH.size))
     if size > MAX_FRAME_BYTES:
         raise ValueError(f"a message of {size} bytes")
-    found: Any = json.loads(_read_exactly(fd, size))
-    if not isinstance(found, dict):
+    message: Any = json.loads(_read_exactly(fd, size))
+    if not isinstance(message, dict):
         raise ValueError("the message is not an object")  # noqa: TRY004 - what it holds is wrong, not its type
-    return found  # pyright: ignore[reportUnknownVariableType]
+    return message  # pyright: ignore[reportUnknownVariableType]
 
 
 def _read_exactly(fd: int, size: int) -> bytes:
@@ -84,9 +84,9 @@ _BIGQUERY_TYPES = {
 
 def main(requests: int, answers: int) -> None:
     """Open the warehouse that the first request describes, then answer requests until the pipe ends."""
-    opened = read_frame(requests)
+    settings = read_frame(requests)
     connection: Any = None
-    waiting: queue.Queue[JsonObject] = queue.Queue()
+    pending: queue.Queue[JsonObject] = queue.Queue()
 
     def read_requests() -> None:
         while True:
@@ -95,19 +95,20 @@ def main(requests: int, answers: int) -> None:
             except (EOFError, OSError, ValueError):
                 os._exit(0)  # the parent is gone; a query that still runs must not keep this process
             if request["op"] != "interrupt":
-                waiting.put(request)
+                pending.put(request)
             elif connection is not None:
                 connection.interrupt()
 
     try:
-        connection, backend = _open(opened)
+        connection, backend = _open(settings)
     except Exception as error:  # noqa: BLE001 - the boundary of this process: the parent reports it
         write_frame(answers, _describe_failure(error))
         return
+    # The reader thread starts after this answer, so nothing can interrupt the opening.
     write_frame(answers, {"ok": True})
     threading.Thread(target=read_requests, daemon=True).start()
     while True:
-        request = waiting.get()
+        request = pending.get()
         try:
             answer = _describe(connection, backend) if request["op"] == "catalog" else _run(connection, request)
         except Exception as error:  # noqa: BLE001 - as above
@@ -115,32 +116,35 @@ def main(requests: int, answers: int) -> None:
         write_frame(answers, answer)
 
 
-def _open(opened: JsonObject) -> tuple[Any, Any]:
+def _open(settings: JsonObject) -> tuple[Any, Any]:
     """Return (connection, ibis backend) with the projects attached and everything else locked."""
-    _limit(opened)
+    # Before the imports and the files: native code that parses a file must already be limited.
+    _limit(settings)
     import duckdb
     import ibis
 
-    connection = duckdb.connect(":memory:", config={**_SETTINGS, "memory_limit": f"{opened['memory_bytes'] >> 20}MB"})
-    for project, file in opened["projects"].items():
-        how = "" if opened["writable"] else " (read_only)"
+    connection = duckdb.connect(":memory:", config={**_SETTINGS, "memory_limit": f"{settings['memory_bytes'] >> 20}MB"})
+    for project, file in settings["projects"].items():
+        how = "" if settings["writable"] else " (read_only)"
         connection.execute(f"attach {_quote(file, chr(39))} as {_quote(project)}{how}")
-    backend = ibis.duckdb.from_connection(connection)  # before the lock: ibis sets options of its own
+    backend = ibis.duckdb.from_connection(connection)  # before the lock: ibis sets options itself
     connection.execute("set enable_external_access=false")
     connection.execute("set lock_configuration=true")  # last: nothing above can be set after it
     return connection, backend
 
 
-def _limit(opened: JsonObject) -> None:
-    bound = 2 * opened["memory_bytes"] + (1 << 30)
+def _limit(settings: JsonObject) -> None:
+    # Above DuckDB's own limit, so that its error comes first; this bound stops what DuckDB does not count.
+    bound = 2 * settings["memory_bytes"] + (1 << 30)
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    # A core dump would write the data of the projects to disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not opened["writable"]:
+    if not settings["writable"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def _describe(connection: Any, backend: Any) -> JsonObject:
-    """Return what there is: ibis lists names and types, DuckDB's own tables have texts and numbers of rows."""
+    """Return the catalogue: ibis lists names and types, DuckDB's system tables have comments and row counts."""
     texts = {
         (project, dataset, table): (rows, text)
         for project, dataset, table, rows, text in connection.execute(
@@ -173,10 +177,10 @@ def _describe(connection: Any, backend: Any) -> JsonObject:
             for table in sorted(backend.list_tables(database=(project, dataset))):
                 name = (project, dataset, table)
                 if name not in texts and name not in views:
-                    continue  # one of the session's temporary ones
+                    continue  # a temporary table of the session
                 try:
                     tables.append(_describe_table(backend, name, texts, notes))
-                except Exception as error:  # noqa: BLE001 - a view of what has changed must not hide the others
+                except Exception as error:  # noqa: BLE001 - a view of a changed table must not hide the others
                     left_out[table] = str(error)
             if tables or left_out or dataset != "main":
                 text = schemas.get((project, dataset), "")
@@ -202,8 +206,8 @@ def _describe_table(
         "columns": [
             {
                 "name": column,
-                "type": _type_of(type),
-                "mode": _mode_of(type),
+                "type": _column_type(type),
+                "mode": _column_mode(type),
                 "description": notes.get((*name, column), ""),
             }
             for column, type in schema.items()
@@ -211,16 +215,16 @@ def _describe_table(
     }
 
 
-def _mode_of(type: Any) -> str:
+def _column_mode(type: Any) -> str:
     if type.is_array():
         return "REPEATED"
     return "NULLABLE" if type.nullable else "REQUIRED"
 
 
-def _type_of(type: Any) -> str:
-    """Return BigQuery's name of an ibis type."""
+def _column_type(type: Any) -> str:
+    """Return BigQuery's name for an ibis type."""
     if type.is_array():
-        return _type_of(type.value_type)
+        return _column_type(type.value_type)
     if type.is_timestamp():
         return "TIMESTAMP" if type.timezone else "DATETIME"
     if type.is_decimal():
@@ -236,33 +240,35 @@ def _run(connection: Any, request: JsonObject) -> JsonObject:
 
     statements = duckdb.extract_statements(request["sql"])
     kinds = [statement.type.name for statement in statements]
+    # DuckDB's parser has the last word: sqlglot may have read the same text as another statement.
     if kinds != [request["statement_type"]]:
         return {"error": "SQL_STATEMENTS", "details": f"the statement is read as {', '.join(kinds) or 'nothing'}"}
     cursor = connection.execute(statements[0])
-    columns = [each[0] for each in cursor.description or ()]
+    columns = [column[0] for column in cursor.description or ()]
     rows: list[list[Any]] = []
-    size, limit, cut = 0, request["max_rows"], False
-    while not cut and (chunk := cursor.fetchmany(min(_CHUNK_ROWS, limit + 1 - len(rows)))):
+    size, limit, truncated = 0, request["max_rows"], False
+    # One row more than the limit is fetched, to tell a complete result from a truncated one.
+    while not truncated and (chunk := cursor.fetchmany(min(_CHUNK_ROWS, limit + 1 - len(rows)))):
         for row in chunk:
             plain = [_as_json(value) for value in row]
             size += sum(len(str(value)) for value in plain) + 4 * len(plain) + sum(map(len, columns))
             if len(rows) == limit or size > request["max_bytes"]:
-                cut = True
+                truncated = True
                 break
             rows.append(plain)
-    return {"columns": columns, "rows": rows, "truncated": cut}
+    return {"columns": columns, "rows": rows, "truncated": truncated}
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as JSON holds it; what JSON cannot hold is text."""
+    """Convert a value to JSON; values without a JSON form become text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, (list, tuple)):
-        return [_as_json(each) for each in value]
+        return [_as_json(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _as_json(each) for key, each in value.items()}
+        return {str(key): _as_json(item) for key, item in value.items()}
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,4 +1,4 @@
-"""Clusters of rows by k-means over scaled columns, the same for the same rows.
+"""Clusters of rows by k-means over scaled columns; deterministic.
 
 Source: BigQuery's KMEANS models for the names of the columns.
 """
@@ -19,7 +19,7 @@ MAX_CLUSTERS = 20
 
 
 def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clusters: int) -> JsonObject:
-    """Return centroids, the centroid and distance of each row, and how well the clusters part.
+    """Return the centroids, the centroid and distance of each row, and how well the clusters are separated.
 
     Clusters are numbered from 1 by size, then by their first feature.
 
@@ -27,7 +27,7 @@ def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clu
         values: One row of features each, without nulls.
 
     Raises:
-        QueryError: There are not more rows than clusters.
+        QueryError: There are no more rows than clusters.
     """
     if not 2 <= clusters <= MAX_CLUSTERS or len(values) <= clusters:
         raise QueryError(
@@ -40,7 +40,8 @@ def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clu
 
     data = np.array(values, dtype=float)
     scaled = StandardScaler().fit_transform(data)
-    model: Any = KMeans  # its annotations name n_init a text
+    model: Any = KMeans  # sklearn annotates n_init as a string
+    # The fixed seed makes equal rows give equal clusters; without it answers differ between attempts.
     fitted = model(n_clusters=clusters, n_init=10, random_state=0).fit(scaled)
     labels: Any = fitted.labels_
     distinct: Any = np.unique(labels)

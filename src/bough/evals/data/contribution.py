@@ -1,4 +1,4 @@
-"""What a difference between two groups of rows comes from: every segment with what it adds.
+"""Contribution analysis: how much every segment adds to the difference between two groups of rows.
 
 Source: BigQuery's CONTRIBUTION_ANALYSIS models for the names of the columns.
 """
@@ -32,7 +32,7 @@ class ContributionMetric:
         """Return a metric from its text.
 
         Raises:
-            QueryError: It is none of the three.
+            QueryError: The text has none of the three forms.
         """
         match = _METRIC.fullmatch(text)
         if match is None:
@@ -59,13 +59,13 @@ class Segment:
 def analyze_segments(
     total: Segment, segments: Sequence[Segment], dimensions: Sequence[str], *, top: int, prune: bool
 ) -> list[dict[str, Any]]:
-    """Return the segments as rows: by support, then by contribution, then by name.
+    """Return the segments as rows, sorted by support, then contribution, then name.
 
     Args:
         total: All rows.
-        prune: Leave out a segment whose metrics equal those of one that it is part of.
+        prune: Omit a segment whose metrics equal those of a segment that contains it.
     """
-    rows = [_row(each, total, dimensions) for each in (_prune(segments) if prune else segments)]
+    rows = [_row(segment, total, dimensions) for segment in (_prune(segments) if prune else segments)]
     rows.sort(key=lambda row: (-(row["apriori_support"] or 0), -(row["contribution"] or 0), row["contributors"]))
     return rows[:top]
 
@@ -73,8 +73,8 @@ def analyze_segments(
 def _row(segment: Segment, total: Segment, dimensions: Sequence[str]) -> dict[str, Any]:
     test, control = _divide(*segment.test), _divide(*segment.control)
     difference = None if test is None or control is None else test - control
-    rest_test = _rest(total.test, segment.test)
-    rest_control = _rest(total.control, segment.control)
+    rest_test = _metric_without(total.test, segment.test)
+    rest_control = _metric_without(total.control, segment.control)
     ratio = None if rest_test is None or rest_control is None else _divide(rest_test, rest_control)
     expected = None if control is None or ratio is None else control * ratio
     unexpected = None if test is None or expected is None else test - expected
@@ -95,8 +95,8 @@ def _row(segment: Segment, total: Segment, dimensions: Sequence[str]) -> dict[st
     }
 
 
-def _rest(total: tuple[float, float], part: tuple[float, float]) -> float | None:
-    """Return the metric of all other rows."""
+def _metric_without(total: tuple[float, float], part: tuple[float, float]) -> float | None:
+    """Return the metric of the rows outside `part`; None for a zero denominator."""
     if total[1] == part[1] == 1.0:  # a plain sum has the denominator 1
         return total[0] - part[0]
     return _divide(total[0] - part[0], total[1] - part[1])
@@ -107,7 +107,7 @@ def _divide(a: float, b: float) -> float | None:
 
 
 def _prune(segments: Sequence[Segment]) -> list[Segment]:
-    """Leave out a segment when a shorter one with the same sums has all of its values among its own."""
+    """Omit each segment that has the same sums as a segment with a subset of its values."""
     by_sums: dict[tuple[Any, ...], list[frozenset[tuple[str, Any]]]] = {}
     pruned: list[Segment] = []
     for candidate in sorted(segments, key=lambda segment: len(segment.values)):

@@ -1,4 +1,4 @@
-"""DuckDB in a process of its own, which is killed at its deadline: an interrupt alone does not end every query."""
+"""DuckDB in a separate process that is killed at the deadline: an interrupt does not end every query."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 
 
 class DuckProcess:
-    """A process with files of DuckDB open, one query at a time; started when it is first asked.
+    """A process with DuckDB files open; runs one query at a time and starts at the first request.
 
     Not safe for several threads at once.
 
     Attributes:
-        projects: File by name.
+        projects: Files by project name.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class DuckProcess:
         self.close()
 
     def ask(self, request: JsonObject) -> JsonObject:
-        """Return the answer to a request, within the deadline.
+        """Send a request and return its answer within the deadline.
 
         Raises:
-            QueryError: It failed, took too long, or needed too much memory.
+            QueryError: The request failed, took too long or needed too much memory.
         """
         if self._process is None:
             self._start()
@@ -76,17 +76,18 @@ class DuckProcess:
     def _check(self, answer: JsonObject) -> JsonObject:
         if "error" in answer:
             code = cast("QueryErrorCode", answer["error"])
+            # _read closes the process when it misses the deadline, so this is true only after a kill.
             raise QueryError(code, self.mask(answer["details"]), session_lost=self._process is None)
         return answer
 
     def _read(self, seconds: float, *, interrupt: bool) -> JsonObject:
-        """Read an answer; past the deadline the query is interrupted, then its process killed."""
+        """Read an answer; after the deadline interrupt the query, then kill its process."""
         if _is_readable(self._answers, seconds):
             return read_frame(self._answers)
         if interrupt:
             write_frame(self._requests, {"op": "interrupt"})
             if _is_readable(self._answers, INTERRUPT_SECONDS):
-                read_frame(self._answers)  # whatever it is, a result too, it came too late
+                read_frame(self._answers)  # discard it, even a result: unread, it would answer the next request
                 return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
         self.close()
         return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
@@ -108,11 +109,12 @@ class DuckProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # each thread takes address space
+                env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # each thread reserves address space
                 cwd=self._folder.name,
                 start_new_session=True,
             )
         finally:
+            # The parent must not keep the child's ends, or it would never see the end of file when the child dies.
             os.close(child_reads)
             os.close(child_writes)
         opened: JsonObject = {
@@ -137,10 +139,11 @@ class DuckProcess:
         return _PATH.sub("<path>", (text.strip().splitlines() or ["it failed"])[0])[:500]
 
     def close(self) -> None:
-        """End the process; what it held is gone. The next request starts another."""
+        """Kill the process, which loses its temporary tables. The next request starts another."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):  # it ended already
+                # The whole group: `start_new_session` made the child its leader, so no grandchild survives.
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         for fd in (self._requests, self._answers):

@@ -1,4 +1,4 @@
-"""Sets of data questions: cases whose agent has the nine tools, over datasets that are made here or given."""
+"""Sets of data questions: cases whose agent has the nine data tools, over built-in datasets or the caller's."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ DATA_SKILLS: Final = _FOLDER / "skills"
 
 
 def read_data_set(path: Path = BIGQUERYBENCH) -> EvalSet:
-    """Return a set whose cases are asked with data tools; what is wrong with it is among its faults.
+    """Return an eval set whose cases get data tools; problems are among its faults.
 
     Raises:
-        InvalidInput: It is not a set.
+        InvalidInput: The file is not an eval set.
     """
     eval_set = read_set(path)
     cases = (replace(case, input=case.input.model_copy(update={"setup": "data"})) for case in eval_set.cases)
@@ -55,15 +55,15 @@ async def evaluate_data(
     resume: str | None = None,
     options: EvalOptions | None = None,
 ) -> EvalRun:
-    """Run a set of data questions; each attempt has tools and a query process of its own.
+    """Run a set of data questions; each attempt has separate tools and a separate query process.
 
     Args:
-        projects: Files of DuckDB by project, beside `bough-public-data`; or one project with `bigquery`, alone.
+        projects: DuckDB files by project, in addition to `bough-public-data`; or a single project with `bigquery`.
 
     Raises:
-        InvalidInput: A file is not there, or as `evaluate` says.
-        Unavailable: BigQuery is asked for, and its extra is not installed.
-        StoreError: The datasets cannot be made.
+        InvalidInput: A file is missing, or see `evaluate`.
+        Unavailable: BigQuery is requested and its extra is not installed.
+        StoreError: The datasets cannot be written.
     """
     from bough.evals.loop import EvalOptions, evaluate
 
@@ -78,10 +78,10 @@ async def evaluate_data(
 def _choose_warehouse(
     projects: Mapping[str, Path | Literal["bigquery"]], write_mode: WriteMode, settings: Settings
 ) -> Callable[[], DataTools]:
-    """Return what opens the warehouse of the projects. Blocks while the datasets are made.
+    """Return a function that opens the tools for the projects. Blocks while the datasets are created.
 
     Raises:
-        InvalidInput: A project of BigQuery is named together with others.
+        InvalidInput: A BigQuery project is combined with other projects.
     """
     files = {name: file for name, file in projects.items() if isinstance(file, Path)}
     remote = [name for name in projects if name not in files]

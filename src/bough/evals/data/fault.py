@@ -1,4 +1,4 @@
-"""What a data tool answers when it cannot do what it was asked."""
+"""Errors of data tools, which become answers for the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ QueryErrorCode: TypeAlias = Literal[
 
 
 class QueryError(Exception):
-    """A query or a name that was refused or failed; becomes the answer of the tool, never leaves it.
+    """A refused or failed query or name. The tool returns it as its answer and never raises it.
 
     Attributes:
         details: One sentence for the model.
-        session_lost: Temporary tables are gone with the process that held them.
+        session_lost: Whether the query process ended, which drops temporary tables.
     """
 
     def __init__(self, code: QueryErrorCode, details: str, *, session_lost: bool = False) -> None:
@@ -40,12 +40,12 @@ class QueryError(Exception):
         self.session_lost = session_lost
 
     def as_answer(self) -> JsonObject:
-        """Return the answer: ADK's two fields and a code."""
+        """Return the error as the tool's answer: ADK's two fields and a code."""
         answer: JsonObject = {"status": "ERROR", "error_code": self.code, "error_details": self.details}
         return answer | ({"session_lost": True} if self.session_lost else {})
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message that names the nearest known name; empty where none is near."""
-    matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a "did you mean" suffix for an error message; empty if no name is similar."""
+    matches = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -1,6 +1,6 @@
-"""The project `bough-public-data`: small datasets that are computed, the same on every machine.
+"""The project `bough-public-data`: small computed datasets, identical on every machine.
 
-Every number follows from row numbers by two rounds of one linear congruential generator: no random module, no files.
+Every value is derived from its row number by two rounds of a linear congruential generator: no random module, no files.
 """
 
 # ruff: noqa: E501 - SQL reads better in whole lines
@@ -36,7 +36,7 @@ from (select i, case when i < 152 then 0 when i < 220 then 1 else 2 end as s fro
 
 create table retail.products as
 select i + 1 as product_id,
-    ['Lamp', 'Chair', 'Desk', 'RunDirectory', 'Rug', 'Clock', 'Vase', 'Stool'][i % 8 + 1] || ' ' || chr(65 + (i // 8)::int) as name,
+    ['Lamp', 'Chair', 'Desk', 'Shelf', 'Rug', 'Clock', 'Vase', 'Stool'][i % 8 + 1] || ' ' || chr(65 + (i // 8)::int) as name,
     ['lighting', 'seating', 'tables', 'storage', 'textiles', 'decoration', 'decoration', 'seating'][i % 8 + 1] as category,
     (part(i, 11, 180) + 20) * 50 / 100.0::double as price
 from range(40) t(i);
@@ -128,12 +128,12 @@ _TEXTS = {
 
 
 def ensure_datasets(folder: Path) -> Path:
-    """Return the DuckDB file of the project in a folder; it is made where it is not there, in about a second.
+    """Return the project's DuckDB file in a folder; create it if missing, which takes about a second.
 
-    Its name follows from what makes it, so another version of bough makes another file.
+    The name is a digest of the SQL and the comments, so a version of bough with other datasets creates another file.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: The file cannot be written.
     """
     digest = sha256((_TABLES + repr(_TEXTS)).encode()).hexdigest()
     path = folder / f"{digest}.duckdb"
@@ -142,9 +142,9 @@ def ensure_datasets(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder) as part:
-            made = Path(part) / "made.duckdb"
-            _make(made)
-            os.replace(made, path)  # whole or not at all; two processes make the same file
+            temporary = Path(part) / "made.duckdb"
+            _make(temporary)
+            os.replace(temporary, path)  # atomic: no reader sees half a file, and two processes write equal files
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}", hint="name another --home") from error
     return path
@@ -157,8 +157,8 @@ def _make(path: Path) -> None:
         connection.execute(_TABLES)
         for table, (text, columns) in _TEXTS.items():
             connection.execute(f"comment on table {table} is {_literal(text)}")
-            for column, told in columns.items():
-                connection.execute(f"comment on column {table}.{column} is {_literal(told)}")
+            for column, comment in columns.items():
+                connection.execute(f"comment on column {table}.{column} is {_literal(comment)}")
 
 
 def _literal(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Time series by least squares: a trend and a season, the same answer for the same rows.
+"""Time series by least squares: a trend and a season; deterministic.
 
 Source: BigQuery's AI.FORECAST and ML.DETECT_ANOMALIES for the names of the columns.
 """
@@ -29,13 +29,13 @@ _DAYS_OF_MONTHS = {1: range(28, 32), 3: range(89, 93), 12: range(365, 367)}
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """Turns times into numbers of steps and back.
+    """Converts times to numbers of steps and back.
 
     Attributes:
         start: A datetime, or a number.
         months: Step in months; 0 for a step of fixed length.
         step: Seconds, or the difference of numbers.
-        season: Steps of a season; 0 where the step has none.
+        season: Steps of a season; 0 if this step length has no season.
     """
 
     start: Any
@@ -46,10 +46,10 @@ class TimeAxis:
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> TimeAxis:
-        """Return the axis of sorted, distinct times as JSON holds them.
+        """Return the axis for sorted, distinct times in their JSON form.
 
         Raises:
-            QueryError: They are neither times nor numbers.
+            QueryError: The values are neither times nor numbers.
         """
         times = [_read_time(value) for value in values]
         if isinstance(times[0], float):
@@ -59,22 +59,22 @@ class TimeAxis:
         season = _MONTH_SEASONS.get(months, 0) if months else _SEASONS.get(step, 0)
         return cls(times[0], months, step, season, len(str(values[0])) == len("2026-01-01"))
 
-    def index_of(self, value: Any) -> float:
+    def index_at(self, value: Any) -> float:
         """Return how many steps a time is after the first.
 
         Raises:
-            QueryError: It is not a time of the same kind.
+            QueryError: The value is not of the axis's kind, time or number.
         """
         time = _read_time(value)
         if isinstance(time, float) != isinstance(self.start, float):
             raise QueryError("INVALID_ARGUMENT", f"{str(value)[:40]!r} is not a time like the first")
         if self.months:
             return ((time.year - self.start.year) * 12 + time.month - self.start.month) / self.months
-        away = time - self.start
-        return (away if isinstance(away, float) else away.total_seconds()) / self.step
+        offset = time - self.start
+        return (offset if isinstance(offset, float) else offset.total_seconds()) / self.step
 
     def time_at(self, index: float) -> Any:
-        """Return the time of a number of steps, in the form the times were given in."""
+        """Return the time at a number of steps, in the form of the input times."""
         if isinstance(self.start, float):
             return self.start + index * self.step
         if self.months:
@@ -87,9 +87,9 @@ class TimeAxis:
 
 
 def _most_frequent(gaps: Iterable[float]) -> float:
-    """Return the most frequent of differences, the smaller of two that are as frequent."""
-    counted = Counter(gaps)
-    return min(counted, key=lambda gap: (-counted[gap], gap))
+    """Return the most frequent difference; the smallest one on a tie."""
+    counts = Counter(gaps)
+    return min(counts, key=lambda gap: (-counts[gap], gap))
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class SeriesFit:
     """A trend and a season fitted to one series.
 
     Attributes:
-        index: Steps after the first time; `values` beside it.
-        residuals: What the fit leaves.
-        leverage: How much each value decides its own fit, 0 to 1.
+        index: Steps after the first time, aligned with `values`.
+        residuals: Values minus the fit.
+        leverage: Influence of each value on its own fit, 0 to 1.
     """
 
     axis: TimeAxis
@@ -127,14 +127,16 @@ class SeriesFit:
             raise QueryError("INVALID_ARGUMENT", f"a series needs {MIN_ROWS} times; there are {len(grouped)}")
         times = tuple(sorted(grouped, key=_read_time))
         axis = TimeAxis.of(times)
-        index = np.array([axis.index_of(time) for time in times])
+        index = np.array([axis.index_at(time) for time in times])
         values = np.array([sum(grouped[time]) / len(grouped[time]) for time in times])
         season = axis.season if axis.season and index[-1] + 1 >= 2 * axis.season else 0
         design = _design(index, season)
+        # A seasonal fit needs more values than columns; otherwise every residual would be zero.
         if len(times) - design.shape[1] < 1:
             season, design = 0, _design(index, 0)
         inverse = np.linalg.pinv(design.T @ design)
         coefficients = inverse @ design.T @ values
+        # Clipped below 1, since callers divide by 1 - leverage.
         leverage = np.clip(np.einsum("ij,jk,ik->i", design, inverse, design), 0, 1 - 1e-12)
         freedom = len(times) - int(np.linalg.matrix_rank(design))
         residuals = values - design @ coefficients
@@ -173,20 +175,20 @@ def forecast_series(rows: Iterable[tuple[Any, float]], horizon: int) -> list[dic
     points, lower, upper = fit.predict(index, CONFIDENCE)
     return [
         {
-            "forecast_timestamp": fit.axis.time_at(float(each)),
+            "forecast_timestamp": fit.axis.time_at(float(step)),
             "forecast_value": float(points[i]),
             "confidence_level": CONFIDENCE,
             "prediction_interval_lower_bound": float(lower[i]),
             "prediction_interval_upper_bound": float(upper[i]),
             "ai_forecast_status": "",
         }
-        for i, each in enumerate(index)
+        for i, step in enumerate(index)
     ]
 
 
 @dataclass(frozen=True)
 class SeriesPoint:
-    """A value beside what was expected of it."""
+    """A value with its expected interval and its probability of being an anomaly."""
 
     time: Any
     value: float
@@ -197,7 +199,7 @@ class SeriesPoint:
 
 
 def find_anomalies(rows: Iterable[tuple[Any, float]], threshold: float) -> list[SeriesPoint]:
-    """Return every value with the probability that it is not of the series: each beside the fit without it.
+    """Return every value with its probability of being an anomaly, computed from the fit without that value.
 
     Raises:
         QueryError: The series is too short.
@@ -214,7 +216,7 @@ def find_anomalies(rows: Iterable[tuple[Any, float]], threshold: float) -> list[
 def compare_to_history(
     history: Iterable[tuple[Any, float]], target: Sequence[tuple[Any, float]], threshold: float
 ) -> list[SeriesPoint]:
-    """Return the values of a target beside what their history lets expect.
+    """Return the target values compared with the forecast from their history.
 
     Raises:
         QueryError: The history is too short.
@@ -223,7 +225,7 @@ def compare_to_history(
     rows = sorted(target, key=lambda row: _read_time(row[0]))
     if not rows:
         return []
-    index = np.array([fit.axis.index_of(time) for time, _ in rows])
+    index = np.array([fit.axis.index_at(time) for time, _ in rows])
     points, lower, _ = fit.predict(index, threshold)
     quantile = float(stats.t.ppf((1 + threshold) / 2, fit.freedom))
     width = (points - lower) / quantile if quantile else points * 0
@@ -237,22 +239,22 @@ def _compare(
     bound = float(stats.t.ppf((1 + threshold) / 2, freedom))
     points: list[SeriesPoint] = []
     for i, time in enumerate(times):
-        away, spread = abs(float(values[i] - expected[i])), float(width[i])
+        distance, spread = abs(float(values[i] - expected[i])), float(width[i])
         if spread > 0:
-            probability = 1 - 2 * float(stats.t.sf(away / spread, freedom))
+            probability = 1 - 2 * float(stats.t.sf(distance / spread, freedom))
         else:
-            probability = 1.0 if away > 1e-9 * max(1.0, abs(float(values[i]))) else 0.0
+            probability = 1.0 if distance > 1e-9 * max(1.0, abs(float(values[i]))) else 0.0
         lower, upper = float(expected[i]) - bound * spread, float(expected[i]) + bound * spread
         points.append(SeriesPoint(time, float(values[i]), probability > threshold, lower, upper, probability))
     return points
 
 
 def _design(index: Any, season: int) -> Any:
-    """Return the columns of the fit: one, the number of steps, and an indicator of each season position but one."""
+    """Return the design matrix: a constant, the step number, and an indicator for all but one season position."""
     columns = [np.ones(len(index)), index]
     if season:
-        place = np.mod(np.rint(index), season)
-        columns += [(place == each).astype(float) for each in range(1, season)]
+        positions = np.mod(np.rint(index), season)
+        columns += [(positions == position).astype(float) for position in range(1, season)]
     return np.column_stack(columns)
 
 

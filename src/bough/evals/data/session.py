@@ -1,4 +1,4 @@
-"""A session with a warehouse: its catalogue, and statements that were checked before they run."""
+"""A session with a warehouse: its catalogue, and statements that are checked before they run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLE = re.compile(r"\s*`?[A-Za-z_][\w-]*(?:`?\.`?[A-Za-z_][\w-]*){1,2}`?\s*")
 
 @dataclass(frozen=True)
 class QueryRows:
-    """Rows that a statement gave; `truncated` where there were more."""
+    """The rows of a statement; `truncated` if there were more."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
@@ -31,11 +31,11 @@ class DataSession:
     """Runs checked statements in a query process and keeps its catalogue. Not safe for several threads at once.
 
     Attributes:
-        max_rows: Most rows of an answer.
+        max_rows: Maximum number of rows of an answer.
     """
 
     def __init__(self, process: DuckProcess, write_mode: WriteMode, *, max_rows: int, max_bytes: int) -> None:
-        """Describe the session; nothing is opened."""
+        """Describe the session; the process starts at the first request."""
         self.write_mode: WriteMode = write_mode
         self.max_rows = max_rows
         self._max_bytes = max_bytes
@@ -43,7 +43,7 @@ class DataSession:
         self._catalog: WarehouseCatalog | None = None
 
     def catalog(self) -> WarehouseCatalog:
-        """Return what there is; read once, and again after a statement that changed it.
+        """Return the catalogue; cached until a statement changes it.
 
         Raises:
             QueryError: The warehouse cannot be opened.
@@ -56,7 +56,7 @@ class DataSession:
         """Run a statement and return the answer of `execute_sql`.
 
         Raises:
-            QueryError: It may not run, or failed.
+            QueryError: The statement is not allowed, or failed.
         """
         checked = check_sql(query, project, self.catalog(), self.write_mode)
         if dry_run:
@@ -78,10 +78,10 @@ class DataSession:
         return answer | ({"result_is_likely_truncated": True} if result.truncated else {})
 
     def source(self, project: str, data: str, columns: Sequence[str]) -> str:
-        """Return checked SQL of a table or query that has these columns, to be read from.
+        """Return checked SQL that selects from a table or query with these columns.
 
         Raises:
-            QueryError: It may not run, or a column is not there.
+            QueryError: The query is not allowed, or a column does not exist.
         """
         checked = read_source(data, project, self.catalog())
         available = self._columns(checked)
@@ -91,10 +91,10 @@ class DataSession:
         return checked.sql
 
     def analyse(self, sql: str) -> QueryRows:
-        """Return all rows of SQL made from a checked source.
+        """Run SQL built from a checked source and return all rows.
 
         Raises:
-            QueryError: It failed, or there are more than 100,000 rows.
+            QueryError: The query failed, or has more than 100,000 rows.
         """
         result = self._run(sql, "SELECT", MAX_ANALYSED_ROWS, MAX_ANALYSED_BYTES)
         if result.truncated:
@@ -113,6 +113,7 @@ class DataSession:
         try:
             answer = self._process.ask(request | {"max_rows": max_rows, "max_bytes": max_bytes})
         except QueryError as error:
+            # The temporary tables died with the process; a cached catalogue would still list them.
             if error.session_lost:
                 self._catalog = None
             raise
@@ -120,15 +121,15 @@ class DataSession:
 
 
 def read_source(data: str, project: str, catalog: WarehouseCatalog, *, dialect: SqlDialect = "duckdb") -> CheckedSql:
-    """Return a table or query, checked as one that only reads.
+    """Check a table name or query as a read-only statement.
 
     Raises:
-        QueryError: It may not run.
+        QueryError: The query is not allowed.
     """
     query = f"select * from {data.strip()}" if _TABLE.fullmatch(data) else data  # noqa: S608 - it is checked next
     return check_sql(query, project, catalog, "blocked", dialect=dialect)
 
 
 def quote_column(name: str) -> str:
-    """Return a name as DuckDB reads an identifier."""
+    """Quote a name as a DuckDB identifier."""
     return '"' + name.replace('"', '""') + '"'

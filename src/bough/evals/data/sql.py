@@ -1,4 +1,4 @@
-"""Which SQL may run: parsed, checked as a tree, and written out again for DuckDB. What runs is what was checked.
+"""Checks SQL: parses it, checks the tree, and generates the SQL that runs from that tree.
 
 Source: ADK's BigQuery tools (`write_mode`).
 """
@@ -21,13 +21,13 @@ WriteMode: TypeAlias = Literal["blocked", "protected", "allowed"]
 """`blocked`: queries only. `protected`: temporary tables too. `allowed`: tables of a copy too."""
 
 SqlDialect: TypeAlias = Literal["duckdb", "bigquery"]
-"""What a checked statement is written in."""
+"""The dialect a checked statement is generated in."""
 
 MAX_QUERY_BYTES = 64 << 10
 SCALARS = frozenset({"SAFE_DIVIDE", "IEEE_DIVIDE", "DIV", "TO_JSON_STRING", "LOG10", "CODE_POINTS_TO_STRING"})
-"""Functions that sqlglot has no type for and that may be called all the same."""
+"""Allowed functions that sqlglot has no node type for."""
 SYSTEM_PREFIXES = ("duckdb_", "pragma_", "sqlite_", "pg_")
-"""How the views of DuckDB begin that can be read without a schema."""
+"""Name prefixes of DuckDB system views that can be read without a schema."""
 
 _ROWS_FROM = (exp.GenerateSeries, exp.GenerateDateArray)
 _REFUSED_FUNCTIONS = (exp.ReadCSV, exp.ReadParquet)
@@ -37,7 +37,7 @@ _TYPES: dict[type[exp.Expr], str] = {
     exp.Update: "UPDATE",
     exp.Delete: "DELETE",
     exp.Merge: "MERGE_INTO",
-    exp.TruncateTable: "DELETE",  # what DuckDB's parser makes of TRUNCATE
+    exp.TruncateTable: "DELETE",  # DuckDB parses TRUNCATE as DELETE
     exp.Drop: "DROP",
     exp.Create: "CREATE",
 }
@@ -51,13 +51,13 @@ _SYSTEM_VIEWS = {"INFORMATION_SCHEMA.TABLES": "TABLES", "INFORMATION_SCHEMA.COLU
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedSql:
-    """A statement that may run.
+    """A statement that passed the checks.
 
     Attributes:
-        sql: In the dialect of the database, names qualified.
-        statement_type: As DuckDB's own parser must name it.
-        tables: What it reads or changes, `project.dataset.table`, sorted.
-        creates: Whether it changes which tables there are, or what is in them.
+        sql: In the database's dialect, with qualified names.
+        statement_type: The type DuckDB's parser must report.
+        tables: The tables it reads or changes, `project.dataset.table`, sorted.
+        creates: Whether it changes tables or their content.
     """
 
     sql: str
@@ -78,10 +78,10 @@ def check_sql(
 
     Args:
         project: Where `dataset.table` is looked up.
-        dialect: Of the database that runs it.
+        dialect: The dialect of the database that runs it.
 
     Raises:
-        QueryError: It does not parse, is not one statement, or does what may not be done; the code says which.
+        QueryError: The query does not parse, is not one statement, or is not allowed; see its code.
     """
     catalog.datasets(project)
     try:
@@ -90,20 +90,21 @@ def check_sql(
         _check_nodes(root)
         tables = _Tables(project, catalog, mode)
         root = tables.resolve(root)
+        # Generated from the tree, comments dropped: the text the model wrote never reaches the database.
         text = root.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
     except (SqlglotError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:300]
         raise QueryError("SQL_PARSE", f"the query does not parse: {reason}") from error
-    kind = next((name for each, name in _TYPES.items() if isinstance(root, each)), "SELECT")
+    kind = next((name for node_type, name in _TYPES.items() if isinstance(root, node_type)), "SELECT")
     return CheckedSql(
-        sql=text, statement_type=kind, tables=tuple(sorted(tables.found)), creates=not isinstance(root, exp.Query)
+        sql=text, statement_type=kind, tables=tuple(sorted(tables.names)), creates=not isinstance(root, exp.Query)
     )
 
 
 def _parse(query: str) -> exp.Expr:
     if len(query.encode("utf-8", "replace")) > MAX_QUERY_BYTES:
         raise QueryError("SQL_PARSE", f"the query is longer than {MAX_QUERY_BYTES} bytes")
-    # sqlglot logs a warning for what it does not know; the answer of the tool says it instead.
+    # sqlglot logs a warning for unknown syntax; the tool's answer reports it instead.
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     expressions = [expression for expression in sqlglot.parse(query, read="bigquery") if expression is not None]
     statements = [expression for expression in expressions if not isinstance(expression, exp.Semicolon)]
@@ -113,7 +114,7 @@ def _parse(query: str) -> exp.Expr:
 
 
 def _check_root(root: exp.Expr, mode: WriteMode) -> None:
-    """Check that the statement is one that the mode allows; what it changes is checked with its tables."""
+    """Check that the mode allows this kind of statement; `_Tables` checks what it changes."""
     if isinstance(root, exp.Query):
         return
     kind = type(root).__name__.upper()
@@ -131,16 +132,17 @@ def _check_root(root: exp.Expr, mode: WriteMode) -> None:
 
 
 def is_temporary(root: exp.Create) -> bool:
-    """Whether a statement makes a temporary table or view."""
+    """Whether a statement creates a temporary table or view."""
     properties = root.args.get("properties")
     return properties is not None and properties.find(exp.TemporaryProperty) is not None
 
 
 def _check_nodes(root: exp.Expr) -> None:
-    """Check every node below the root: no other statement inside, no function that is not known."""
+    """Check every node: no nested statement, no unknown function."""
     for node in root.walk():
         if isinstance(node, _NEVER):
             raise QueryError("SQL_NOT_ALLOWED", f"{type(node).__name__.upper()} is not allowed")
+        # MERGE has its INSERT, UPDATE and DELETE inside WHEN clauses; anywhere else a nested change is refused.
         if node is not root and isinstance(node, (*_CHANGES, exp.Create)) and not _belongs_to_merge(node):
             raise QueryError("SQL_NOT_ALLOWED", f"{type(node).__name__.upper()} inside of a statement is not allowed")
         if isinstance(node, exp.CTE):
@@ -148,13 +150,13 @@ def _check_nodes(root: exp.Expr) -> None:
         if isinstance(node, exp.Table) and not isinstance(node.this, (exp.Identifier, *_ROWS_FROM)):
             if _is_range(node.this):
                 continue
-            raise QueryError("SQL_FUNCTION", f"{_name_of(node.this)} cannot be read from")
+            raise QueryError("SQL_FUNCTION", f"{_node_name(node.this)} cannot be read from")
         if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, *_REFUSED_FUNCTIONS)) and not _is_allowed(node):
-            raise QueryError("SQL_FUNCTION", f"the function {_name_of(node)} is not allowed")
+            raise QueryError("SQL_FUNCTION", f"the function {_node_name(node)} is not allowed")
 
 
 def _check_new_name(name: str) -> None:
-    """Check a name that a statement gives: one of DuckDB's own views could be read under it."""
+    """Check a name that a statement defines: a system prefix would let it read DuckDB's own views."""
     if name.lower().startswith(SYSTEM_PREFIXES):
         raise QueryError("SQL_NOT_ALLOWED", f"the name {name!r} is taken by the database itself")
 
@@ -173,34 +175,35 @@ def _is_allowed(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.upper() in SCALARS and not isinstance(node.parent, exp.Dot)
 
 
-def _name_of(node: exp.Expr) -> str:
+def _node_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return node.name
     return node.sql_name() if isinstance(node, exp.Func) else type(node).__name__
 
 
 class _Tables:
-    """Looks up every table of a statement and gives it its full name.
+    """Looks up every table of a statement and qualifies its name.
 
     Attributes:
-        found: Full names.
+        names: Qualified names of the tables.
     """
 
     def __init__(self, project: str, catalog: WarehouseCatalog, mode: WriteMode) -> None:
-        self.found: set[str] = set()
+        self.names: set[str] = set()
         self._project = project
         self._catalog = catalog
         self._mode = mode
 
     def resolve(self, root: exp.Expr) -> exp.Expr:
-        """Return the statement with every table looked up.
+        """Return the statement with every table qualified.
 
         Raises:
-            QueryError: A table is not there, or may not be changed.
+            QueryError: A table does not exist, or must not be changed.
         """
-        target = None if isinstance(root, exp.Query) else _target_of(root)
+        target = None if isinstance(root, exp.Query) else _changed_table(root)
         if not isinstance(root, exp.Query) and target is None:
             raise QueryError("SQL_NOT_ALLOWED", "the statement names no table that it changes")
+        # A list, because _resolve_source replaces nodes of the tree while it is walked.
         for node in list(root.find_all(exp.Table)):
             if not isinstance(node.this, exp.Identifier):
                 continue
@@ -244,13 +247,14 @@ class _Tables:
         return node.name.lower() in self._catalog.temporary
 
     def _qualify(self, node: exp.Table, project: str, dataset: str) -> None:
-        self.found.add(f"{project}.{dataset}.{node.name}")
+        self.names.add(f"{project}.{dataset}.{node.name}")
+        # Qualified and quoted: DuckDB must not resolve the name along its search path to another table.
         node.set("this", exp.to_identifier(node.name, quoted=True))
         node.set("db", exp.to_identifier(dataset, quoted=True))
         node.set("catalog", exp.to_identifier(project, quoted=True))
 
     def _list_tables(self, node: exp.Table, project: str, dataset: str, view: str) -> exp.Expr:
-        """Return a subquery with what INFORMATION_SCHEMA would hold, answered from the catalogue."""
+        """Return a subquery with the rows of INFORMATION_SCHEMA, taken from the catalogue."""
         tables = self._catalog.dataset(project, dataset).tables.values()
         if view == "TABLES":
             columns = ("table_catalog", "table_schema", "table_name", "table_type")
@@ -271,8 +275,8 @@ class _Tables:
         return exp.select("*").from_(listed).subquery(node.alias or view)
 
 
-def _target_of(root: exp.Expr) -> exp.Table | None:
-    """Return the table that a statement changes."""
+def _changed_table(root: exp.Expr) -> exp.Table | None:
+    """Return the table that a statement changes; None if it is not exactly one."""
     target = root.this
     if isinstance(root, (exp.TruncateTable, exp.Drop)):
         targets = root.args.get("tables") or root.expressions
@@ -283,17 +287,17 @@ def _target_of(root: exp.Expr) -> exp.Table | None:
 
 
 def _names_cte(node: exp.Table) -> bool:
-    """Whether a name stands for a WITH clause that is visible where it is used.
+    """Whether a name refers to a WITH clause that is visible at this node.
 
-    Only those that come before count, and oneself in a recursive one. DuckDB would look a name that is not visible
-    up elsewhere, among its system tables too.
+    Only earlier clauses count, and the clause itself if it is recursive. DuckDB would look up an invisible name
+    elsewhere, including among its system tables.
     """
     name = node.name.lower()
     inside: exp.Expr = node
     above = node.parent
     while above is not None:
         clause = above if isinstance(above, exp.With) else above.args.get("with_")
-        if isinstance(clause, exp.With) and clause is not inside:  # a clause is seen once, from inside of it
+        if isinstance(clause, exp.With) and clause is not inside:  # skip the WITH that contains this node
             for expression in clause.expressions:
                 if expression is inside:
                     if bool(clause.recursive) and expression.alias.lower() == name:

@@ -1,4 +1,4 @@
-"""The nine tools of a data warehouse; a wrong name or query is an answer with a code, never an exception.
+"""The nine tools of a data warehouse; an invalid name or query gives an answer with an error code, not an exception.
 
 Source: ADK's BigQuery tools.
 """
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
 class DataTools:
-    """Tools over a warehouse: look at its schema, query it, and analyse what a query gives.
+    """Tools over a warehouse: inspect its schema, query it, and analyse query results.
 
     Calls run one after another. Close it with `aclose`.
 
@@ -40,7 +40,7 @@ class DataTools:
     """
 
     def __init__(self, warehouse: Warehouse, *, copy: TemporaryDirectory[str] | None = None) -> None:
-        """Make tools over a warehouse; use `duckdb` or `bigquery`."""
+        """Create tools for a warehouse; prefer `duckdb` or `bigquery`."""
         self.write_mode: WriteMode = warehouse.write_mode
         self._warehouse = warehouse
         self._copy = copy
@@ -57,15 +57,15 @@ class DataTools:
         timeout_seconds: float = 30.0,
         memory_bytes: int = 512 << 20,
     ) -> DataTools:
-        """Return tools over files of DuckDB, by project. They are opened read-only; `allowed` works on copies.
+        """Return tools over DuckDB files, by project. Files are opened read-only; `allowed` works on copies.
 
         Args:
-            max_rows: Most rows of an answer.
-            max_bytes: Most bytes of an answer's rows.
-            timeout_seconds: A query that takes longer is ended.
+            max_rows: Maximum number of rows of an answer.
+            max_bytes: Maximum size of an answer's rows in bytes.
+            timeout_seconds: A longer query is cancelled.
 
         Raises:
-            InvalidInput: A name or a bound makes no sense, or a file is not there.
+            InvalidInput: A name or a bound is invalid, or a file is missing.
         """
         _check_bounds(write_mode, max_rows=max_rows, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         if memory_bytes < 64 << 20:
@@ -77,6 +77,7 @@ class DataTools:
                 raise InvalidInput(f"there is no file {file}", hint=f"give the DuckDB file of project {name}")
         copy: TemporaryDirectory[str] | None = None
         if write_mode == "allowed":
+            # Only copies are opened writable: an agent must never change the caller's files.
             copy = TemporaryDirectory(prefix="bough-data-copy-")
             projects = {name: _copy_into(Path(copy.name), name, file) for name, file in projects.items()}
         process = DuckProcess(
@@ -99,12 +100,12 @@ class DataTools:
         """Return tools over BigQuery. Queries are billed to `project`. Blocks while it connects.
 
         Args:
-            credentials: Of google-auth; None: as the environment says.
+            credentials: google-auth credentials; None uses the default ones of the environment.
             write_mode: `protected` has a session with temporary tables and models; `allowed` changes the project.
             maximum_bytes_billed: A query that would read more is refused.
 
         Raises:
-            InvalidInput: A bound makes no sense.
+            InvalidInput: A bound is not positive.
             Unavailable: The extra is not installed, or there are no credentials.
         """
         bounds: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
@@ -144,6 +145,7 @@ class DataTools:
     async def aclose(self) -> None:
         """End the query process and remove copies."""
         async with self._lock:
+            # Closed before the copy is removed: DuckDB still has its files open.
             await anyio.to_thread.run_sync(self._warehouse.close)
             if self._copy is not None:
                 self._copy.cleanup()
@@ -316,7 +318,7 @@ class DataTools:
         )
 
     async def _answer(self, work: Callable[[], Json], *names: str) -> Json:
-        """Return what the work gives, or its error as an answer."""
+        """Run `work` in a thread and return its result, or a `QueryError` as an answer."""
 
         def run() -> Json:
             try:

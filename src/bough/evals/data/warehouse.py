@@ -1,4 +1,4 @@
-"""What the data tools ask a warehouse, whichever it is."""
+"""The warehouse protocol that the data tools use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Warehouse(Protocol):
     write_mode: WriteMode
 
     def catalog(self) -> WarehouseCatalog:
-        """Return what can be named in a query."""
+        """Return the projects, datasets and tables a query can use."""
         ...
 
     def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:
@@ -64,5 +64,5 @@ class Warehouse(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release the process or the client."""
         ...

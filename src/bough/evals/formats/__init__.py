@@ -1,1 +1,1 @@
-"""Formats that sets of cases are read from: `read` says which one a path is."""
+"""Formats that sets of cases are read from: `read` detects the format of a path."""

@@ -23,10 +23,10 @@ _CAMEL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
 def read_adk_set(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
-    """Return the set of a file with `eval_cases`; a case with an error is left out, the others are kept.
+    """Return the set of a file with `eval_cases`; cases with errors are omitted.
 
     Args:
-        setup: What its cases need around them.
+        setup: What an attempt at its cases needs.
     """
     faults = document.faults
     top = Entry(cast("JsonObject", document.data), faults, "")
@@ -61,20 +61,20 @@ def read_old_adk_list(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSe
 
 
 def _read_old_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | None:
-    before = len(entry.faults.found)
+    fault_count = len(entry.faults.found)
     id = _read_id(entry, ids, "name")
     case = _make_old_case(entry, id or entry.case, setup)
-    return None if entry.faults.has_error(before) else case
+    return None if entry.faults.has_error(fault_count) else case
 
 
 def _make_old_case(entry: Entry, id: str, setup: CaseSetup) -> SetCase | None:
-    """Return the case of an entry whose `data` is a list of turns; None where one of them has an error."""
-    before = len(entry.faults.found)
+    """Return the case of an entry whose `data` is a list of turns; None if a turn has an error."""
+    fault_count = len(entry.faults.found)
     turns = [_read_old_turn(turn) for turn in entry.entries("data")]
-    if not turns and not entry.faults.has_error(before):
+    if not turns and not entry.faults.has_error(fault_count):
         entry.fault("no-prompt", "there is no turn", "data")
     state, metadata = _read_session(entry.entry("initial_session"))
-    if entry.faults.has_error(before):
+    if entry.faults.has_error(fault_count):
         return None
     valid_turns = tuple(turn for turn in turns if turn is not None)
     return SetCase(id=id, input=CaseInput(turns=valid_turns, state=state, setup=setup), metadata=metadata)
@@ -99,7 +99,7 @@ def _read_old_turn(entry: Entry) -> TurnInput | None:
 
 
 def _read_id(entry: Entry, ids: set[str], *names: str) -> str | None:
-    """Return the id of a case, which later faults name; a fault where it is missing, empty or there twice."""
+    """Return the id of a case, which later faults name; add a fault if it is missing, empty or a duplicate."""
     id = entry.text(*names, required=True)
     if id is not None and not id.strip():
         entry.fault("missing", f"`{names[0]}` is empty", names[0])
@@ -112,7 +112,7 @@ def _read_id(entry: Entry, ids: set[str], *names: str) -> str | None:
 
 
 def _read_session(session: Entry | None) -> tuple[JsonObject | None, JsonObject]:
-    """Return the state that a case starts with, and what is kept of the rest."""
+    """Return the initial state of a case, and its other session fields as metadata."""
     if session is None:
         return None, {}
     other_fields = {key: value for key, value in session.data.items() if key != "state"}
@@ -120,18 +120,18 @@ def _read_session(session: Entry | None) -> tuple[JsonObject | None, JsonObject]
 
 
 def _read_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | None:
-    faults, before = entry.faults, len(entry.faults.found)
+    faults, fault_count = entry.faults, len(entry.faults.found)
     id = _read_id(entry, ids, "eval_id", "evalId")
     if entry.get("conversation_scenario", "conversationScenario") is not None:
         entry.fault("unsupported", "a conversation_scenario needs a simulated user", "conversation_scenario")
-    turns = [_read_turn(each) for each in _with_case(entry, entry.entries("conversation"))]
-    if not turns and not faults.has_error(before):
+    turns = [_read_turn(turn) for turn in _with_case(entry, entry.entries("conversation"))]
+    if not turns and not faults.has_error(fault_count):
         entry.fault("no-prompt", "there is no conversation", "conversation")
     rubrics = _read_rubrics(entry, set())
     state, session = _read_session(entry.entry("session_input", "sessionInput"))
     metadata = _collect_extra(entry, _CASE_FIELDS) | session
     _check_ids(entry, rubrics, turns)
-    if faults.has_error(before):
+    if faults.has_error(fault_count):
         return None
     valid_turns = tuple(turn for turn in turns if turn is not None)
     return SetCase(
@@ -166,10 +166,10 @@ def _read_turn(entry: Entry) -> TurnInput | None:
 
 
 def _read_parts(content: Entry, *, is_sent: bool = True) -> str:
-    """Return the texts of a content's parts, joined by new lines.
+    """Return the texts of a content's parts, joined by newlines.
 
-    ADK writes every field of a part, most of them null. A field of another kind is a fault in a message, which could
-    not be sent without it; in an answer it is a note.
+    ADK writes every field of a part, most of them null. A part that is not text is an error in a message, since it
+    cannot be sent, and a note in an answer.
     """
     texts: list[str] = []
     for part in content.entries("parts"):
@@ -220,7 +220,7 @@ def _read_rubrics(entry: Entry, ids: set[str]) -> tuple[Rubric, ...]:
 
 
 def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInput | None]) -> None:
-    """Rubrics of a turn and of its case are told apart by id in reports."""
+    """Add a fault for each rubric id used twice: reports identify the rubrics of a turn and a case by id."""
     ids = {rubric.id for rubric in rubrics}
     for number, turn in enumerate(turns):
         for rubric in turn.rubrics if turn is not None else ():
@@ -230,11 +230,11 @@ def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInpu
 
 
 def _collect_extra(entry: Entry, field_names: frozenset[str]) -> dict[str, Any]:
-    """Return the fields that are kept as they are; a note says which."""
+    """Return the unknown fields, which become metadata; add a note with their names."""
     extra = {
         key: value
         for key, value in entry.data.items()
-        if value is not None and _CAMEL.sub(lambda found: f"_{found[1].lower()}", key) not in field_names
+        if value is not None and _CAMEL.sub(lambda match: f"_{match[1].lower()}", key) not in field_names
     }
     if extra:
         names = ", ".join(sorted(extra))

@@ -1,6 +1,6 @@
-"""Datasets of pydantic-evals, YAML or JSON: every case is read alone, so that one which is wrong leaves the others.
+"""Datasets of pydantic-evals, YAML or JSON. Cases are read one by one, so that an invalid case does not affect others.
 
-pydantic-evals itself refuses a whole file for one unknown evaluator or one missing `inputs`.
+pydantic-evals itself rejects a whole file for one unknown evaluator or missing `inputs`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CASE_FIELDS = frozenset({"name", "inputs", "metadata", "expected_output", "eval
 
 
 def read_pydantic_set(document: SetFile) -> EvalSet:
-    """Return the set of a pydantic-evals file; a case with an error is left out, the others are kept."""
+    """Return the set of a pydantic-evals file; cases with errors are omitted."""
     faults, data = document.faults, cast("JsonObject", document.data)
     top = Entry(data, faults, "")
     for key in data.keys() - _FIELDS:
@@ -37,7 +37,7 @@ def read_pydantic_set(document: SetFile) -> EvalSet:
 
 
 def _read_case(entry: Entry, number: int, ids: set[str], document: SetFile) -> SetCase | None:
-    faults, before = entry.faults, len(entry.faults.found)
+    faults, fault_count = entry.faults, len(entry.faults.found)
     id = entry.text("name") or f"case-{number}"
     entry.case = id
     if id in ids:
@@ -48,7 +48,7 @@ def _read_case(entry: Entry, number: int, ids: set[str], document: SetFile) -> S
     inputs = _read_inputs(entry, document.path)
     metadata = entry.object("metadata") or {}
     evaluators = tuple(_read_evaluators(entry))
-    if faults.has_error(before) or inputs is None:
+    if faults.has_error(fault_count) or inputs is None:
         return None
     expected = entry.get("expected_output")
     if isinstance(expected, str) and inputs.reference is None:
@@ -78,10 +78,10 @@ def _read_object(entry: Entry, folder: Path) -> CaseInput | None:
     try:
         case = CaseInput.model_validate(dict(entry.data))
     except ValidationError as error:
-        for each in error.errors():
-            where = ".".join(map(str, each["loc"]))
-            code: FaultCode = {"extra_forbidden": "unknown-field", "missing": "missing"}.get(each["type"], "type")  # pyright: ignore[reportAssignmentType]
-            entry.fault(code, f"{where}: {each['msg']}", where)
+        for detail in error.errors():
+            field = ".".join(map(str, detail["loc"]))
+            code: FaultCode = {"extra_forbidden": "unknown-field", "missing": "missing"}.get(detail["type"], "type")  # pyright: ignore[reportAssignmentType]
+            entry.fault(code, f"{field}: {detail['msg']}", field)
         return None
     for metric, bound in case.expect.items():
         if metric not in METRICS:
@@ -106,7 +106,7 @@ def _place_file(file: FileInput, entry: Entry, folder: Path) -> FileInput:
 
 
 def _read_evaluators(entry: Entry) -> Iterator[Any]:
-    """Yield the evaluators of a case or of the set; each that cannot be made is a fault. The registry is closed."""
+    """Yield the evaluators of a case or of the set; add a fault for each invalid one. The registry is closed."""
     value = entry.get("evaluators")
     if value is None:
         return
@@ -118,6 +118,7 @@ def _read_evaluators(entry: Entry) -> Iterator[Any]:
     from bough.evals.metrics.evaluators import OURS
 
     for number, spec in enumerate(cast("list[Json]", value)):
+        # Each evaluator is read in a separate dataset, since pydantic-evals rejects a file as a whole.
         probe: dict[str, Any] = {"name": "probe", "cases": [{"name": "probe", "inputs": "x", "evaluators": [spec]}]}
         try:
             dataset = Dataset[Any, str, dict[str, Any]].from_dict(probe, custom_evaluator_types=OURS)

@@ -1,4 +1,4 @@
-"""Which format a path has, and the set it holds. What is in a file never raises: it becomes faults."""
+"""Detects the format of a path and reads its set. The content of a file never raises: problems become faults."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
     """Return the cases of a file or folder, and its faults.
 
     Args:
-        setup: What the cases of an eval set in JSON need around them.
+        setup: What attempts at the cases of a JSON eval set need.
 
     Raises:
-        NotFound: There is nothing at that path.
-        InvalidInput: It is none of the formats.
+        NotFound: The path does not exist.
+        InvalidInput: The path has none of the formats.
     """
-    place = Path(path)
-    if not place.exists():
-        raise NotFound(f"{place} does not exist", hint=f"give {_HINT}")
-    if place.is_dir():
-        return _read_folder(place)
-    if place.suffix not in (".json", ".yaml", ".yml"):
-        raise InvalidInput(f"{place} is not an eval set", hint=f"give {_HINT}")
-    faults = FaultList(place)
-    document = SetFile(place, faults)
+    file = Path(path)
+    if not file.exists():
+        raise NotFound(f"{file} does not exist", hint=f"give {_HINT}")
+    if file.is_dir():
+        return _read_folder(file)
+    if file.suffix not in (".json", ".yaml", ".yml"):
+        raise InvalidInput(f"{file} is not an eval set", hint=f"give {_HINT}")
+    faults = FaultList(file)
+    document = SetFile(file, faults)
     data = document.data
     if data is None and faults.found:
-        return EvalSet.from_file(document, place.stem, ())
+        return EvalSet.from_file(document, file.stem, ())
     if _has(data, "eval_cases", "evalCases"):
         from bough.evals.formats.adk import read_adk_set
 
         return read_adk_set(document, setup=setup)
-    if _has(data, "evals") and place.name == "evals.json":
-        return _read_folder(place.absolute().parent.parent)
-    if isinstance(data, list) and (not data or place.suffix == ".json"):
+    if _has(data, "evals") and file.name == "evals.json":
+        return _read_folder(file.absolute().parent.parent)
+    if isinstance(data, list) and (not data or file.suffix == ".json"):
         return _read_list(document, cast("list[Json]", data), setup)
     if _has(data, "cases"):
         from bough.evals.formats.pydantic import read_pydantic_set
 
         return read_pydantic_set(document)
-    raise InvalidInput(f"{place} has neither `eval_cases` nor `cases`", hint=f"give {_HINT}")
+    raise InvalidInput(f"{file} has neither `eval_cases` nor `cases`", hint=f"give {_HINT}")
 
 
 def _read_list(document: SetFile, data: list[Json], setup: CaseSetup) -> EvalSet:

@@ -1,4 +1,4 @@
-"""The evals that a skill brings: `evals/evals.json` and its trigger queries, as cases.
+"""The evals of a skill, `evals/evals.json` and its trigger queries, as cases.
 
 Source: Agent Skills documentation, evaluating skills and optimizing descriptions.
 """
@@ -34,20 +34,22 @@ _CODES: dict[str, FaultCode] = {
 
 
 def read_skill_set(folder: Path) -> EvalSet:
-    """Return the cases of a skill's `evals.json`; its trigger queries are in `read_trigger_set`."""
+    """Return the cases of a skill's `evals.json`; see `read_trigger_set` for its trigger queries."""
     skill, faults = load_skill(folder)
     if skill is None or skill.folder is None:
         return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="skill")
     evals = read_evals(skill)
-    faults += [_fault_of(diagnostic) for diagnostic in evals.diagnostics if "queries" not in diagnostic.path]
-    list_ = FaultList(skill.folder / "evals" / "evals.json")
-    cases = _read_cases(skill, evals.cases, list_)
+    faults += [
+        _fault_from_diagnostic(diagnostic) for diagnostic in evals.diagnostics if "queries" not in diagnostic.path
+    ]
+    case_faults = FaultList(skill.folder / "evals" / "evals.json")
+    cases = _read_cases(skill, evals.cases, case_faults)
     if not evals.cases and not faults:
-        list_.add("empty", "the skill brings no evals")
+        case_faults.add("empty", "the skill brings no evals")
     return EvalSet(
         name=skill.name,
         cases=tuple(cases),
-        faults=(*faults, *list_.found),
+        faults=(*faults, *case_faults.found),
         path=folder,
         sha256=_digest(evals),
         format="skill",
@@ -61,7 +63,9 @@ def read_trigger_set(folder: Path) -> EvalSet:
     if skill is None:
         return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="triggers")
     evals = read_evals(skill)
-    query_faults = [_fault_of(diagnostic) for diagnostic in evals.diagnostics if "queries" in diagnostic.path]
+    query_faults = [
+        _fault_from_diagnostic(diagnostic) for diagnostic in evals.diagnostics if "queries" in diagnostic.path
+    ]
     return EvalSet(
         name=f"{skill.name}-triggers",
         cases=tuple(_trigger_cases(skill.name, evals.queries)),
@@ -73,7 +77,7 @@ def read_trigger_set(folder: Path) -> EvalSet:
 
 
 def read_query_file(document: SetFile) -> EvalSet:
-    """Return the cases of a list of `{query, should_trigger}` that stands alone; the skill is its folder's."""
+    """Return the cases of a standalone list of `{query, should_trigger}`; the skill is named after its folder."""
     queries: list[TriggerQuery] = []
     for number, item in enumerate(cast("list[Json]", document.data), 1):
         data = cast("JsonObject", item if isinstance(item, dict) else {})
@@ -91,7 +95,7 @@ def read_query_file(document: SetFile) -> EvalSet:
 
 
 def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
-    """Return the skill of a folder, read leniently; None with the faults that say why not."""
+    """Return the skill of a folder, read leniently; None and its faults if it is invalid."""
     file = next((folder / name for name in ("SKILL.md", "skill.md") if (folder / name).exists()), folder / "SKILL.md")
     reading = read_file(file, "lenient")
     if reading.skill is not None:
@@ -100,13 +104,13 @@ def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
     return None, [Fault("shape", str(file), "", "", error.message) for error in errors]
 
 
-def split_of(query: str, among: Sequence[str]) -> str:
-    """Return `train` or `validation` for a query of an undivided file: 60 to 40 by digest, stable and without state.
+def split_for_query(query: str, among: Sequence[str]) -> str:
+    """Return `train` or `validation` for a query without a split: 60 to 40 by digest, so the answer is stable.
 
     Args:
         among: All queries of the same label.
     """
-    ordered = sorted(among, key=lambda each: sha256(each.encode()).hexdigest())
+    ordered = sorted(among, key=lambda text: sha256(text.encode()).hexdigest())
     return "train" if ordered.index(query) < round(_TRAIN_SHARE * len(ordered)) else "validation"
 
 
@@ -114,16 +118,16 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
     set_cases: list[SetCase] = []
     ids: set[str] = set()
     for case in cases:
-        before = len(faults.found)
+        fault_count = len(faults.found)
         if case.id in ids:
-            continue  # read_evals has said so
+            continue  # read_evals reported it
         ids.add(case.id)
         files = _place_files(skill, case, faults)
         for text in case.expectations:
             if form := misspelt_form(text):
                 message = f"{text[:80]!r} is left to the judge; did you mean `{form}: …`?"
                 faults.add("shape", message, case=case.id, field="assertions", severity="warning")
-        if faults.has_error(before):
+        if faults.has_error(fault_count):
             continue
         set_cases.append(
             SetCase(
@@ -142,7 +146,7 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
 
 
 def _place_files(skill: Skill, case: EvalCase, faults: FaultList) -> list[FileInput]:
-    """Return the files of a case with their places in the workspace: without a leading `evals/files/` or `evals/`."""
+    """Return the files of a case with their workspace paths, without a leading `evals/files/` or `evals/`."""
     placed: dict[str, FileInput] = {}
     for name in case.files:
         target = name.removeprefix("./").removeprefix("evals/").removeprefix("files/")
@@ -160,18 +164,18 @@ def _trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]
     cases: list[SetCase] = []
     undivided = [query for query in queries if not query.split]
     for number, query in enumerate(queries, 1):
-        same = [each.query for each in undivided if each.should_trigger == query.should_trigger]
+        same = [other.query for other in undivided if other.should_trigger == query.should_trigger]
         cases.append(
             SetCase(
                 id=f"q{number}",
                 input=CaseInput(turns=(TurnInput(user=query.query),), skill=skill, should_trigger=query.should_trigger),
-                split=query.split or split_of(query.query, same),
+                split=query.split or split_for_query(query.query, same),
             )
         )
     return cases
 
 
-def _fault_of(diagnostic: Diagnostic) -> Fault:
+def _fault_from_diagnostic(diagnostic: Diagnostic) -> Fault:
     return Fault(_CODES.get(diagnostic.code, "shape"), diagnostic.path, "", "", diagnostic.message, diagnostic.severity)  # pyright: ignore[reportArgumentType]
 
 

@@ -1,1 +1,1 @@
-"""Tasks in Harbor's form: an instruction, an image, and a test script that decides."""
+"""Tasks in Harbor's format: an instruction, an image, and a test script that scores the result."""

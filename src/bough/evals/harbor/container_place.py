@@ -1,4 +1,4 @@
-"""A trial in a container: the order in which the agent's work, its end, the tests and the reward come."""
+"""A trial in a container: runs the agent's commands, then ends its processes, runs the tests and reads the reward."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ROOT: Final = "0:0"
 VERIFIER_HOME: Final = "/run/bough/verifier-home"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib/", "/lib64/", "/etc/")
-_SEATS: Final = ("", "/")
-"""Working folders that nothing can be mounted at."""
+_UNMOUNTABLE: Final = ("", "/")
+"""Working folders that cannot be a mount target."""
 
 
 class ContainerPlace:
-    """A trial in a container of its own.
+    """A trial in a separate container.
 
     Args:
         image: Id of the task's image; `workdir`: its working folder.
-        workspace: The attempt's folder on this machine, shown at the working folder.
-        log: What the test script prints is written there.
+        workspace: The attempt's folder on this machine, mounted at the working folder.
+        log: Receives the output of the test script.
     """
 
     isolation = "container"
@@ -52,7 +52,7 @@ class ContainerPlace:
         self._executor = TaskContainerExecutor(
             image,
             workspace=workspace,
-            workdir=WORK if self._cwd in _SEATS else self._cwd,
+            workdir=WORK if self._cwd in _UNMOUNTABLE else self._cwd,
             user=task.agent_user,
             env=task.env,
             limits=ExecutionLimits(memory_bytes=task.memory_bytes, processes=256, work_bytes=task.storage_bytes),
@@ -65,13 +65,14 @@ class ContainerPlace:
 
     @property
     def executor(self) -> CodeExecutor:
-        """Runs scripts of skills in the same container."""
+        """The executor that runs skill scripts in the same container."""
         return self._executor
 
     async def start(self) -> None:
-        """Make the container, with the folders for logs."""
+        """Create the container and its folders for logs."""
         await self._executor.start()
         await self._executor.replace_folders("/logs", inside=("agent", "verifier"))
+        # Taken after the set-up, so that only the agent's changes are reported later.
         self._made = frozenset(await self._executor.list_changes())
 
     async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
@@ -96,28 +97,30 @@ class ContainerPlace:
     async def verify(self, env: Mapping[str, str]) -> Reward:
         """Run `tests/test.sh`; see `TrialPlace.verify`."""
         container = self._executor
-        # The order is what keeps the reward the verifier's: first nothing of the agent runs, then nothing of what it
-        # wrote lies where the reward is looked for, and only then the tests are there to be seen.
+        # The order keeps the agent from writing its own reward: first all of its processes end, then the folders
+        # that the reward is read from are emptied, and only then do the tests become visible.
         await container.end_processes()
         changed = _list_system_files(await container.list_changes(), self._made)
         await container.replace_folders("/logs", inside=("agent", "verifier"))
         await container.replace_folders("/tests")
         await container.replace_folders(VERIFIER_HOME)
         await container.put_folder(self._task.folder / "tests", "/tests")
-        done = await container.run_command(
+        outcome = await container.run_command(
             "exec bash /tests/test.sh",
             user=self._task.verifier_user,
             cwd=self._cwd,
             env={"PATH": _PATH, "HOME": VERIFIER_HOME, "PYTHONNOUSERSITE": "1", **env},
             timeout_seconds=self._task.verifier_timeout_seconds,
         )
-        await container.end_processes()  # daemons that the tests left could write on
-        self._log.write_bytes(done.stdout + LOG_SEPARATOR.encode() + done.stderr)
+        await container.end_processes()  # daemons started by the tests could still write the reward
+        self._log.write_bytes(outcome.stdout + LOG_SEPARATOR.encode() + outcome.stderr)
         try:
             contents = [await container.read_file(path, MAX_REWARD_BYTES) for path in (REWARD_JSON, REWARD_TEXT)]
         except InvalidInput as error:
             return Reward(reason=error.message, is_error=True, changed=tuple(changed[:100]))
-        reward = parse_reward(*contents, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
+        reward = parse_reward(
+            *contents, exit_code=outcome.exit_code, timed_out=outcome.timed_out, is_full=outcome.is_full
+        )
         return replace(reward, changed=tuple(changed[:100]))
 
     async def aclose(self) -> None:
@@ -125,7 +128,7 @@ class ContainerPlace:
         await self._executor.aclose()
 
 
-def _list_system_files(changed: Sequence[str], before: frozenset[str]) -> list[str]:
-    """Return what lies below the system's folders and was not there before; folders of what changed are left out."""
-    new = [path for path in changed if path.startswith(_SYSTEM) and path not in before]
+def _list_system_files(changed: Sequence[str], initial: frozenset[str]) -> list[str]:
+    """Return changed system files that were not in `initial`; parents of changed files are omitted."""
+    new = [path for path in changed if path.startswith(_SYSTEM) and path not in initial]
     return [path for path in new if not any(other.startswith(path + "/") for other in new)]

@@ -1,4 +1,4 @@
-"""What a Dockerfile says, as far as bough has to know: base images, and whether the sandbox can do the same."""
+"""Reads Dockerfiles: base images, and whether the local sandbox can provide the same environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from bough.evals.case import FileInput
 
 PLAIN_BASES: Final = frozenset({"scratch", "debian", "ubuntu", "python", "alpine", "busybox", "bough-task-base"})
-"""Base images without anything that a task could need beyond a shell and Python."""
+"""Base images that provide no more than a shell and Python."""
 
 _SYSTEM: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr")  # noqa: S108
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
@@ -25,25 +25,25 @@ class DockerfileLine:
 
     Attributes:
         word: In capitals, for example `FROM`.
-        rest: What follows it.
+        arguments: The text after the word.
     """
 
     word: str
-    rest: str
+    arguments: str
 
     def __str__(self) -> str:
-        return f"{self.word} {self.rest}"
+        return f"{self.word} {self.arguments}"
 
 
 @dataclass(kw_only=True)
 class SandboxPlan:
-    """How a task is laid out without an image.
+    """The environment of a task in the sandbox, without an image.
 
     Attributes:
-        refused: The instruction that needs an image; None where the task fits.
-        workdir: Where the workspace is mounted beside `/work`.
-        files: What is copied into the workspace.
-        folders: Made in the workspace, relative.
+        refused: The instruction that needs an image; None if the sandbox can run the task.
+        workdir: Second mount point of the workspace, in addition to `/work`.
+        files: Files to copy into the workspace.
+        folders: Folders to create in the workspace, relative.
     """
 
     refused: str | None = None
@@ -54,7 +54,7 @@ class SandboxPlan:
 
 
 def parse_dockerfile(text: str) -> list[DockerfileLine]:
-    """Return the instructions in order; comments and empty lines left out."""
+    """Return the instructions in order; without comments and empty lines."""
     instructions: list[DockerfileLine] = []
     pending = ""
     for line in text.splitlines():
@@ -64,24 +64,24 @@ def parse_dockerfile(text: str) -> list[DockerfileLine]:
         if pending.endswith("\\"):
             pending = pending[:-1] + " "
             continue
-        word, _, rest = pending.strip().partition(" ")
-        instructions.append(DockerfileLine(word.upper(), rest.strip()))
+        word, _, arguments = pending.strip().partition(" ")
+        instructions.append(DockerfileLine(word.upper(), arguments.strip()))
         pending = ""
     return instructions
 
 
 def find_base_images(text: str) -> list[str]:
-    """Return the images that a Dockerfile starts from, in order, its own stages and `scratch` left out."""
+    """Return the images that a Dockerfile starts from, in order, without its own stages and `scratch`."""
     defaults: dict[str, str] = {}
     stages: set[str] = set()
     images: list[str] = []
     for line in parse_dockerfile(text):
         if line.word == "ARG" and not images:
-            name, _, value = line.rest.partition("=")
+            name, _, value = line.arguments.partition("=")
             defaults[name.strip()] = value.strip().strip("\"'")
         if line.word != "FROM":
             continue
-        words = [word for word in line.rest.split() if not word.startswith("--")]
+        words = [word for word in line.arguments.split() if not word.startswith("--")]
         image = fill_variables(words[0], defaults) if words else ""
         if image and image not in stages and image != "scratch":
             images.append(image)
@@ -91,7 +91,7 @@ def find_base_images(text: str) -> list[str]:
 
 
 def fill_variables(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with `$NAME`, `${NAME}` and `${NAME:-default}` replaced; what is not known becomes empty."""
+    """Return a text with `$NAME`, `${NAME}` and `${NAME:-default}` replaced; unknown names become empty."""
 
     def value(match: re.Match[str]) -> str:
         return values.get(match[1] or match[3], "") or (match[2] or "")
@@ -100,7 +100,7 @@ def fill_variables(text: str, values: Mapping[str, str]) -> str:
 
 
 def plan_sandbox(environment: Path, *, image: str | None, workdir: str | None, env: Mapping[str, str]) -> SandboxPlan:
-    """Return how a task is laid out without an image, or which instruction needs one."""
+    """Return the sandbox environment of a task, or a plan that names the instruction that needs an image."""
     plan = SandboxPlan(env=dict(env), workdir=workdir or "/app")
     dockerfile = environment / "Dockerfile"
     if image is not None:
@@ -109,7 +109,7 @@ def plan_sandbox(environment: Path, *, image: str | None, workdir: str | None, e
     if not dockerfile.is_file():
         return plan
     for line in parse_dockerfile(dockerfile.read_text("utf-8", "replace")):
-        if not _take(plan, line, environment):
+        if not _add_line(plan, line, environment):
             plan.refused = str(line)[:200]
             return plan
     if workdir is not None:
@@ -117,35 +117,36 @@ def plan_sandbox(environment: Path, *, image: str | None, workdir: str | None, e
     return plan
 
 
-def _take(plan: SandboxPlan, line: DockerfileLine, environment: Path) -> bool:
-    """Take one instruction into the plan; whether that is possible."""
+def _add_line(plan: SandboxPlan, line: DockerfileLine, environment: Path) -> bool:
+    """Add one instruction to the plan; return False if the sandbox cannot do it."""
     match line.word:
         case "FROM":
-            name = line.rest.split()[0] if line.rest else ""
+            name = line.arguments.split()[0] if line.arguments else ""
             return name.rpartition("/")[2].partition(":")[0] in PLAIN_BASES
         case "WORKDIR":
-            plan.workdir = line.rest.rstrip("/") or "/"
+            plan.workdir = line.arguments.rstrip("/") or "/"
             return plan.workdir.startswith("/") and plan.workdir != "/" and not _is_below(plan.workdir, _SYSTEM)
         case "ENV":
-            plan.env |= _variables(line.rest)
+            plan.env |= _variables(line.arguments)
             return True
         case "ARG" | "LABEL":
             return True
         case "USER":
-            return line.rest in ("root", "0", "0:0")
+            return line.arguments in ("root", "0", "0:0")
         case "RUN":
-            return _take_run(plan, line.rest)
+            return _add_run(plan, line.arguments)
         case "COPY" | "ADD":
-            return _take_copy(plan, line.rest, environment)
+            return _add_copy(plan, line.arguments, environment)
         case _:
             return False
 
 
-def _take_run(plan: SandboxPlan, command: str) -> bool:
+def _add_run(plan: SandboxPlan, command: str) -> bool:
     try:
         words = shlex.split(command)
     except ValueError:
         return False
+    # Shell syntax is refused, because the plan creates the folders without a shell.
     if words[:2] != ["mkdir", "-p"] or any(word.startswith("-") or set(word) & set("*;&|<>$`") for word in words[2:]):
         return False
     for word in words[2:]:
@@ -156,23 +157,24 @@ def _take_run(plan: SandboxPlan, command: str) -> bool:
     return True
 
 
-def _take_copy(plan: SandboxPlan, rest: str, environment: Path) -> bool:
-    if rest.startswith("["):
+def _add_copy(plan: SandboxPlan, arguments: str, environment: Path) -> bool:
+    if arguments.startswith("["):
         try:
-            words = [str(word) for word in cast("list[Any]", json.loads(rest))]
+            words = [str(word) for word in cast("list[Any]", json.loads(arguments))]
         except ValueError:
             return False
     else:
-        words = rest.split()
+        words = arguments.split()
     if len(words) < 2 or any(word.startswith("--") or "*" in word or "://" in word for word in words):
         return False
     *sources, target = words
-    place = target if target.startswith("/") else f"{plan.workdir}/{target}"
-    if ".." in place.split("/") or not _is_below(place.rstrip("/"), (plan.workdir,)):
+    path_in_image = target if target.startswith("/") else f"{plan.workdir}/{target}"
+    if ".." in path_in_image.split("/") or not _is_below(path_in_image.rstrip("/"), (plan.workdir,)):
         return False
-    inside = "/".join(part for part in place[len(plan.workdir) :].split("/") if part not in ("", "."))
+    inside = "/".join(part for part in path_in_image[len(plan.workdir) :].split("/") if part not in ("", "."))
     for source in sources:
         path = environment / source
+        # A source outside of the build context would copy the caller's files.
         if ".." in source.split("/") or not path.exists():
             return False
         plan.files += _place_files(path, inside, to_folder=target.endswith(("/", ".")) or len(sources) > 1)
@@ -180,7 +182,7 @@ def _take_copy(plan: SandboxPlan, rest: str, environment: Path) -> bool:
 
 
 def _place_files(source: Path, inside: str, *, to_folder: bool) -> Iterator[FileInput]:
-    """Yield the files of a COPY: of a folder its content, of a file itself, below a target that is a folder."""
+    """Yield the files of a COPY: the content of a folder, or the file itself."""
     if source.is_dir():
         for path in sorted(source.rglob("*")):
             if path.is_file():
@@ -191,9 +193,9 @@ def _place_files(source: Path, inside: str, *, to_folder: bool) -> Iterator[File
         )
 
 
-def _variables(rest: str) -> dict[str, str]:
+def _variables(arguments: str) -> dict[str, str]:
     try:
-        words = shlex.split(rest)
+        words = shlex.split(arguments)
     except ValueError:
         return {}
     if words and "=" not in words[0]:

@@ -1,4 +1,4 @@
-"""`run_harbor`: an agent at tasks in Harbor's form, each in a container of its own or in the local sandbox.
+"""`run_harbor`: runs an agent on Harbor tasks, each in a separate container or in the local sandbox.
 
 Source: ADK pull request 4575 (SkillsBench runner: filter, rebuild, build only, skip tests, prune interval, summary).
 """
@@ -41,20 +41,20 @@ OWN_TASKS: Final = Path(__file__).parent / "tasks"
 """Five tasks with skills; the oracle solves all of them."""
 
 TRACE_METRICS: Final = {"skill_discovery_score": 1.0, "no_tool_errors": 1.0}
-"""What scores an attempt whose tests are left out."""
+"""Metrics that score an attempt when tests are skipped."""
 
 _NO_TRACE: Final = "it has no skills, so without its tests nothing scores it"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskScore:
-    """What became of one attempt at a task.
+    """The result of one attempt at a task.
 
     Attributes:
-        reward: 0 to 1; None where the tests were left out, or the attempt did not come to them.
+        reward: 0 to 1; None if tests were skipped or not reached.
         status: `passed` (solved), `failed`, `error` or `skipped`.
-        log: Where the log of the test script is; None where it did not run.
-        log_end: Its last lines, where the reward is not whole.
+        log: Path of the test script's log; None if it did not run.
+        log_end: The last lines of the log, if the reward is below 1.
     """
 
     task: str
@@ -85,11 +85,11 @@ class HarborRun:
     """A run of tasks.
 
     Attributes:
-        run: Its id; None where images were built and nothing else.
+        run: Id of the run; None if only images were built.
         engine: `container`, or `sandbox`.
         tasks: One for each attempt, in the order of the plan.
         left_out: Tasks that could not be run, with the reason.
-        verified: False where the tests were left out: the scores are the trace's.
+        verified: False if tests were skipped and scores come from the trace.
     """
 
     run: str | None
@@ -106,12 +106,12 @@ class HarborRun:
 
     @property
     def solved(self) -> int:
-        """How many attempts have the whole reward."""
+        """Number of attempts with reward 1."""
         return sum(task.status == "passed" for task in self.tasks)
 
     @property
     def mean_reward(self) -> float:
-        """The mean over all attempts; an error counts as 0. Without tests: the share that passed by its trace."""
+        """The mean over all attempts; an error counts as 0. Without tests, the share of attempts that passed."""
         if not self.tasks:
             return 0.0
         if not self.verified:
@@ -120,7 +120,7 @@ class HarborRun:
 
     @property
     def passed(self) -> bool:
-        """Whether the mean reward is at the threshold; of a run that only builds, whether all images are there."""
+        """Whether the mean reward reaches the threshold; for a run that only builds, whether all images exist."""
         if self.run is None:
             return all(image.id is not None for image in self.builds.images)
         return bool(self.tasks) and self.mean_reward >= self.threshold - 1e-9
@@ -163,22 +163,22 @@ async def run_harbor(
     resume: str | None = None,
     options: EvalOptions | None = None,
 ) -> HarborRun:
-    """Run an agent at the tasks of a folder; results are events of the attempts' logs, as in every run.
+    """Run an agent on the tasks of a folder; results are events in the attempts' logs, as in every run.
 
     Args:
         agent: A spec; `oracle` runs each task's own solution, `nop` does nothing.
-        sandbox: Use the local sandbox, for the tasks that need no image of their own.
+        sandbox: Use the local sandbox, for tasks that need no image.
         build_only: Stop after the builds.
-        skip_tests: Score by the trace alone; tasks without skills are left out, as nothing in a trace decides them.
-        prune_interval: Remove what builds left over after so many.
+        skip_tests: Score by the trace alone; omits tasks without skills, which a trace cannot score.
+        prune_interval: Remove leftovers of builds after this many builds.
         timeout: Seconds for the agent, instead of each task's own.
-        allow_network: Give a network to the tasks and builds that ask for one.
-        docker_host: Where the engine listens; None: as the environment says.
-        options: How the cases are run besides; its secrets fill the variables of verifiers and nothing else.
+        allow_network: Give network access to tasks and builds that request it.
+        docker_host: Address of the engine; None uses the environment.
+        options: Other options of the run; its secrets fill variables of verifiers only.
 
     Raises:
-        NotFound: There is no such folder.
-        InvalidInput: There is no task in it, or none fits in the sandbox.
+        NotFound: The folder does not exist.
+        InvalidInput: The folder has no task, or none can run in the sandbox.
         SandboxUnavailable: No container engine answers.
     """
     folder = Path(folder)
@@ -198,13 +198,13 @@ async def run_harbor(
     if not sandbox:
         build = {"rebuild": rebuild, "allow_network": allow_network, "prune_interval": prune_interval}
         builds = await anyio.to_thread.run_sync(lambda: _build_images(listing.tasks, docker_host, **build))
-    how = options or EvalOptions()
+    run_options = options or EvalOptions()
     common: dict[str, Any] = {
         "engine": "sandbox" if sandbox else "container",
         "builds": builds,
         "left_out": tuple(left_out),
         "faults": listing.faults,
-        "threshold": how.threshold,
+        "threshold": run_options.threshold,
         "verified": not skip_tests,
     }
     if build_only:
@@ -217,20 +217,20 @@ async def run_harbor(
         skip_tests=skip_tests,
         allow_network=allow_network,
         timeout_seconds=timeout,
-        secrets=how.secrets,
+        secrets=run_options.secrets,
         docker_host=docker_host,
         repairs={task.name: list(_list_repairs(task)) for task in listing.tasks},
     )
-    how = replace(how, jobs=jobs, repeat=repeat)
+    run_options = replace(run_options, jobs=jobs, repeat=repeat)
     settings = settings or Settings.load()
     try:
-        ran = await _run_trials(folder, listing, agent, setting, settings, folder_of_runs, resume, how, common)
+        run = await _run_trials(folder, listing, agent, setting, settings, folder_of_runs, resume, run_options, common)
     finally:
         if setting.sandbox is not None:
             await setting.sandbox.aclose()
-    scores = tuple(_score_of(case) for case in ran.cases)
-    isolation = next((str(case.data["harbor"]["isolation"]) for case in ran.cases if "harbor" in case.data), "")
-    return HarborRun(run=ran.run, folder=ran.folder, isolation=isolation, tasks=scores, cases=ran, **common)
+    scores = tuple(_score_from_result(case) for case in run.cases)
+    isolation = next((str(case.data["harbor"]["isolation"]) for case in run.cases if "harbor" in case.data), "")
+    return HarborRun(run=run.run, folder=run.folder, isolation=isolation, tasks=scores, cases=run, **common)
 
 
 async def _run_trials(
@@ -256,6 +256,7 @@ async def _run_trials(
         judge="none",
         metrics=metrics,
         limits=Limits(wall_seconds=(setting.timeout_seconds or longest) + 1),
+        # The agent must not see the verifiers' secrets; TrialSetting passes them to the verifier only.
         secrets=None,
         begin=trials.begin,
         prepare=trials.prepare,
@@ -264,7 +265,7 @@ async def _run_trials(
             "engine": common["engine"],
             "verified": not setting.skip_tests,
             "builds": builds.as_dict(),
-            "left_out": [list(each) for each in cast("Sequence[tuple[str, str]]", common["left_out"])],
+            "left_out": [list(pair) for pair in cast("Sequence[tuple[str, str]]", common["left_out"])],
         },
     )
     return await evaluate(
@@ -282,7 +283,7 @@ def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, Sand
     """Return tasks as the cases of a set.
 
     Args:
-        plans: For the sandbox: what is copied into the workspace of each task.
+        plans: Sandbox plans by task, whose files are copied into the workspaces.
     """
     plans = plans or {}
     cases = tuple(
@@ -305,14 +306,14 @@ def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, Sand
 
 
 def read_harbor_set(folder: Path, *, sandbox: bool) -> EvalSet:
-    """Return the tasks of a folder as `run_harbor` has them.
+    """Return the tasks of a folder as `run_harbor` would run them.
 
     Args:
-        sandbox: Those that need no image of their own.
+        sandbox: Return only tasks that need no image.
 
     Raises:
-        NotFound: There is no such folder.
-        InvalidInput: There is no task in it.
+        NotFound: The folder does not exist.
+        InvalidInput: The folder has no task.
     """
     listing = list_tasks(folder)
     if not sandbox:
@@ -333,6 +334,7 @@ def _build_images(tasks: Sequence[HarborTask], docker_host: str | None, **chosen
         raise SandboxUnavailable(error.message, hint=hint) from error
     try:
         remove_stale_containers(docker_host)
+        # Removed first, since containers of killed runs occupy the disk that builds need.
         return builder.build_all(tasks)
     finally:
         builder.close()
@@ -351,14 +353,14 @@ def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list
 
 
 def _list_repairs(task: HarborTask) -> Iterator[str]:
-    """Yield what was fixed in the skills of a task when they were read."""
+    """Yield the repairs made while reading the skills of a task."""
     for root in task.skill_roots:
         for checked in check(root, recursive=True):
             for diagnostic in checked.diagnostics:
                 yield f"{Path(diagnostic.path).parent.name}: {diagnostic.message}"
 
 
-def _score_of(result: AttemptResult) -> TaskScore:
+def _score_from_result(result: AttemptResult) -> TaskScore:
     reward = result.scores.get("reward")
     harbor: JsonObject = result.data.get("harbor") or {}
     return TaskScore(
@@ -374,7 +376,7 @@ def _score_of(result: AttemptResult) -> TaskScore:
 
 
 def remove_stale_containers(docker_host: str | None) -> None:
-    """Remove the containers of runs that were killed: those whose run nobody holds any more. Blocks."""
+    """Remove the containers of killed runs: those whose run lock is free. Blocks."""
     engine = connect(docker_host)
     try:
         for container in engine.containers.list(all=True, filters={"label": "bough=task"}, ignore_removed=True):
@@ -388,6 +390,7 @@ def remove_stale_containers(docker_host: str | None) -> None:
 
 def _is_held(lock: Path) -> bool:
     try:
+        # Closing the file releases the lock again: this only probes whether another process holds it.
         with open(lock) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

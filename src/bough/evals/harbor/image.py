@@ -1,4 +1,4 @@
-"""Images of tasks: built once for a content, without a network, bounded; a base image that is missing is named.
+"""Images of tasks: built once per content, without network, within limits; errors name missing base images.
 
 Source: ADK pull request 4575 (two retries with a prune between, intermediate containers removed, a prune every N
 tasks, a summary).
@@ -29,7 +29,7 @@ from bough.execution.container.engine import connect, engine_errors
 from bough.types import JsonObject
 
 BASE_IMAGE: Final = "bough-task-base"
-"""Of tasks that name no image: a shell and Python."""
+"""Image of tasks that name none: a shell and Python."""
 
 LABEL: Final = "bough"
 MAX_CONTEXT_BYTES: Final = 512 << 20
@@ -40,11 +40,11 @@ _LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltImage:
-    """The image of a task, or why there is none.
+    """The image of a task, or the reason why it has none.
 
     Attributes:
-        id: None where it could not be built.
-        how: `built`, `cached`, `named` (the task brings the name of one) or `failed`.
+        id: None if the build failed.
+        how: `built`, `cached`, `named` (the task names an existing image) or `failed`.
         reason: Why it failed.
     """
 
@@ -60,7 +60,7 @@ class BuiltImage:
 
 @dataclass
 class BuildSummary:
-    """What the builds of a run came to."""
+    """The results of a run's builds."""
 
     images: list[BuiltImage] = field(default_factory=list[BuiltImage])
 
@@ -82,10 +82,10 @@ class ImageBuilder:
     """Builds images on an engine of this machine, one after another. All methods block.
 
     Args:
-        rebuild: Build without the cache, though the image is there.
-        allow_network: Builds have the engine's network, and missing base images may be pulled.
-        prune_interval: Remove what builds left over after so many; 0: only between retries.
-        min_free_bytes: A build ends when the engine's disk has less room than this.
+        rebuild: Build without the cache, even if the image exists.
+        allow_network: Let builds use the engine's network and pull missing base images.
+        prune_interval: Remove leftovers after this many builds; 0: only between retries.
+        min_free_bytes: Stop a build when the engine's disk has less free space.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class ImageBuilder:
         self._root = str(self._engine.info().get("DockerRootDir", ""))
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the connection to the engine."""
         self._engine.close()
 
     def build_all(self, tasks: Sequence[HarborTask]) -> BuildSummary:
-        """Return the image of each task; one that cannot be built does not keep the others."""
+        """Return the image of each task; a failed build does not stop the others."""
         summary = BuildSummary()
         for number, task in enumerate(tasks, 1):
             summary.images.append(self.build(task))
@@ -117,30 +117,34 @@ class ImageBuilder:
 
     def build(self, task: HarborTask) -> BuiltImage:
         """Return the image of a task: found by its content, or built with at most two retries."""
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             if task.dockerfile is None:
-                return self._describe(task, "named", task.image or BASE_IMAGE, begun, 0)
+                return self._describe(task, "named", task.image or BASE_IMAGE, started, 0)
             bases = self._resolve_bases(task.dockerfile.read_text("utf-8", "replace"))
             context = pack_context(task.environment)
             tag = f"bough-task:{self._key(context, bases)[:32]}"
             if not self._rebuild and self._find(tag) is not None:
-                return self._describe(task, "cached", tag, begun, 0)
+                return self._describe(task, "cached", tag, started, 0)
             retries = self._build_with_retries(task, context, tag)
-            return self._describe(task, "built", tag, begun, retries)
+            return self._describe(task, "built", tag, started, retries)
         except _BuildFailed as error:
             return BuiltImage(
-                task=task.name, how="failed", seconds=time.monotonic() - begun, retries=error.retries, reason=str(error)
+                task=task.name,
+                how="failed",
+                seconds=time.monotonic() - started,
+                retries=error.retries,
+                reason=str(error),
             )
         except (InvalidInput, SandboxUnavailable, ExecutorError) as error:
-            return BuiltImage(task=task.name, how="failed", seconds=time.monotonic() - begun, reason=error.message)
+            return BuiltImage(task=task.name, how="failed", seconds=time.monotonic() - started, reason=error.message)
 
     def prune(self) -> None:
-        """Remove images that builds of tasks left without a name; nothing of anybody else."""
+        """Remove untagged images of task builds; images without bough's label stay."""
         with suppress(*engine_errors()):
             self._engine.images.prune(filters={"dangling": True, "label": LABEL})
 
-    def _describe(self, task: HarborTask, how: str, name: str, begun: float, retries: int) -> BuiltImage:
+    def _describe(self, task: HarborTask, how: str, name: str, started: float, retries: int) -> BuiltImage:
         image = self._find(name)
         if image is None:
             raise SandboxUnavailable(f"base image {name} is not in the engine; docker load or docker import it")
@@ -148,7 +152,7 @@ class ImageBuilder:
             task=task.name,
             id=str(image.id),
             how=how,
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - started,
             retries=retries,
             size_bytes=int(image.attrs.get("Size", 0)),
             workdir=str(image.attrs.get("Config", {}).get("WorkingDir") or ""),
@@ -170,7 +174,7 @@ class ImageBuilder:
         """Return the ids of the base images.
 
         Raises:
-            SandboxUnavailable: One is not there, and nothing may be pulled.
+            SandboxUnavailable: A base image is missing and could not be pulled.
         """
         bases: list[str] = []
         for name in find_base_images(dockerfile):
@@ -184,6 +188,7 @@ class ImageBuilder:
         return bases
 
     def _key(self, context: bytes, bases: Sequence[str]) -> str:
+        # The base images and the network are part of the key, since both can change what a build produces.
         return sha256(json.dumps([sha256(context).hexdigest(), *bases, self._allow_network]).encode()).hexdigest()
 
     def _build_with_retries(self, task: HarborTask, context: bytes, tag: str) -> int:
@@ -209,14 +214,15 @@ class ImageBuilder:
             "pull": False,
             "networkmode": "default" if self._allow_network else "none",
             "memory": task.memory_bytes,
+            # Equal to `memory`, so that the build cannot use swap on top.
             "memswap": task.memory_bytes,
             "labels": json.dumps({LABEL: "task-image"}),
         }
         with _BuildWatch(self._root, self._min_free_bytes, task.build_timeout_seconds) as watch:
             log: list[str] = []
             try:
-                # Not the SDK's `build`: that keeps the connection to itself, and a build that says nothing for ever
-                # could not be ended. To hang up is what ends one.
+                # Not the SDK's `build`, which hides the connection: closing the connection is the only way to stop a
+                # build, and a silent one would run for ever.
                 response = api._post(
                     api._url("/build"),
                     data=context,
@@ -229,7 +235,7 @@ class ImageBuilder:
                     api._raise_for_status(response)
                     watch.begin(api._get_raw_response_socket(response))
                     for line in api._stream_helper(response, decode=True):
-                        _note_line(line, log)
+                        _append_log_line(line, log)
             except (OSError, ValueError, *engine_errors()) as error:
                 raise _BuildFailed(watch.reason or str(error), log, is_final=bool(watch.reason)) from error
             if watch.reason:
@@ -238,11 +244,11 @@ class ImageBuilder:
             raise _BuildFailed("the build ended without an image", log)
 
 
-def _note_line(line: JsonObject, log: list[str]) -> None:
-    """Keep what a build says, the last lines of it.
+def _append_log_line(line: JsonObject, log: list[str]) -> None:
+    """Append the output of a build step to the log, which keeps the last lines.
 
     Raises:
-        ValueError: It says that it failed.
+        ValueError: The build reported an error.
     """
     if "error" in line:
         raise ValueError(str(line["error"]))
@@ -251,10 +257,10 @@ def _note_line(line: JsonObject, log: list[str]) -> None:
 
 
 class _BuildFailed(Exception):
-    """A build that came to nothing.
+    """A failed build.
 
     Attributes:
-        is_final: Whether to try again would be in vain.
+        is_final: Whether a retry cannot help.
     """
 
     def __init__(self, reason: str, log: Sequence[str], *, is_final: bool = False) -> None:
@@ -264,7 +270,7 @@ class _BuildFailed(Exception):
 
 
 class _BuildWatch:
-    """Hangs up on a build that takes too long, or more of the disk than there is."""
+    """Closes the connection of a build that exceeds its time or fills the disk."""
 
     def __init__(self, root: str, min_free_bytes: int, timeout_seconds: float) -> None:
         self.reason = ""
@@ -276,7 +282,7 @@ class _BuildWatch:
         return self
 
     def begin(self, stream: Any) -> None:
-        """Watch from now on; `stream` is what the build is read from."""
+        """Start watching; `stream` is the response that the build is read from."""
         connection: socket.socket = getattr(stream, "_sock", stream)
         self._thread = threading.Thread(target=self._watch, args=(connection,), daemon=True)
         self._thread.start()
@@ -295,25 +301,28 @@ class _BuildWatch:
                 self.reason = "the engine's disk is nearly full"
             if self.reason:
                 with suppress(OSError):
+                    # shutdown, not close: it wakes the thread that is blocked reading this socket.
                     connection.shutdown(socket.SHUT_RDWR)
                 return
 
 
 def pack_context(folder: Path) -> bytes:
-    """Return a build's context as an archive, the same bytes for the same content; links that lead out are left out.
+    """Return a build's context as an archive, deterministic; links that point outside are omitted.
 
     Raises:
-        InvalidInput: It is too large.
+        InvalidInput: The context is too large.
     """
     buffer = io.BytesIO()
     total = 0
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):
+            # A link out of the folder would put files of this machine into the image.
             if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
                 continue
             if not (path.is_dir() or path.is_file() or path.is_symlink()):
                 continue
             entry = tar.gettarinfo(path, arcname=path.relative_to(folder).as_posix())
+            # Owners and times are cleared: equal content must give equal bytes, which the cache key hashes.
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
             entry.mtime = 0

@@ -1,4 +1,4 @@
-"""Where a trial happens (a container, or the local sandbox) and the tools that an agent has there.
+"""The environment of a trial (a container or the local sandbox) and the agent's tools in it.
 
 Source: ADK pull request 4575 (`ContainerBashTool`).
 """
@@ -22,7 +22,7 @@ MAX_SECONDS = 3600.0
 
 
 class CommandRunner(Protocol):
-    """Something that runs a command where a task is."""
+    """Runs commands in a task's environment."""
 
     async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
         """Run a command by a shell, in the task's working folder."""
@@ -34,7 +34,7 @@ class ContainerBashTool:
 
     Attributes:
         runner: Where commands run.
-        timeout_seconds: Of a command that names none.
+        timeout_seconds: Default timeout of a command.
     """
 
     def __init__(self, runner: CommandRunner, timeout_seconds: float = 300.0) -> None:
@@ -49,14 +49,14 @@ class ContainerBashTool:
             timeout_seconds: After so many seconds everything that runs is ended; 300 unless said otherwise.
         """
         seconds = self.timeout_seconds if timeout_seconds is None else min(max(timeout_seconds, 0.1), MAX_SECONDS)
-        done = await self.runner.run_command(command, timeout_seconds=seconds)
+        outcome = await self.runner.run_command(command, timeout_seconds=seconds)
         return {
-            "exit_code": done.exit_code,
-            "stdout": done.stdout.decode(errors="replace"),
-            "stderr": done.stderr.decode(errors="replace"),
-            "timed_out": done.timed_out,
-            **({"disk_full": True} if done.is_full else {}),
-            "truncated": done.truncated,
+            "exit_code": outcome.exit_code,
+            "stdout": outcome.stdout.decode(errors="replace"),
+            "stderr": outcome.stderr.decode(errors="replace"),
+            "timed_out": outcome.timed_out,
+            **({"disk_full": True} if outcome.is_full else {}),
+            "truncated": outcome.truncated,
         }
 
 
@@ -65,32 +65,32 @@ class TrialPlace(CommandRunner, Protocol):
 
     @property
     def executor(self) -> CodeExecutor:
-        """Runs scripts of skills beside the agent's commands."""
+        """The executor that runs skill scripts in the same environment."""
         ...
 
     @property
     def isolation(self) -> str:
-        """How well it keeps the agent away from the machine."""
+        """Name of the isolation level."""
         ...
 
     async def start(self) -> None:
-        """Make it."""
+        """Create the environment."""
         ...
 
     async def solve(self) -> CommandOutcome:
-        """Run the task's own solution, which is there for as long as it runs."""
+        """Run the task's own solution, which is visible only while it runs."""
         ...
 
     async def verify(self, env: Mapping[str, str]) -> Reward:
-        """End what the agent left, then run the test script in a place for its reward that is new; return the reward.
+        """End the agent's processes, empty the reward folder, run the test script, and return the reward.
 
         Args:
-            env: Of the test script, variables filled in.
+            env: Environment of the test script, with variables filled in.
         """
         ...
 
     async def aclose(self) -> None:
-        """Remove it; closing twice is fine."""
+        """Remove the environment; idempotent."""
         ...
 
 
@@ -101,25 +101,25 @@ _SOLVE = "run_solution"
 
 
 def reference_agent(name: ReferenceAgent) -> AgentSpec:
-    """Return the agent of that name; the oracle needs the tool of `SolutionTool`."""
+    """Return a reference agent; the oracle needs the tool of `SolutionTool`."""
     answer = _call_solution if name == "oracle" else _do_nothing
     return AgentSpec(name=name, model=FunctionModel(answer, model_name=name), system_prompt="", skills=())
 
 
 class SolutionTool:
-    """The oracle's tool: runs the solution where the task is."""
+    """The oracle's tool, which runs the solution in the task's environment."""
 
     def __init__(self, place: TrialPlace) -> None:
         self._place = place
 
     async def run_solution(self) -> JsonObject:
         """Run the task's own solution."""
-        done = await self._place.solve()
+        outcome = await self._place.solve()
         return {
-            "exit_code": done.exit_code,
-            "stdout": done.stdout.decode(errors="replace"),
-            "stderr": done.stderr.decode(errors="replace"),
-            "timed_out": done.timed_out,
+            "exit_code": outcome.exit_code,
+            "stdout": outcome.stdout.decode(errors="replace"),
+            "stderr": outcome.stderr.decode(errors="replace"),
+            "timed_out": outcome.timed_out,
         }
 
 

@@ -1,4 +1,4 @@
-"""The reward of a task: what its test script wrote, and nothing else."""
+"""The reward of a task, read only from what its test script wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.types import Json, JsonObject
 MAX_REWARD_BYTES: Final = 64 << 10
 REWARD_JSON: Final = "/logs/verifier/reward.json"
 LOG_SEPARATOR: Final = "\n--- stderr\n"
-"""Between what a test script wrote to stdout and to stderr, in its log."""
+"""Separates stdout from stderr in the log of a test script."""
 REWARD_TEXT: Final = "/logs/verifier/reward.txt"
 
 
@@ -23,11 +23,11 @@ class Reward:
 
     Attributes:
         value: 0 to 1; the task is solved at 1.
-        reason: Why it is 0, or what else is to be known of it.
-        is_error: Whether the test script, not the agent, is at fault.
+        reason: Why it is 0, or another remark.
+        is_error: Whether the test script failed, rather than the agent.
         parts: All numbers of `reward.json`.
-        changed: Files of the system that the agent's phase changed, in a container.
-        agent_timed_out: Whether the agent's time was up; the reward counts all the same.
+        changed: System files that changed while the agent ran, in a container.
+        agent_timed_out: Whether the agent timed out; the reward still counts.
         verified: Whether the test script ran.
     """
 
@@ -68,21 +68,21 @@ class Reward:
 def parse_reward(
     as_json: bytes | None, as_text: bytes | None, exit_code: int | None, *, timed_out: bool, is_full: bool = False
 ) -> Reward:
-    """Return the reward that a test script wrote; `reward.json` goes first.
+    """Return the reward that a test script wrote; `reward.json` takes precedence over `reward.txt`.
 
     Args:
-        as_json: Content of `reward.json`; None where it is not there.
-        exit_code: Of the test script.
-        is_full: Whether it was ended because its files took more than the task may have.
+        as_json: Content of `reward.json`; None if missing.
+        exit_code: Exit code of the test script.
+        is_full: Whether it was stopped because its files exceeded the task's storage.
     """
     if as_json is not None and as_json.strip():
         try:
-            return _reward_of(json.loads(as_json))
+            return _reward_from_json(json.loads(as_json))
         except (ValueError, RecursionError):
             return Reward(reason=f"reward.json is not JSON: {as_json[:80]!r}", is_error=True)
     if as_text is not None and as_text.strip():
         try:
-            return _reward_of(float(as_text))
+            return _reward_from_json(float(as_text))
         except ValueError:
             return Reward(reason=f"reward.txt is not a number: {as_text[:80]!r}", is_error=True)
     if timed_out:
@@ -92,7 +92,7 @@ def parse_reward(
     return Reward(reason=f"test.sh wrote no reward (exit {exit_code})")
 
 
-def _reward_of(data: Json) -> Reward:
+def _reward_from_json(data: Json) -> Reward:
     if isinstance(data, dict):
         numbers = {name: _as_share(value) for name, value in cast("JsonObject", data).items()}
         if not numbers or None in numbers.values():
@@ -108,5 +108,5 @@ def _reward_of(data: Json) -> Reward:
 
 def _as_share(value: Json) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        return None  # not a number, too: it compares with nothing
+        return None  # also NaN, for which every comparison is false
     return float(value)

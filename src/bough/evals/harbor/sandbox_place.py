@@ -1,7 +1,7 @@
-"""A trial in the local sandbox, for machines without a container engine and tasks that need no image of their own.
+"""A trial in the local sandbox, for machines without a container engine and tasks that need no image.
 
-The workspace is mounted at the task's working folder, a folder for logs at `/logs`. Every command is a run of its own,
-so nothing of the agent runs on when the tests come; and there is no root.
+The workspace is mounted at the task's working folder, a folder for logs at `/logs`. Every command is a separate run,
+so no process of the agent survives until the tests; commands do not run as root.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COMMAND_SECONDS: Final = 300.0
 
 
 class MountingExecutor(CodeExecutorMixin):
-    """An executor that shows a task's folders in every run of another one, which stays open.
+    """Adds a task's folders as mounts to every run of another executor, which it does not close.
 
-    Nothing in the workspace is guarded: it is thrown away with its task, which may be to make a repository.
+    Nothing in the workspace is guarded: it is deleted after the task, and a task may need to create a repository.
     """
 
     stateful = False
@@ -41,30 +41,30 @@ class MountingExecutor(CodeExecutorMixin):
 
     @property
     def isolation(self) -> Isolation:
-        """That of the other."""
+        """The isolation of the inner executor."""
         return self._inner.isolation
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Run `request` with the folders in their places; raises as the other does."""
+        """Run `request` with the folders in their places; raises like the inner executor."""
         return await self._inner.execute(replace(request, mounts=(*request.mounts, *self._mounts), guards=NO_GUARDS))
 
     async def healthy(self) -> bool:
-        """Whether the other works."""
+        """Whether the inner executor is healthy."""
         return await self._inner.healthy()
 
     async def reinitialize(self) -> None:
-        """Nothing is held here."""
+        """Do nothing; the inner executor stays open."""
 
     async def aclose(self) -> None:
-        """Nothing is held here."""
+        """Do nothing; the inner executor stays open."""
 
 
 class SandboxPlace:
     """A trial in the local sandbox.
 
     Args:
-        executor: The sandbox; it stays open.
-        folder: For the logs; made here.
+        executor: The sandbox; not closed here.
+        folder: Folder for the logs; created here.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class SandboxPlace:
 
     @property
     def executor(self) -> CodeExecutor:
-        """Runs scripts of skills with the same mounts."""
+        """The executor that runs skill scripts with the same mounts."""
         return self._executor
 
     @property
     def isolation(self) -> str:
-        """What the sandbox reaches."""
+        """The isolation level of the sandbox."""
         return self._executor.isolation.name.lower()
 
     async def start(self) -> None:
-        """Make the folders of the task and of the logs."""
+        """Create the folders of the task and of the logs."""
         await anyio.to_thread.run_sync(self._make_folders)
 
     async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
@@ -111,21 +111,23 @@ class SandboxPlace:
     async def verify(self, env: Mapping[str, str]) -> Reward:
         """Run `tests/test.sh`; see `TrialPlace.verify`."""
         await anyio.to_thread.run_sync(self._make_folders)
-        done = await self._run(
+        outcome = await self._run(
             "exec bash /tests/test.sh",
             env=dict(env),
             timeout_seconds=self._task.verifier_timeout_seconds,
             mounts=(Mount(source=str(self._task.folder / "tests"), target="/tests"),),
         )
-        self._log.write_bytes(done.stdout + LOG_SEPARATOR.encode() + done.stderr)
+        self._log.write_bytes(outcome.stdout + LOG_SEPARATOR.encode() + outcome.stderr)
         try:
             contents = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
         except OSError as error:
             return Reward(reason=f"the reward is not a regular file: {error.strerror}", is_error=True)
-        return parse_reward(*contents, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
+        return parse_reward(
+            *contents, exit_code=outcome.exit_code, timed_out=outcome.timed_out, is_full=outcome.is_full
+        )
 
     async def aclose(self) -> None:
-        """Nothing is held here; the attempt's folders belong to the run."""
+        """Do nothing; the attempt's folders belong to the run."""
 
     async def _run(
         self, command: str, *, env: Mapping[str, str], timeout_seconds: float | None, mounts: tuple[Mount, ...] = ()
@@ -152,23 +154,25 @@ class SandboxPlace:
         )
 
     def _make_folders(self) -> None:
-        """Make what the plan asks for, and the folder of logs anew."""
+        """Create the folders of the plan, and an empty folder for logs."""
         for name in self._plan.folders:
             (self._workspace / name).mkdir(parents=True, exist_ok=True)
         logs = self._folder / "logs"
+        # The agent may have replaced the folder by a link; rmtree refuses links and would leave it.
         if logs.is_symlink() or logs.is_file():
             logs.unlink()
         shutil.rmtree(logs, ignore_errors=True)
         for folder in (logs, logs / "agent", logs / "verifier"):
             folder.mkdir(parents=True)
-            folder.chmod(0o777)  # the run's own user, whoever that is, writes there
+            folder.chmod(0o777)  # the sandbox may run commands as another user
 
     def _read(self, name: str) -> bytes | None:
-        """Return the content of a reward file; None where there is none.
+        """Return the content of a reward file; None if missing.
 
         Raises:
-            OSError: It, or the folder it lies in, is a link.
+            OSError: The file or its folder is a link, or the file is not regular.
         """
+        # The agent could write here: O_NOFOLLOW keeps links from naming another file, O_NONBLOCK a pipe from blocking.
         folder = os.open(self._folder / "logs" / "verifier", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)

@@ -1,4 +1,4 @@
-"""A task in Harbor's form, read from its folder: what is wrong with one is a fault, the others stay.
+"""Reads Harbor tasks from their folders; problems of a task become faults and do not affect other tasks.
 
 Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (ADK pull request 4575).
 """
@@ -21,7 +21,7 @@ from bough.evals.document import Fault, FaultList
 from bough.types import JsonObject
 
 MAX_DEPTH: Final = 6
-"""How far below the named folder tasks are looked for."""
+"""Maximum depth below the folder at which tasks are searched."""
 
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 
@@ -41,10 +41,10 @@ class HarborTask:
 
     Attributes:
         name: The folder's name.
-        agent_user, verifier_user: None: the image's; the verifier is root unless said otherwise.
-        workdir: None: the image's.
+        agent_user, verifier_user: None uses the image's user; the verifier is root by default.
+        workdir: None uses the image's.
         image: An image to use instead of building one.
-        wants_network: Whether the task asks for a network; it gets one only where the caller allows it.
+        wants_network: Whether the task requests network access; it gets it only if the caller allows it.
         skill_roots: Folders with skills of the agent.
     """
 
@@ -69,18 +69,18 @@ class HarborTask:
 
     @property
     def environment(self) -> Path:
-        """The folder that its image is built from."""
+        """The build context of the image."""
         return self.folder / "environment"
 
     @property
     def dockerfile(self) -> Path | None:
-        """Its Dockerfile; None where it has none."""
+        """The Dockerfile; None if missing."""
         path = self.environment / "Dockerfile"
         return path if path.is_file() else None
 
     @property
     def sha256(self) -> str:
-        """Digest of everything in its folder, hexadecimal. O(bytes)."""
+        """Digest of all files of the folder, hexadecimal. O(bytes)."""
         digest = sha256()
         for path in sorted(self.folder.rglob("*")):
             if path.is_file() and not path.is_symlink():
@@ -91,18 +91,18 @@ class HarborTask:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskListing:
-    """The tasks of a folder, sorted by name, and what is wrong with those that were left out."""
+    """The tasks of a folder, sorted by name, and the faults of omitted ones."""
 
     tasks: tuple[HarborTask, ...]
     faults: tuple[Fault, ...] = ()
 
 
 def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
-    """Return the task that a folder is, or those below it; hidden folders are skipped, links not followed.
+    """Return the task in a folder or the tasks below it; skips hidden folders, does not follow links.
 
     Raises:
-        NotFound: There is no such folder.
-        InvalidInput: There is no task in it whose name matches.
+        NotFound: The folder does not exist.
+        InvalidInput: No task matches the pattern.
     """
     if not folder.is_dir():
         raise NotFound(f"{folder} does not exist", hint="give a task's folder, or a folder of tasks")
@@ -126,17 +126,18 @@ def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
 
 def _find(folder: Path, depth: int) -> Iterator[Path]:
     if (folder / "task.toml").is_file() or (folder / "task.md").is_file():
+        # Not searched further: everything below belongs to this task.
         yield folder
         return
     if depth == MAX_DEPTH:
         return
-    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+    for entry in sorted(os.scandir(folder), key=lambda item: item.name):
         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
             yield from _find(Path(entry.path), depth + 1)
 
 
 def read_task(folder: Path) -> tuple[HarborTask | None, list[Fault]]:
-    """Return the task of a folder; None with the faults that say why not."""
+    """Return the task of a folder; None and its faults if it is invalid."""
     faults = FaultList(folder / "task.toml")
     if not (folder / "task.toml").is_file():
         faults.add("unsupported", "task.md packages are not read; the release of the set that has task.toml is",
@@ -160,7 +161,7 @@ class _TomlReader:
         self.data: JsonObject = data
 
     def read(self) -> HarborTask:
-        """Return the task; what is wrong is added to the faults."""
+        """Return the task; add problems to the faults."""
         self._refuse_unsupported()
         return HarborTask(
             name=self.folder.name,
@@ -187,7 +188,7 @@ class _TomlReader:
         value = self.data.get(name, {})
         if not isinstance(value, dict):
             self._fault("type", f"[{name}] is not a table", name)
-            self.data = {**self.data, name: {}}  # said once
+            self.data = {**self.data, name: {}}  # reported once
             return {}
         return cast("JsonObject", value)
 
@@ -281,7 +282,7 @@ class _TomlReader:
         table = self._table("environment")
         mode = table.get("network_mode")
         if mode is None:
-            allowed = table.get("allow_internet", True)  # as Harbor has it: public unless the task says otherwise
+            allowed = table.get("allow_internet", True)  # Harbor's default: public unless the task sets otherwise
             if not isinstance(allowed, bool):
                 self._fault("type", f"allow_internet is {allowed!r}, not true or false", "environment.allow_internet")
             return allowed is True

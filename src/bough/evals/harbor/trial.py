@@ -1,4 +1,4 @@
-"""What surrounds one attempt at a task: its place before the agent, its verification after it."""
+"""Prepares the environment of each attempt at a task, and verifies the attempt when the agent has ended."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class TrialSetting:
     """What the trials of a run share.
 
     Attributes:
-        images: By task; used where `sandbox` is None.
-        plans: How tasks are laid out in the sandbox, by task.
-        sandbox: The executor of a run without an engine.
-        timeout_seconds: Of the agent, instead of the task's own.
-        secrets: What variables of a verifier may be filled from.
-        repairs: What was fixed in the skills of a task, by task.
+        images: Images by task; used if `sandbox` is None.
+        plans: Sandbox plans by task.
+        sandbox: The executor for a run without a container engine.
+        timeout_seconds: Overrides the agent's timeout of each task.
+        secrets: Values for the variables of verifiers.
+        repairs: Repairs made while reading skills, by task.
     """
 
     tasks: Mapping[str, HarborTask]
@@ -65,9 +65,9 @@ class TrialSetting:
 
 
 class Trials:
-    """Gives each attempt its place, and verifies it when the agent has ended, however that came.
+    """Creates the environment of each attempt, and verifies the attempt however the agent ended.
 
-    A killed run leaves no container behind that could be continued with: such an attempt ends in an error.
+    An attempt whose run was killed cannot continue, since its container is gone: it ends in an error.
     """
 
     def __init__(self, setting: TrialSetting) -> None:
@@ -76,7 +76,7 @@ class Trials:
         self._isolation: dict[str, str] = {}
 
     def begin(self, folder: RunFolder) -> None:
-        """Take the folder of the run; where containers write as root, nobody else may enter it."""
+        """Remember the run's folder; make its workspaces private, since containers write there as root."""
         self._folder = folder
         work = folder.path / "work"
         work.mkdir(exist_ok=True)
@@ -85,39 +85,42 @@ class Trials:
 
     @asynccontextmanager
     async def prepare(self, planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AsyncGenerator[AgentSpec]:
-        """Yield the agent with the tools of its task, and verify what it did.
+        """Yield the agent with the tools of its task, and verify the result afterwards.
 
         Raises:
-            BoughError: The image could not be built, or the place cannot be made.
-            Conflict: The attempt was interrupted before.
+            BoughError: The image was not built, or the environment cannot be created.
+            Conflict: An earlier process was interrupted in this attempt.
         """
         task = self._setting.tasks[planned.case.id]
-        side = await anyio.to_thread.run_sync(_make_side, workspace)
+        private = await anyio.to_thread.run_sync(_make_private_folder, workspace)
         seconds = self._setting.timeout_seconds or task.agent_timeout_seconds
-        if (side / "reward.json").exists():
+        # An earlier process already verified the attempt, so the agent needs no environment.
+        if (private / "reward.json").exists():
             yield spec.model_copy(update={"limits": Limits(wall_seconds=seconds)})
             return
-        if (side / "begun").exists():
+        if (private / "begun").exists():
             raise Conflict("the attempt was interrupted and its place is gone", hint="--retry-errors tries again")
-        place = self._make_place(planned, task, workspace, side)
+        place = self._make_place(planned, task, workspace, private)
         try:
             await place.start()
-            (side / "begun").touch()
+            # Written after the start: from here on the agent may have acted, and the attempt must not run twice.
+            (private / "begun").touch()
             try:
                 yield self._equip(spec, place, seconds)
+            # An agent that ended in an error may still have solved the task, so it is verified too.
             except BoughError:
-                await self._verify(task, place, side)
+                await self._verify(task, place, private)
                 raise
-            await self._verify(task, place, side)
+            await self._verify(task, place, private)
         finally:
-            self._isolation[planned.name] = place.isolation  # a sandbox knows it when something has run
+            self._isolation[planned.name] = place.isolation  # a sandbox knows its isolation only after a run
             await place.aclose()
 
     def findings(self, planned: PlannedAttempt, end: AttemptEnd) -> tuple[Sequence[Score], JsonObject]:
-        """Return the reward of an attempt as a score, and what the result note says of the task."""
+        """Return the reward of an attempt as a score, and the task's fields of the result note."""
         if self._folder is None:
             return (), {}
-        side = _side_of(self._folder.workspace(planned.case.id, planned.number, planned.side))
+        private = _private_folder(self._folder.workspace(planned.case.id, planned.number, planned.side))
         network = self._setting.tasks[planned.case.id].wants_network
         details: JsonObject = {
             "verified": False,
@@ -125,42 +128,42 @@ class Trials:
             "offline": network and (self._setting.sandbox is not None or not self._setting.allow_network),
             "repairs": list(self._setting.repairs.get(planned.case.id, ())),
         }
-        if not (side / "reward.json").exists():
+        if not (private / "reward.json").exists():
             return (), {"harbor": details}
-        reward = Reward.of(json.loads((side / "reward.json").read_text("utf-8")))
+        reward = Reward.of(json.loads((private / "reward.json").read_text("utf-8")))
         reward = replace(reward, agent_timed_out=end.limit == "wall_seconds")
         reason = (reward.reason or f"{reward.value:g}") + (" (agent timed out)" if reward.agent_timed_out else "")
-        details |= self._describe_log(side / "verifier.log", with_end=reward.value < 1)
+        details |= self._describe_log(private / "verifier.log", with_end=reward.value < 1)
         score = Score("reward", reward.value, reward.value >= 1.0, reason.strip(), 1.0, "verifier", reward.is_error)
         return (score,), {"harbor": {**details, **reward.as_dict()}}
 
     def _describe_log(self, log: Path, *, with_end: bool) -> JsonObject:
-        """Return where the verifier's log is and, where it explains a lost reward, its last lines."""
+        """Return the path of the verifier's log and, if requested, its last lines."""
         try:
             content = log.read_bytes()
         except FileNotFoundError:
             return {}
-        if len(content) > _LOG_BYTES:  # at a line's begin: half of a secret would not be recognised
+        if len(content) > _LOG_BYTES:  # from the start of a line: half a secret would not be masked
             content = content[-_LOG_BYTES:].partition(b"\n")[2]
         text = content.decode("utf-8", "replace")
-        if self._setting.secrets is not None:  # the test script knows them, a report must not
+        if self._setting.secrets is not None:  # the test script may print secrets, which a report must not contain
             text = self._setting.secrets.masker().text(text)
         output, _, errors = text.rpartition(LOG_SEPARATOR)
         lines = [line for part in (output, errors) for line in part.splitlines() if line.strip()][-_LOG_LINES:]
         end = [line[:_LOG_LINE_CHARS] for line in lines] if with_end else []
         return {"log": str(log), "log_end": end}
 
-    async def _verify(self, task: HarborTask, place: TrialPlace, side: Path) -> None:
+    async def _verify(self, task: HarborTask, place: TrialPlace, private: Path) -> None:
         if self._setting.skip_tests:
             return
         try:
             reward = await place.verify(self._fill(task.verifier_env))
         except BoughError as error:
             reward = Reward(reason=f"the tests could not be run: {error.message}", is_error=True)
-        await asyncio.to_thread(write_whole, side / "reward.json", json.dumps(reward.as_dict()) + "\n")
+        await asyncio.to_thread(write_whole, private / "reward.json", json.dumps(reward.as_dict()) + "\n")
 
     def _fill(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return variables of a verifier with `${NAME}` filled from the secrets that the caller named."""
+        """Return a verifier's variables with `${NAME}` replaced by the caller's secrets."""
         secrets = self._setting.secrets
         values = {} if secrets is None else {name: secrets.value(name) for name in secrets.names}
         return {name: fill_variables(value, values) for name, value in env.items()}
@@ -181,11 +184,11 @@ class Trials:
             }
         )
 
-    def _make_place(self, planned: PlannedAttempt, task: HarborTask, workspace: Path, side: Path) -> TrialPlace:
-        setting, log = self._setting, side / "verifier.log"
+    def _make_place(self, planned: PlannedAttempt, task: HarborTask, workspace: Path, private: Path) -> TrialPlace:
+        setting, log = self._setting, private / "verifier.log"
         if setting.sandbox is not None:
             plan = setting.plans[task.name]
-            return SandboxPlace(task, plan, setting.sandbox, workspace=workspace, folder=side, log=log)
+            return SandboxPlace(task, plan, setting.sandbox, workspace=workspace, folder=private, log=log)
         built = setting.images[task.name]
         if built.id is None:
             raise SandboxUnavailable(built.reason)
@@ -203,12 +206,12 @@ class Trials:
         )
 
 
-def _side_of(workspace: Path) -> Path:
-    """Return the folder beside a workspace for what the agent shall not see."""
+def _private_folder(workspace: Path) -> Path:
+    """Return the folder next to a workspace for files hidden from the agent."""
     return workspace.with_name(f"{workspace.name}.task")
 
 
-def _make_side(workspace: Path) -> Path:
-    side = _side_of(workspace)
-    side.mkdir(parents=True, exist_ok=True)
-    return side
+def _make_private_folder(workspace: Path) -> Path:
+    private = _private_folder(workspace)
+    private.mkdir(parents=True, exist_ok=True)
+    return private

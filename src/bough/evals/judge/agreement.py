@@ -1,6 +1,6 @@
-"""How far a judge agrees with a person: confusion matrix, accuracy, precision, recall, Cohen's kappa.
+"""Agreement between a judge and a person: confusion matrix, accuracy, precision, recall, Cohen's kappa.
 
-Source: Cohen 1960. A judge whose agreement nobody measured is an opinion.
+Source: Cohen 1960. Measure a judge before trusting its scores.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ RESAMPLES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedLabel:
-    """A label and what the judge said of it.
+    """A label and the judge's verdict on it.
 
     Attributes:
-        judged: None where the judge failed.
+        judged: None if the judge failed.
         conversation: The judge's first call.
     """
 
@@ -34,12 +34,12 @@ class JudgedLabel:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeAgreement:
-    """Person against judge, over the labels that the judge decided.
+    """Agreement over the labels that the judge decided.
 
     Attributes:
         yes_yes: Both yes; `no_yes`: the person no, the judge yes; `yes_no`: the person yes, the judge no.
-        failed: Labels that the judge did not decide; they are in no other number.
-        precision: Of the judge's yes; None where it never said yes. `recall`: of the person's yes.
+        failed: Labels that the judge did not decide; excluded from all other numbers.
+        precision: Of the judge's yes; None if it never said yes. `recall`: of the person's yes.
     """
 
     yes_yes: int
@@ -55,7 +55,7 @@ class JudgeAgreement:
     differing: tuple[JudgedLabel, ...]
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the agreement as JSON."""
         return {
             "matrix": {
                 "yes_yes": self.yes_yes,
@@ -72,19 +72,19 @@ class JudgeAgreement:
             "high": self.interval.high,
             "differing": [
                 {
-                    "id": each.id,
-                    "label": "yes" if each.label else "no",
-                    "judged": "yes" if each.judged else "no",
-                    "rationale": each.rationale,
-                    "conversation": None if each.conversation is None else str(each.conversation),
+                    "id": label.id,
+                    "label": "yes" if label.label else "no",
+                    "judged": "yes" if label.judged else "no",
+                    "rationale": label.rationale,
+                    "conversation": None if label.conversation is None else str(label.conversation),
                 }
-                for each in self.differing
+                for label in self.differing
             ],
         }
 
 
 def measure_agreement(judged: Sequence[JudgedLabel]) -> JudgeAgreement:
-    """Return how far the judge agrees with the labels.
+    """Compare the judge's verdicts with the labels.
 
     Raises:
         InvalidInput: The judge decided none of them.
@@ -119,12 +119,12 @@ def _count(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int, int, int]:
 
 
 def _interval(cells: tuple[int, int, int, int]) -> Interval:
-    """Return the bootstrap interval of kappa: lines drawn anew, 10,000 times, seed 0."""
+    """Return the bootstrap interval of kappa: 10,000 resamples, seed 0."""
     total = sum(cells)
     random = Random(0)  # noqa: S311 - a resampling, not a secret
     kappas: list[float] = []
     for _ in range(RESAMPLES):
-        drawn = random.choices(range(4), weights=cells, k=total)
-        kappas.append(cohen_kappa(drawn.count(0), drawn.count(1), drawn.count(2), drawn.count(3)))
+        sample = random.choices(range(4), weights=cells, k=total)
+        kappas.append(cohen_kappa(sample.count(0), sample.count(1), sample.count(2), sample.count(3)))
     kappas.sort()
     return Interval(kappas[round(0.025 * (RESAMPLES - 1))], kappas[round(0.975 * (RESAMPLES - 1))])

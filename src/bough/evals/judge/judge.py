@@ -1,4 +1,4 @@
-"""The judge: a model that is asked about a trace in conversations of its own, so that every verdict has its log.
+"""The judge: a model that evaluates a trace in separate conversations, so that every verdict has a log.
 
 Source: ADK pull request 4575 (`instruction_adherence_score`).
 """
@@ -18,7 +18,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.log.state import add_usage
 from bough.errors import BoughError, InvalidInput
 from bough.evals.case import Rubric
-from bough.evals.converse import ConversationHost, conversation_id, say
+from bough.evals.converse import ConversationHost, conversation_id, send_messages
 from bough.evals.judge.prompt import SYSTEM_PROMPT, ask_again, quote_case
 from bough.evals.judge.verdict import (
     NOTHING_USED,
@@ -44,20 +44,20 @@ MAX_RUBRICS = 20
 MAX_VOTES = 9
 
 JUDGE_RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_wait_seconds=16.0, jitter=False)
-"""A server that is busy is asked again after 2, 4, 8 and 16 seconds, or later where it says so."""
+"""Retries a busy server after 2, 4, 8 and 16 seconds, or later if it asks for that."""
 
 OUTPUT_RETRIES = 2
-"""How many answers that do not fit are sent back before the judge has failed."""
+"""How many invalid answers are returned to the judge before it fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedCase:
-    """What one judgement is about.
+    """The input of one judgement.
 
     Attributes:
-        key: Names it within the run; the judge's conversations follow from it.
-        files: What the assistant made: name to size in bytes.
-        expected: What a good outcome is, in words.
+        key: Unique in the run; the ids of the judge's conversations derive from it.
+        files: Files the assistant created: name to size in bytes.
+        expected: Description of a good outcome.
     """
 
     key: str
@@ -84,11 +84,11 @@ class Judge:
         settings: ModelSettings | None = None,
         by_tool: bool | None = None,
     ) -> None:
-        """Make a judge of a model string or a model; nothing is asked yet.
+        """Create a judge from a model string or a model; sends no request.
 
         Args:
-            settings: Of the model; temperature 0 where none are given.
-            by_tool: Whether verdicts are given by a tool call; None: where the model takes no JSON schema for answers.
+            settings: Model settings; temperature 0 by default.
+            by_tool: Whether verdicts come as a tool call; None: if the model does not support JSON schema output.
 
         Raises:
             InvalidInput: `votes` is even, or not between 1 and 9.
@@ -103,14 +103,14 @@ class Judge:
 
     @property
     def model_name(self) -> str:
-        """The model, as it was named."""
+        """The name of the model."""
         return self._model if isinstance(self._model, str) else self._model.model_name
 
     async def judge(self, case: JudgedCase, host: ConversationHost, folder: Path) -> Judgement:
-        """Return a verdict for each rubric. A judge that fails is an error in the judgement, never raised.
+        """Return a verdict for each rubric. A failure is reported in the judgement, never raised.
 
         Args:
-            folder: An empty folder that its conversations have as their workspace.
+            folder: An empty folder, the workspace of the judge's conversations.
         """
         judgement = Judgement()
         for start in range(0, len(case.rubrics), MAX_RUBRICS):
@@ -141,12 +141,14 @@ class Judge:
     async def _vote(
         self, case: JudgedCase, rubrics: Sequence[Rubric], vote: int, id: UUID, host: ConversationHost, folder: Path
     ) -> tuple[Ballot, Any]:
-        """Ask once, and once more for what is missing; return (ballot by the rubrics' own ids, usage)."""
-        turned = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
-        renamed = {f"r{number}": rubric for number, rubric in enumerate(turned, 1)}
-        shown = [Rubric(id, rubric.property) for id, rubric in renamed.items()]
+        """Ask the judge, once more for missing verdicts; return (ballot by original rubric id, usage)."""
+        # Each vote sees another order, so that a bias for a position does not decide; neutral ids hide hints in names.
+        rotated = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
+        renamed = {f"r{number}": rubric for number, rubric in enumerate(rotated, 1)}
+        anonymous = [Rubric(id, rubric.property) for id, rubric in renamed.items()]
+        # A new nonce for each vote: the judged data cannot contain the tag that closes their block.
         message = quote_case(
-            case.trace, shown, nonce=secrets.token_hex(16), files=case.files, expected=case.expected or None
+            case.trace, anonymous, nonce=secrets.token_hex(16), files=case.files, expected=case.expected or None
         )
         ballot = Ballot()
         try:
@@ -155,14 +157,14 @@ class Judge:
             return Ballot(error=f"the judge could not be asked: {error.message}"), NOTHING_USED
         async with conversation:
             try:
-                await say(conversation, [message])
-                ballot.verdicts = await _read_verdicts(conversation, shown)
-                missing = [each for each in shown if each.id not in ballot.verdicts]
+                await send_messages(conversation, [message])
+                ballot.verdicts = await _read_verdicts(conversation, anonymous)
+                missing = [rubric for rubric in anonymous if rubric.id not in ballot.verdicts]
                 if missing:
-                    await say(conversation, [message, ask_again(missing)])
-                    ballot.verdicts = await _read_verdicts(conversation, shown)
-                if len(ballot.verdicts) < len(shown):
-                    ballot.error = f"the judge gave {len(ballot.verdicts)} of {len(shown)} verdicts"
+                    await send_messages(conversation, [message, ask_again(missing)])
+                    ballot.verdicts = await _read_verdicts(conversation, anonymous)
+                if len(ballot.verdicts) < len(anonymous):
+                    ballot.error = f"the judge gave {len(ballot.verdicts)} of {len(anonymous)} verdicts"
             except BoughError as error:
                 ballot.error = f"the judge failed: {error.message}"
             usage = conversation.usage
@@ -196,11 +198,12 @@ class Judge:
         return self._model
 
 
-async def _read_verdicts(conversation: AsyncConversation, shown: Sequence[Rubric]) -> dict[str, Verdict]:
-    """Return the verdicts in a judge's log: those of its first answer, and what a second one adds."""
+async def _read_verdicts(conversation: AsyncConversation, rubrics: Sequence[Rubric]) -> dict[str, Verdict]:
+    """Return the verdicts in a judge's log: the first answer's, plus those a second one adds."""
     verdicts: dict[str, Verdict] = {}
     async for stored in conversation.events:
         if stored.kind == "OutputGiven" and isinstance(event := stored.event, OutputGiven):
-            missing = [each.id for each in shown if each.id not in verdicts]
+            # Only missing ids: a second answer must not overrule a verdict already given.
+            missing = [rubric.id for rubric in rubrics if rubric.id not in verdicts]
             verdicts |= match_verdicts(Verdicts.model_validate(event.data), missing)
     return verdicts

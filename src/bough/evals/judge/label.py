@@ -1,4 +1,4 @@
-"""Labels of a person: what a judge is measured against, one JSON object a line."""
+"""Labels by a person, which a judge is measured against: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """A statement about an outcome, and whether a person says that it holds."""
+    """A statement about an outcome, and a person's verdict on it."""
 
     id: str
     request: str
@@ -29,16 +29,16 @@ class Label:
     calls: tuple[TracedCall, ...] = field(default_factory=tuple)
 
     def to_trace(self) -> Trace:
-        """Return what the judge is shown."""
+        """Return the trace that the judge sees."""
         return Trace(requests=(self.request,), calls=self.calls, answer=self.answer)
 
     def to_rubric(self) -> Rubric:
-        """Return what the judge is asked."""
+        """Return the rubric that the judge decides."""
         return Rubric("r1", self.property)
 
 
 def read_labels(path: Path) -> tuple[list[Label], FaultList]:
-    """Return the labels of a file, and what is wrong with its lines; a line with an error is left out.
+    """Return the labels of a file and its faults; lines with errors are omitted.
 
     Raises:
         InvalidInput: The file cannot be read.
@@ -58,7 +58,7 @@ def read_labels(path: Path) -> tuple[list[Label], FaultList]:
 def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iterator[Label]:
     if not line.strip():
         return
-    before = len(faults.found)
+    fault_count = len(faults.found)
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -68,8 +68,8 @@ def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iter
         faults.add("type", "is not an object", case=str(number))
         return
     entry = Entry(cast("JsonObject", data), faults, str(number))
-    given_id = entry.get("id")
-    id = str(number) if given_id is None else str(given_id)
+    recorded_id = entry.get("id")
+    id = str(number) if recorded_id is None else str(recorded_id)
     if id in ids:
         entry.fault("duplicate-id", f"the id {id!r} already exists", "id")
     ids.add(id)
@@ -80,7 +80,7 @@ def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iter
     if label not in (None, "yes", "no"):
         entry.fault("type", "`label` is neither yes nor no", "label")
     calls = tuple(_read_calls(entry))
-    if faults.has_error(before):
+    if faults.has_error(fault_count):
         return
     yield Label(
         id=id, request=request or "", answer=answer or "", property=text or "", label=label == "yes", calls=calls

@@ -1,4 +1,4 @@
-"""What the judge is told. What it judges is quoted data: JSON inside a block that nothing inside it can close."""
+"""The prompt of the judge. The data to judge are quoted: JSON in a block that the data cannot close."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def quote_case(
     files: Mapping[str, int] | None = None,
     expected: str | None = None,
 ) -> str:
-    """Return the message to the judge: the data of one case, with the rubrics under the ids they carry.
+    """Return the message to the judge: the data of one case, with the rubrics under their ids.
 
     Args:
-        files: Names of what was made, with their sizes in bytes; the first 256 are shown.
+        files: Names and sizes in bytes of created files; the first 256 are included.
     """
     data: JsonObject = {
         "request": [_cut(text, MAX_TEXT_CHARS) for text in trace.requests],
@@ -61,14 +61,14 @@ def quote_case(
 
 
 def quote(data: JsonObject, nonce: str) -> str:
-    """Return data as JSON in a block named by a nonce; `<` is escaped, so that the block cannot be closed inside."""
+    """Return data as JSON in a block named by a nonce; `<` is escaped, so that the data cannot close the block."""
     text = json.dumps(data, ensure_ascii=False, indent=1).replace("<", "\\u003c")
     return f"<data-{nonce}>\n{text}\n</data-{nonce}>"
 
 
 def ask_again(missing: Sequence[Rubric]) -> str:
-    """Return the message that asks for verdicts that did not come."""
-    ids = ", ".join(each.id for each in missing)
+    """Return the message that asks for missing verdicts."""
+    ids = ", ".join(rubric.id for rubric in missing)
     return f"No valid verdict came for: {ids}. Answer for these rubrics only."
 
 
@@ -86,12 +86,13 @@ def _quote_calls(trace: Trace) -> list[JsonObject]:
 
 
 def _keep_ends(calls: list[JsonObject]) -> list[JsonObject]:
-    """Return the calls, those in the middle replaced by their number where the whole is too long."""
+    """Return the calls; if they are too long, replace those in the middle by their number."""
     sizes = [len(_dump(call)) for call in calls]
     if sum(sizes) <= MAX_TRACE_CHARS:
         return calls
     head, tail, used = 0, len(calls), 0
     while head < tail:
+        # Alternate between both ends: the first calls show the approach, the last ones the result.
         place = head if head <= len(calls) - tail else tail - 1
         if used + sizes[place] > MAX_TRACE_CHARS:
             break
@@ -112,7 +113,7 @@ def _cut_values(arguments: JsonObject) -> JsonObject:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Return head and tail of a text that is too long, with how much was left out."""
+    """Shorten a long text to its head and tail, with the number of omitted characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

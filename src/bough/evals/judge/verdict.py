@@ -1,4 +1,4 @@
-"""What a judge said: one verdict for each rubric, and the votes of several calls together.
+"""Verdicts of a judge: one for each rubric, and the majority of several votes.
 
 Source: ADK pull request 4575, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
 """
@@ -19,7 +19,7 @@ from bough.types import JsonObject
 
 
 class Verdict(BaseModel):
-    """One verdict as the model writes it: reasons before the word."""
+    """One verdict as the model writes it: the rationale comes before the verdict."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -39,11 +39,11 @@ class Verdicts(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RubricVerdict:
-    """What the judge decided about one rubric.
+    """The judge's decision on one rubric.
 
     Attributes:
-        verdict: None where the judge failed for it.
-        votes: (yes, of how many).
+        verdict: None if the judge did not decide.
+        votes: (yes votes, all votes).
     """
 
     rubric: Rubric
@@ -75,7 +75,7 @@ class Judgement:
 
     Attributes:
         conversations: The judge's calls.
-        error: Why it failed for some or all rubrics; empty where it did not.
+        error: Why it failed for some or all rubrics; empty if it did not fail.
     """
 
     verdicts: tuple[RubricVerdict, ...] = ()
@@ -85,7 +85,7 @@ class Judgement:
 
     @property
     def share(self) -> float:
-        """The share of yes; a rubric that was not decided counts as no. No rubrics: 1."""
+        """The share of yes; undecided rubrics count as no. No rubrics: 1."""
         return sum(verdict.verdict is True for verdict in self.verdicts) / len(self.verdicts) if self.verdicts else 1.0
 
 
@@ -97,31 +97,31 @@ class Ballot:
     error: str = ""
 
 
-def match_verdicts(given: Verdicts, known: Collection[str]) -> dict[str, Verdict]:
-    """Return verdicts by id. Unknown ids are dropped; an id that comes twice with different words counts as none."""
+def match_verdicts(answer: Verdicts, ids: Collection[str]) -> dict[str, Verdict]:
+    """Return verdicts by id. Drops unknown ids, and ids with contradicting verdicts."""
     by_id: dict[str, Verdict] = {}
     contradicted: set[str] = set()
-    for verdict in given.verdicts:
-        if verdict.rubric_id not in known:
+    for verdict in answer.verdicts:
+        if verdict.rubric_id not in ids:
             continue
         if verdict.rubric_id in by_id and by_id[verdict.rubric_id].verdict != verdict.verdict:
             contradicted.add(verdict.rubric_id)
         by_id[verdict.rubric_id] = verdict
-    return {id: each for id, each in by_id.items() if id not in contradicted}
+    return {id: verdict for id, verdict in by_id.items() if id not in contradicted}
 
 
 def count_votes(rubrics: Sequence[Rubric], ballots: Sequence[Ballot]) -> tuple[RubricVerdict, ...]:
-    """Return the majority for each rubric; a rubric that most calls did not decide has none."""
+    """Return the majority for each rubric; None for a rubric that most votes did not decide."""
     return tuple(_count(rubric, ballots) for rubric in rubrics)
 
 
 def _count(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
     cast = [ballot.verdicts[rubric.id] for ballot in ballots if rubric.id in ballot.verdicts]
-    yes = sum(each.verdict == "yes" for each in cast)
+    yes = sum(vote.verdict == "yes" for vote in cast)
     if 2 * len(cast) <= len(ballots):
-        why = next((ballot.error for ballot in ballots if ballot.error), "the judge gave no verdict")
-        return RubricVerdict(rubric=rubric, verdict=None, rationale=why, votes=(yes, len(ballots)))
+        reason = next((ballot.error for ballot in ballots if ballot.error), "the judge gave no verdict")
+        return RubricVerdict(rubric=rubric, verdict=None, rationale=reason, votes=(yes, len(ballots)))
     decided = 2 * yes > len(cast)
     word = "yes" if decided else "no"
-    rationale = next(each.rationale for each in cast if each.verdict == word or len(cast) == 2 * yes)
+    rationale = next(vote.rationale for vote in cast if vote.verdict == word or len(cast) == 2 * yes)
     return RubricVerdict(rubric=rubric, verdict=decided, rationale=rationale[:2000], votes=(yes, len(ballots)))

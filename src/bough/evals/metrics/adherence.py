@@ -20,7 +20,7 @@ NAME = "instruction_adherence_score"
 
 
 async def score_adherence(ctx: TraceContext, rubrics: Sequence[Rubric] | None, threshold: float | None) -> Score:
-    """Return the share of yes. No rubrics: 1 without a call; a judge that failed: 0 with its error.
+    """Return the share of yes. No rubrics: 1 without a call; a failed judge: 0 with its error.
 
     Args:
         rubrics: Judged on the whole trace; None takes those of the case and of its turns.

@@ -1,4 +1,4 @@
-"""Assertions of a case: a closed list of forms is decided by code, every other text is a statement for the judge.
+"""Assertions of a case: code decides a closed list of forms; any other text is a statement for the judge.
 
 `contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: SCRIPT ARGS`; `not ` before one negates it.
 
@@ -37,12 +37,12 @@ _LIKE_A_FORM = re.compile(r"(?:not\s+)?([A-Za-z]+)\s*:\s")
 
 @dataclass(frozen=True, slots=True)
 class AssertionCheck:
-    """An assertion, read.
+    """A parsed assertion.
 
     Attributes:
-        form: How it is decided; `judge` for a statement in words.
-        argument: What stands behind the form; the whole text for the judge.
-        negated: Whether it holds when the form does not.
+        form: How it is decided; `judge` for a free statement.
+        argument: The text after the form; the whole text for the judge.
+        negated: Whether the assertion starts with `not`.
     """
 
     text: str
@@ -52,7 +52,7 @@ class AssertionCheck:
 
 
 def parse_check(text: str) -> AssertionCheck:
-    """Return what an assertion asks."""
+    """Parse an assertion."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         return AssertionCheck(text, "judge", text)
@@ -65,7 +65,7 @@ def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def misspelt_form(text: str) -> str | None:
-    """Return the form that a statement for the judge seems to mean, None where it means none."""
+    """Return the form that a free statement seems to misspell; None if it resembles none."""
     match = _LIKE_A_FORM.match(text.strip() + " ")
     if match is None or parse_check(text).form != "judge":
         return None
@@ -79,22 +79,22 @@ _CHECK_SECONDS = 60.0
 
 
 async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, threshold: float | None) -> Score:
-    """Return the share of assertions that hold; each one's result is kept in the context.
+    """Return the share of assertions that hold; stores the results in the context.
 
     Args:
-        texts: None takes the case's, and leaves out statements in a run without a judge.
+        texts: None takes the case's, without free statements if the run has no judge.
     """
-    left_out = 0
+    not_judged = 0
     if texts is None:
         decidable = ctx.case.checks if ctx.host.judge is not None else mechanical_checks(ctx.case.checks)
-        texts, left_out = decidable, len(ctx.case.checks) - len(decidable)
+        texts, not_judged = decidable, len(ctx.case.checks) - len(decidable)
     results = await decide_assertions(ctx, texts)
     ctx.assertions = results
     if not results:
-        return Score("assertions", None, None, f"{left_out} not judged" if left_out else "no assertions", threshold)
+        return Score("assertions", None, None, f"{not_judged} not judged" if not_judged else "no assertions", threshold)
     failed = [result for result in results if not result.passed]
     reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} hold"
-    reason += f"; {left_out} not judged" if left_out else ""
+    reason += f"; {not_judged} not judged" if not_judged else ""
     score = at_least("assertions", 1 - len(failed) / len(results), threshold, reason)
     if any(result.error for result in results):
         return Score(score.name, score.value, score.passed, reason, threshold, score.by, error=True)
@@ -102,7 +102,7 @@ async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, thres
 
 
 async def decide_assertions(ctx: TraceContext, texts: Sequence[str]) -> list[AssertionResult]:
-    """Return one result for each text, in order. The judge is asked once for all that need one."""
+    """Return one result for each text, in order. One call of the judge decides all free statements."""
     checks = [parse_check(text) for text in texts]
     judged = iter(await _ask_judge(ctx, [check.text for check in checks if check.form == "judge"]))
     return [next(judged) if check.form == "judge" else await _decide(ctx, check) for check in checks]
@@ -116,20 +116,21 @@ async def _decide(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
         case "matches":
             return _match(ctx.trace, check)
         case "file":
-            found = [path for path in ctx.host.outputs if fnmatchcase(path, check.argument)]
-            holds = bool(found)
-            evidence = f"files: {', '.join(found[:5])}" if found else "no new or changed file matches"
+            matching = [path for path in ctx.host.outputs if fnmatchcase(path, check.argument)]
+            holds = bool(matching)
+            evidence = f"files: {', '.join(matching[:5])}" if matching else "no new or changed file matches"
         case "tool":
             holds, evidence = _find_tool(ctx.trace, canonical_tool(check.argument), check.negated)
         case "check":
             return await _run_check(ctx.host, ctx.trace, check)
-        case "judge":  # decided before, all of them together
+        case "judge":  # decided by _ask_judge
             raise AssertionError(check)
     return AssertionResult(check.text, holds is not check.negated, evidence)
 
 
 def _match(trace: Trace, check: AssertionCheck) -> AssertionResult:
-    re2: Any = import_module("re2")  # it carries no types
+    # re2 matches in linear time: a pattern from a set must not be able to stall the run.
+    re2: Any = import_module("re2")  # has no type stubs
     try:
         match = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
     except re2.error as error:
@@ -145,21 +146,22 @@ def _quiet(re2: Any) -> Any:
 
 
 def _find_tool(trace: Trace, tool: str, negated: bool) -> tuple[bool, str]:
-    """Return (whether the tool counts as used, evidence): used well where it is wanted, called at all where not."""
+    """Return (whether the tool counts as used, evidence): a success counts, but a negated check counts every call."""
     calls = trace.calls_by_tool.get(tool, ())
     succeeded = sum(call.has_succeeded for call in calls)
     return bool(calls) if negated else succeeded > 0, f"{tool} was called {len(calls)} times, {succeeded} succeeded"
 
 
 async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> AssertionResult:
-    """Run a script of the skill in the sandbox, with copies of the outputs, so that it can change none of them."""
+    """Run a script of the skill in the sandbox, on copies of the outputs, so that it cannot change them."""
     if host.executor is None or host.skill_folder is None or host.workspace is None:
         return AssertionResult(check.text, False, "there is no skill folder or executor to run it with", error=True)
     script, *arguments = shlex.split(check.argument)
     files = [File(path="answer.md", content=trace.answer.encode())]
-    files += [each for each in _read_outputs(host.workspace, host.outputs) if each.path != "answer.md"]
+    # An output of that name must not replace the answer that the check reads.
+    files += [file for file in _read_outputs(host.workspace, host.outputs) if file.path != "answer.md"]
     try:
-        ran = await host.executor.execute(
+        result = await host.executor.execute(
             CodeExecutionInput(
                 script=f"/skill/{script}",
                 argv=tuple(arguments),
@@ -171,9 +173,9 @@ async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> 
         )
     except BoughError as error:
         return AssertionResult(check.text, False, f"{script} could not run: {error.message}", error=True)
-    output = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
-    evidence = output or (f"exit code {ran.exit_code}" if not ran.killed_by else f"ended by {ran.killed_by}")
-    return AssertionResult(check.text, ran.ok is not check.negated, evidence)
+    output = (result.stdout + result.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
+    evidence = output or (f"exit code {result.exit_code}" if not result.killed_by else f"ended by {result.killed_by}")
+    return AssertionResult(check.text, result.ok is not check.negated, evidence)
 
 
 def _read_outputs(workspace: Path, outputs: Sequence[str]) -> list[File]:
@@ -199,6 +201,8 @@ async def _ask_judge(ctx: TraceContext, statements: Sequence[str]) -> list[Asser
     judgement = await ctx.host.judge(ctx.trace, ctx.case, rubrics, ctx.host.outputs)
     ctx.judgements.append(judgement)
     return [
-        AssertionResult(rubric.property, bool(each.verdict), each.rationale, "judge", error=each.verdict is None)
-        for rubric, each in zip(rubrics, judgement.verdicts, strict=True)
+        AssertionResult(
+            rubric.property, bool(verdict.verdict), verdict.rationale, "judge", error=verdict.verdict is None
+        )
+        for rubric, verdict in zip(rubrics, judgement.verdicts, strict=True)
     ]

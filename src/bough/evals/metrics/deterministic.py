@@ -23,13 +23,13 @@ FREE_TEXT = frozenset({
     "input_data", "instruction", "instructions", "message", "new_text", "old_text", "prompt", "query", "question",
     "reason", "sql", "subject", "summary", "target_data", "task", "text", "thought", "title",
 })  # fmt: skip
-"""Names of arguments that hold free text: their values are not compared, since many texts are equally right."""
+"""Names of free-text arguments, whose values are not compared, since many texts are equally right."""
 
 _FREE_TEXT_WORDS = 8
-"""A text of more words is free text under any name, and so is one of several lines."""
+"""A longer text is free text under any name, and so is a text of several lines."""
 
 MAX_ORDERED = 256
-"""How many expected calls `order` looks at."""
+"""Maximum number of expected calls that `order` compares."""
 
 _PATHS = frozenset({"path", "script_path"})
 _Triple = tuple[str, str, str]
@@ -57,13 +57,13 @@ def tool_args_score(
 ) -> Score:
     """Score the share of distinct expected (tool, argument, value) that occur in a call of that tool.
 
-    Two of them may occur in two calls. Values are equal as JSON, or as text for scalars; paths are normalised. Every
+    They may occur in different calls. Values are equal as JSON, or as text for scalars; paths are normalised. Every
     expected argument is compared except free text: the names in `FREE_TEXT`, texts of several lines and texts of more
     than eight words. The reason names what was not compared.
 
     Args:
-        keys: Compare these arguments only, free text or not.
-        also: Compare these arguments too, though they hold free text.
+        keys: Compare only these arguments, free text or not.
+        also: Compare these arguments too, even if they hold free text.
     """
     compared: dict[_Triple, None] = {}
     skipped: dict[str, None] = {}
@@ -98,7 +98,7 @@ def is_free_text(key: str, value: Json) -> bool:
 def tool_usage_score(
     trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["tool_usage_score"]
 ) -> Score:
-    """Score the share of expected calls that were made, each as often as it is expected, in any order."""
+    """Score the share of expected calls that were made, counting repetitions, in any order."""
     expected_counts = Counter(canonical_tool(use.name) for use in expected)
     if not expected_counts:
         return at_least("tool_usage_score", 1.0, threshold, "no tool is expected")
@@ -113,7 +113,7 @@ def tool_usage_score(
 
 
 def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["order"]) -> Score:
-    """Score the longest run of expected calls that were made in this order; other calls may stand between.
+    """Score the longest subsequence of expected calls made in this order; other calls may come between.
 
     O(calls), with at most 256 expected calls.
     """
@@ -129,7 +129,7 @@ def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None 
 
 
 def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = THRESHOLDS["no_tool_errors"]) -> Score:
-    """Score 1 when at most that many calls failed, else 0. Calls that were refused are not errors."""
+    """Score 1 if at most `at_most` calls failed, else 0. Rejected calls are not errors."""
     failed = [f"{call.tool}: {call.error}" for call in trace.calls if call.error is not None]
     failed += [error for error in trace.errors if not error.startswith("limit ")]
     value = 1.0 if len(failed) <= at_most else 0.0
@@ -138,23 +138,23 @@ def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = 
 
 
 def _common_subsequence(expected: Sequence[str], actual: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence. O(made): a row of the table is one integer.
+    """Return the length of the longest common subsequence. O(actual calls): a row of the table is one integer.
 
     Source: Hyyrö 2004, bit-parallel LCS.
     """
-    places: dict[str, int] = {}
-    for place, name in enumerate(expected):
-        places[name] = places.get(name, 0) | 1 << place
+    positions: dict[str, int] = {}
+    for position, name in enumerate(expected):
+        positions[name] = positions.get(name, 0) | 1 << position
     full = (1 << len(expected)) - 1
     row = full
     for tool in actual:
-        matched = row & places[tool]
+        matched = row & positions[tool]
         row = ((row + matched) | (row - matched)) & full
     return len(expected) - row.bit_count()
 
 
 def _comparable(key: str, value: Json) -> str:
-    """Return a value as the text that is compared."""
+    """Return the text by which values are compared."""
     if isinstance(value, bool) or value is None or isinstance(value, (dict, list)):
         return f"json:{json.dumps(value, sort_keys=True, ensure_ascii=False)}"  # true is not the text "true"
     if isinstance(value, float) and value.is_integer():
@@ -191,10 +191,10 @@ def skill_discovery_score(
     """Score 1 when a skill came into use, 0.5 when skills were only looked up, else 0.
 
     Args:
-        skill: The one that counts; None: any.
+        skill: Name of the skill; None counts any.
     """
     name = "skill_discovery_score"
-    if activated := [each for each in trace.skills if skill in (None, each)]:
+    if activated := [name_in_use for name_in_use in trace.skills if skill in (None, name_in_use)]:
         return at_least(name, 1.0, threshold, f"{activated[0]} came into use")
     for call in trace.calls_by_tool.get("load_skill", ()):
         loaded = canonical_arguments("load_skill", call.arguments).get("skill_name")
@@ -242,7 +242,7 @@ def trigger_score(
 def output_correctness_score(
     trace: Trace, reference: str, *, threshold: float | None = THRESHOLDS["output_correctness_score"]
 ) -> Score:
-    """Score the share of lines of the reference that occur in the answer, whatever the case and the white space."""
+    """Score the share of the reference's lines that occur in the answer, ignoring case and white space."""
     name = "output_correctness_score"
     lines = [line.strip() for line in reference.splitlines() if line.strip()]
     if not lines:
@@ -254,23 +254,23 @@ def output_correctness_score(
 
 
 def fold_text(text: str) -> str:
-    """Return a text as it is compared: composed (NFC), case-folded, with single spaces."""
+    """Normalize a text for comparison: NFC, case-folded, with single spaces."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
 def steps(trace: Trace, at_most: float | None = None) -> Score:
-    """Score the number of responses of the model."""
+    """Score the number of model responses."""
     return score.at_most("steps", trace.steps, at_most, f"{trace.steps} steps")
 
 
 def cost_usd(trace: Trace, at_most: float | None = None) -> Score:
-    """Score the dollars spent; a price that nobody knows fails a bound, and has no value without one."""
+    """Score the dollars spent; an unknown price fails a bound, and has no value without one."""
     if trace.cost_usd is None:
         return Score("cost_usd", None, None if at_most is None else False, "price unknown", at_most)
     return score.at_most("cost_usd", round(trace.cost_usd, 9), at_most, f"{trace.cost_usd:.6f} USD")
 
 
 def duration_seconds(trace: Trace, at_most: float | None = None) -> Score:
-    """Score the seconds that its runs took."""
+    """Score the total duration of its runs in seconds."""
     value = round(trace.duration_seconds, 6)
     return score.at_most("duration_seconds", value, at_most, f"{value:.3f} s")

@@ -1,6 +1,6 @@
-"""The metrics as evaluators of pydantic-evals; each reports under its metric's name.
+"""The metrics as pydantic-evals evaluators, each named after its metric.
 
-Where an evaluator is given no expectation, it takes the one of the case.
+An evaluator without an expectation uses the case's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TraceEvaluator(Evaluator[Any, Any, Any]):
     """An evaluator that reads the trace.
 
     Attributes:
-        metric: The name it reports under.
+        metric: Name of the reported metric.
     """
 
     metric: ClassVar[str] = ""
@@ -46,7 +46,7 @@ class TraceEvaluator(Evaluator[Any, Any, Any]):
         raise NotImplementedError
 
     async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> Mapping[str, EvaluationReason]:
-        """Compute the score, keep it in the context, and report its value; no value reports nothing.
+        """Compute the score, store it in the context, and report its value, if it has one.
 
         Raises:
             InvalidInput: The context has no trace.
@@ -76,10 +76,10 @@ class ToolInvocation(TraceEvaluator):
 
 @dataclass(repr=False)
 class ToolArgs(TraceEvaluator):
-    """`tool_args_score`: the share of expected arguments that were passed, free text left out.
+    """`tool_args_score`: the share of expected arguments that were passed, without free text.
 
     Attributes:
-        keys: Arguments that are compared too, though they hold free text.
+        keys: Arguments to compare even if they hold free text.
     """
 
     metric: ClassVar[str] = "tool_args_score"
@@ -108,7 +108,7 @@ class ToolUsage(TraceEvaluator):
 
 @dataclass(repr=False)
 class Order(TraceEvaluator):
-    """`order`: how much of the expected order of calls was kept."""
+    """`order`: the share of expected calls made in the expected order."""
 
     metric: ClassVar[str] = "order"
     expected: ExpectedCalls = None
@@ -121,7 +121,7 @@ class Order(TraceEvaluator):
 
 @dataclass(repr=False)
 class SchemaDiscovery(TraceEvaluator):
-    """`schema_discovery_score`: whether tables were looked at before they were queried."""
+    """`schema_discovery_score`: whether the schema was read before the first query."""
 
     metric: ClassVar[str] = "schema_discovery_score"
     threshold: float | None = THRESHOLDS["schema_discovery_score"]
@@ -133,7 +133,7 @@ class SchemaDiscovery(TraceEvaluator):
 
 @dataclass(repr=False)
 class SkillDiscovery(TraceEvaluator):
-    """`skill_discovery_score`: whether a skill, or `skill`, came into use."""
+    """`skill_discovery_score`: whether any skill, or the named one, was used."""
 
     metric: ClassVar[str] = "skill_discovery_score"
     skill: str | None = None
@@ -160,7 +160,7 @@ class OutputCorrectness(TraceEvaluator):
 
 @dataclass(repr=False)
 class Trigger(TraceEvaluator):
-    """`trigger_score` of one run: whether the skill came into use as it should, or stayed out as it should."""
+    """`trigger_score` of one run: whether the skill was used exactly if it should be."""
 
     metric: ClassVar[str] = "trigger_score"
     skill: str | None = None
@@ -169,14 +169,14 @@ class Trigger(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        wanted = self.should_trigger if self.should_trigger is not None else ctx.case.should_trigger
+        should_trigger = self.should_trigger if self.should_trigger is not None else ctx.case.should_trigger
         skill = self.skill or ctx.case.skill or ""
-        return metrics.trigger_score([ctx.trace], skill, wanted is not False, threshold=self.threshold)
+        return metrics.trigger_score([ctx.trace], skill, should_trigger is not False, threshold=self.threshold)
 
 
 @dataclass(repr=False)
 class NoToolErrors(TraceEvaluator):
-    """`no_tool_errors`: whether at most so many calls failed."""
+    """`no_tool_errors`: whether at most `at_most` calls failed."""
 
     metric: ClassVar[str] = "no_tool_errors"
     at_most: int = 0
@@ -225,7 +225,7 @@ class DurationSeconds(TraceEvaluator):
 
 @dataclass(repr=False)
 class Assertions(TraceEvaluator):
-    """`assertions`: the share of statements about the outcome that hold; by code where they have such a form."""
+    """`assertions`: the share of statements about the outcome that hold; decided by code if they have a known form."""
 
     metric: ClassVar[str] = "assertions"
     assertions: Sequence[str] | None = None
@@ -249,8 +249,8 @@ class InstructionAdherence(TraceEvaluator):
         """Return the score."""
         from bough.evals.metrics.adherence import score_adherence
 
-        given = None if self.rubrics is None else tuple(map(_rubric, enumerate(self.rubrics, 1)))
-        return await score_adherence(ctx, given, self.threshold)
+        rubrics = None if self.rubrics is None else tuple(map(_rubric, enumerate(self.rubrics, 1)))
+        return await score_adherence(ctx, rubrics, self.threshold)
 
 
 OURS: tuple[type[TraceEvaluator], ...] = (
@@ -269,11 +269,11 @@ OURS: tuple[type[TraceEvaluator], ...] = (
     Assertions,
     InstructionAdherence,
 )
-"""What a set may name besides pydantic-evals' own evaluators."""
+"""The evaluators a set may name in addition to those of pydantic-evals."""
 
 _TOOL_USE = TypeAdapter(ToolUse)
 _RUBRIC = TypeAdapter(Rubric)
-_BY_METRIC = {each.metric: each for each in OURS}
+_BY_METRIC = {evaluator.metric: evaluator for evaluator in OURS}
 _BOUNDED = {"steps", "cost_usd", "duration_seconds"}
 
 
@@ -284,18 +284,18 @@ def evaluators_for(
     *,
     judged: bool = True,
 ) -> Iterator[TraceEvaluatorLike]:
-    """Yield the evaluators of a case: those it and its set bring, then the metrics that it has material for.
+    """Yield the evaluators of a case: its own and its set's, then those of the metrics that apply to it.
 
-    A metric that the case or its set names as an evaluator is not added a second time, unless the caller names it.
+    A metric that the case or its set has as an evaluator is not added again; one that the caller overrides is replaced.
     """
     own = [*case.evaluators, *of_set]
-    replaced = {each.metric for each in own if isinstance(each, TraceEvaluator)} & set(overrides)
-    brought = {each.metric for each in own if isinstance(each, TraceEvaluator)} - replaced
-    for each in own:
-        if not (isinstance(each, TraceEvaluator) and each.metric in replaced):
-            yield each
+    replaced = {evaluator.metric for evaluator in own if isinstance(evaluator, TraceEvaluator)} & set(overrides)
+    present = {evaluator.metric for evaluator in own if isinstance(evaluator, TraceEvaluator)} - replaced
+    for evaluator in own:
+        if not (isinstance(evaluator, TraceEvaluator) and evaluator.metric in replaced):
+            yield evaluator
     for metric, threshold in thresholds_for(case.input, overrides, judged=judged).items():
-        if metric in _BY_METRIC and metric not in brought:
+        if metric in _BY_METRIC and metric not in present:
             yield evaluator_named(metric, threshold)
 
 
@@ -316,7 +316,7 @@ def _tool_use(use: ToolUse | Mapping[str, Json] | str) -> ToolUse:
 
 
 def _rubric(numbered: tuple[int, Rubric | Mapping[str, str] | str]) -> Rubric:
-    number, given = numbered
-    if isinstance(given, Rubric):
-        return given
-    return Rubric(f"r{number}", given) if isinstance(given, str) else _RUBRIC.validate_python(dict(given))
+    number, rubric = numbered
+    if isinstance(rubric, Rubric):
+        return rubric
+    return Rubric(f"r{number}", rubric) if isinstance(rubric, str) else _RUBRIC.validate_python(dict(rubric))

@@ -1,4 +1,4 @@
-"""Which metrics a case has material for, and with which thresholds."""
+"""Selects the metrics that apply to a case, and their thresholds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bough.evals.trace import canonical_tool
 def thresholds_for(
     case: CaseInput, metrics: Mapping[str, float | None] | None = None, *, judged: bool = True
 ) -> dict[str, float | None]:
-    """Return the metrics of a case by name; None: shown, without a threshold.
+    """Return thresholds by metric for a case; None reports the metric without a threshold.
 
     Args:
-        metrics: Added or replaced by the caller; they win over the case's own.
-        judged: False leaves out what needs a judge.
+        metrics: Thresholds of the caller, which override the case's.
+        judged: False omits metrics that need a judge.
     """
     thresholds: dict[str, float | None] = {}
     tools = {canonical_tool(use.name) for use in case.tool_uses}
@@ -42,6 +42,7 @@ def thresholds_for(
     thresholds |= dict(case.expect)
     thresholds |= dict(metrics or {})
     if not judged:
+        # Removed last, so that a caller's threshold does not bring it back without a judge.
         thresholds.pop("instruction_adherence_score", None)
     return thresholds
 

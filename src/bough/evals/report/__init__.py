@@ -1,1 +1,1 @@
-"""Reports of runs: numbers with their intervals, comparisons, and the files they are written to."""
+"""Reports of runs: figures with intervals, comparisons, and report files."""

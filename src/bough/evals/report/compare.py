@@ -1,4 +1,4 @@
-"""Two runs side by side: the cases both have, paired, with a test; what got worse comes first."""
+"""Compares two runs: pairs their common cases, with a significance test; cases that got worse come first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Paired:
 
     Attributes:
         n: Cases that have the figure in both runs.
-        p: Two-sided, of the sign-flip permutation test.
+        p: Two-sided p-value of the sign-flip permutation test.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Paired:
     p: float
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON, without its name."""
+        """Return the figure as JSON, without its name."""
         return {
             "a": self.a,
             "b": self.b,
@@ -56,13 +56,13 @@ class ChangedCase:
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """Two runs, compared on the cases that both have with the same content.
+    """Comparison of two runs on their common cases with equal content.
 
     Attributes:
-        left_out: Cases that only one of them has, or that changed.
-        differs_in: What differs in how they were made.
-        figures: `pass`, `cost_usd`, `seconds`, `tokens`; one without a known value in both is left out.
-        worse: Cases with fewer passes, the largest difference first; `better`: the others that changed.
+        left_out: Number of cases that only one run has, or that changed.
+        differs_in: Parts of their configuration that differ.
+        figures: `pass`, `cost_usd`, `seconds`, `tokens`; a figure without a known value in both is omitted.
+        worse: Cases with fewer passes, the largest difference first; `better`: the cases with more passes.
     """
 
     a: str
@@ -75,7 +75,7 @@ class RunComparison:
     better: tuple[ChangedCase, ...]
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the comparison as JSON."""
         return {
             "a": self.a,
             "b": self.b,
@@ -83,24 +83,24 @@ class RunComparison:
             "left_out": self.left_out,
             "differs_in": list(self.differs_in),
             "figures": {figure.name: figure.as_dict() for figure in self.figures},
-            "worse": [vars(each) for each in self.worse],
-            "better": [vars(each) for each in self.better],
+            "worse": [vars(case) for case in self.worse],
+            "better": [vars(case) for case in self.better],
         }
 
 
 _FIGURES: Sequence[tuple[str, Callable[[AttemptResult], float | None]]] = (
-    ("pass", lambda each: float(each.passed)),
-    ("cost_usd", lambda each: each.cost_usd),
-    ("seconds", lambda each: each.seconds),
-    ("tokens", lambda each: float(each.tokens)),
+    ("pass", lambda result: float(result.passed)),
+    ("cost_usd", lambda result: result.cost_usd),
+    ("seconds", lambda result: result.seconds),
+    ("tokens", lambda result: float(result.tokens)),
 )
 
 
 async def compare_runs(a: RunFolder, b: RunFolder) -> RunComparison:
-    """Return how two runs differ, from their logs.
+    """Compare two runs by their logs.
 
     Raises:
-        InvalidInput: They have no case in common.
+        InvalidInput: The runs have no common case.
     """
     (first, _), (second, _) = await read_run(a), await read_run(b)
     records = a.read_record(), b.read_record()
@@ -111,27 +111,32 @@ async def compare_runs(a: RunFolder, b: RunFolder) -> RunComparison:
     attempts = [
         _by_case(_decisive(run.cases, record), common) for run, record in zip((first, second), records, strict=True)
     ]
-    rates = [{id: mean([float(each.passed) for each in found]) for id, found in side.items()} for side in attempts]
+    rates = [
+        {id: mean([float(result.passed) for result in results]) for id, results in by_case.items()}
+        for by_case in attempts
+    ]
     changed = [
         ChangedCase(case=id, a=rates[0][id], b=rates[1][id], reason=_reason(attempts[1][id]))
         for id in common
         if rates[0][id] != rates[1][id]
     ]
-    changed.sort(key=lambda each: each.b - each.a)
+    changed.sort(key=lambda case: case.b - case.a)
     return RunComparison(
         a=a.run,
         b=b.run,
         cases=len(common),
         left_out=len(set(digests[0]) | set(digests[1])) - len(common),
         differs_in=tuple(find_differences(*records)),
-        figures=tuple(figure for name, of in _FIGURES if (figure := _pair(name, of, common, *attempts)) is not None),
-        worse=tuple(each for each in changed if each.b < each.a),
-        better=tuple(each for each in reversed(changed) if each.b > each.a),
+        figures=tuple(
+            figure for name, read in _FIGURES if (figure := _pair(name, read, common, *attempts)) is not None
+        ),
+        worse=tuple(case for case in changed if case.b < case.a),
+        better=tuple(case for case in reversed(changed) if case.b > case.a),
     )
 
 
 def _decisive(results: Sequence[AttemptResult], record: JsonObject) -> Sequence[AttemptResult]:
-    """Return the attempts of the first side: the other one is what a skill is measured against."""
+    """Return the attempts of the first side, which decides; the other side is the baseline."""
     sides: list[str] = record.get("sides") or [""]
     return [result for result in results if result.side == sides[0]]
 
@@ -146,23 +151,23 @@ def _by_case(results: Sequence[AttemptResult], cases: Sequence[str]) -> dict[str
 
 def _pair(
     name: str,
-    of: Callable[[AttemptResult], float | None],
+    read_figure: Callable[[AttemptResult], float | None],
     cases: Sequence[str],
     a: dict[str, list[AttemptResult]],
     b: dict[str, list[AttemptResult]],
 ) -> Paired | None:
     pairs: list[tuple[float, float]] = []
     for id in cases:
-        left, right = [of(each) for each in a[id]], [of(each) for each in b[id]]
-        if left and right and None not in left and None not in right:
-            pairs.append((mean([x or 0.0 for x in left]), mean([x or 0.0 for x in right])))
+        first, second = [read_figure(result) for result in a[id]], [read_figure(result) for result in b[id]]
+        if first and second and None not in first and None not in second:
+            pairs.append((mean([x or 0.0 for x in first]), mean([x or 0.0 for x in second])))
     if not pairs:
         return None
-    differences = [right - left for left, right in pairs]
+    differences = [second - first for first, second in pairs]
     return Paired(
         name=name,
-        a=round(mean([left for left, _ in pairs]), 9),
-        b=round(mean([right for _, right in pairs]), 9),
+        a=round(mean([first for first, _ in pairs]), 9),
+        b=round(mean([second for _, second in pairs]), 9),
         n=len(pairs),
         difference=round(mean(differences), 9),
         interval=_interval(name, pairs),
@@ -173,12 +178,11 @@ def _pair(
 def _interval(name: str, pairs: Sequence[tuple[float, float]]) -> Interval:
     """Return the 95 % interval of the mean difference over cases.
 
-    Costs, times and tokens have no upper bound, and several attempts at a case are not independent: there the cases
-    are resampled. Shares that all differ by the same amount leave nothing to resample: a bootstrap would claim
-    certainty.
+    Cases are resampled, since costs, times and tokens have no upper bound and attempts at a case are not independent.
+    If all pass rates differ by the same amount, a bootstrap would claim certainty, so a score interval is used.
     """
-    first, second = [left for left, _ in pairs], [right for _, right in pairs]
-    differences = [right - left for left, right in pairs]
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    differences = [b - a for a, b in pairs]
     if name == "pass" and (len(set(differences)) == 1 or all(value in (0.0, 1.0) for value in first + second)):
         return newcombe_paired(first, second)
     return bootstrap_mean(differences)

@@ -1,4 +1,4 @@
-"""A run as one HTML file: no request, no code but its own few lines, every text from outside escaped."""
+"""Renders a run as one HTML file: no requests, no foreign script, all foreign text escaped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bough.evals.statistics import mean, wilson
 from bough.types import Json, JsonObject
 
 MAX_BYTES = 20 << 20
-_ROOM = MAX_BYTES * 3 // 4
-"""What traces may take; the rest is for everything else and for escapes."""
+_MAX_TRACE_CHARS = MAX_BYTES * 3 // 4
+"""Size limit for traces; the remainder is for everything else and for escapes."""
 
 
 def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView], store: str) -> str:
-    """Return the page. A file beyond 20 MB loses the traces of what passed, and says so.
+    """Return the page. Above 20 MB, traces of passed attempts are omitted, and the page notes that.
 
     Raises:
         Unavailable: jinja2 is not installed.
@@ -36,7 +36,7 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
     environment.filters["plain"] = escape_controls
     environment.filters["number"] = _number
     metrics = [
-        {"name": name, **metric, "plot": Markup(_plot_metric(metric))}  # noqa: S704 - made of numbers alone
+        {"name": name, **metric, "plot": Markup(_plot_metric(metric))}  # noqa: S704 - contains only numbers
         for name, metric in report["metrics"].items()
     ]
     strips = [
@@ -62,12 +62,12 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
 
 
 def _fit(cases: Sequence[CaseView]) -> tuple[list[CaseView], int]:
-    """Return the cases that fit, and how many lost their traces; failures come first and lose theirs last."""
+    """Return the cases, and how many lost their trace to the limit; failures come first and keep theirs longest."""
     fitting: list[CaseView] = []
     used = left_out = 0
     for case in cases:
         used += case.size
-        if used > _ROOM and case.requests:
+        if used > _MAX_TRACE_CHARS and case.requests:
             left_out += 1
             case = replace(case, requests=(), calls=(), answer="", more_calls=0)
         fitting.append(case)
@@ -82,11 +82,11 @@ def _plot_metric(metric: JsonObject) -> str:
 
 
 def _strips(report: JsonObject, decisive: str) -> list[tuple[str, list[float]]]:
-    cases: list[JsonObject] = [each for each in report["cases"] if each.get("side", "") == decisive]
+    cases: list[JsonObject] = [note for note in report["cases"] if note.get("side", "") == decisive]
     usages: list[JsonObject] = [case.get("usage") or {} for case in cases]
     costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
     strips = [("seconds", [float(case.get("seconds") or 0.0) for case in cases])]
-    return [*strips, ("USD", costs)] if costs else strips  # a price that is not known is not 0
+    return [*strips, ("USD", costs)] if costs else strips  # an unknown price is not 0
 
 
 def _number(value: Json) -> str:
@@ -109,7 +109,7 @@ _SCALE = 220
 
 
 def plot_share(share: float, low: float, high: float) -> str:
-    """Return a bar of a share from 0 to 1 with its interval."""
+    """Return an SVG bar of a share from 0 to 1 with its interval."""
     middle = _HEIGHT / 2
     return (
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">'
@@ -120,7 +120,7 @@ def plot_share(share: float, low: float, high: float) -> str:
 
 
 def plot_strip(values: Sequence[float]) -> str:
-    """Return one tick for each value between 0 and the largest; at most 1,000 ticks."""
+    """Return an SVG strip with one tick for each value, scaled to the largest; at most 1,000 ticks."""
     top = max(values, default=0.0) or 1.0
     ticks = "".join(
         f'<line class="tick" x1="{_at(value / top)}" x2="{_at(value / top)}" y1="3" y2="15"/>'

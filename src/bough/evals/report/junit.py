@@ -1,4 +1,4 @@
-"""A run as JUnit XML, for continuous integration: what decides, and nothing else, is a test case."""
+"""Renders runs as JUnit XML for continuous integration: only attempts that decide the result are test cases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from bough.evals.run.note import result_of_note
+from bough.evals.run.note import result_from_note
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import SIDE_FIGURES, rate_query
 from bough.types import JsonObject
@@ -16,10 +16,10 @@ _KINDS = {"failed": "failure", "error": "error", "skipped": "skipped"}
 
 
 def render_junit(runs: Sequence[tuple[JsonObject, EvalRun, Sequence[JsonObject]]]) -> str:
-    """Return one test suite for each run, given with its record and its notes.
+    """Return one test suite for each run; a run comes with its record and its notes.
 
-    Where sides are compared, the first one is tested and the others are properties. A trigger query is one test case,
-    however often it was asked.
+    If a run compares sides, the first one gives the test cases and the others are properties. A trigger query is one
+    test case, however often it ran.
     """
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for run in runs:
@@ -55,12 +55,12 @@ def _render_suite(record: JsonObject, run: EvalRun, notes: Sequence[JsonObject])
 
 
 def _merge_queries(notes: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """Yield one note for each trigger query: passed where the skill did right in more than half of the attempts."""
+    """Yield one note for each trigger query: passed if more than half of its attempts were right."""
     by_case: dict[str, list[JsonObject]] = {}
     for note in notes:
         by_case.setdefault(str(note["case"]), []).append(note)
     for group in by_case.values():
-        rate = rate_query([result_of_note(note) for note in group])
+        rate = rate_query([result_from_note(note) for note in group])
         states = {str(note["status"]) for note in group}
         merged = group[0] | {"seconds": sum(float(note.get("seconds") or 0.0) for note in group)}
         if rate > 0.5:

@@ -1,4 +1,4 @@
-"""A run as Markdown: the head, the metrics, what did not pass."""
+"""Renders a run as Markdown: summary, metrics, and attempts that did not pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_FAILURES = 200
 
 
 def render_markdown(record: JsonObject, report: JsonObject, notes: Sequence[JsonObject]) -> str:
-    """Return the document."""
+    """Return the report as Markdown."""
     summary: JsonObject = report["summary"]
     rate = f"{summary['pass_rate']:.3f} ({summary['low']:.3f} to {summary['high']:.3f})"
     cost = "unknown" if summary["cost_usd"] is None else f"{summary['cost_usd']:.4f} USD"
@@ -44,7 +44,7 @@ def render_markdown(record: JsonObject, report: JsonObject, notes: Sequence[Json
 
 
 def _render_sides(sides: JsonObject) -> list[str]:
-    """Return the table of what is compared; nothing where nothing is."""
+    """Return the table of the compared sides; empty without sides."""
     if not sides:
         return []
     lines = ["| side | pass rate | seconds | tokens |", "|---|---|---|---|"]

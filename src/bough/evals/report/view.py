@@ -1,4 +1,4 @@
-"""What a report shows of a run: notes and traces, bounded, with nothing in it that could act on who reads it."""
+"""The data that reports show: notes and traces, bounded in size, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bough.types import Json, JsonObject
 MAX_CALLS = 200
 MAX_VALUE_CHARS = 400
 MAX_TEXT_CHARS = 4_000
-_ACTING = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROLS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallView:
-    """A tool call as it is shown."""
+    """A tool call in a report."""
 
     tool: str
     arguments: str
@@ -32,10 +32,10 @@ class CallView:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseView:
-    """An attempt as it is shown: its note, and what was said and done.
+    """An attempt in a report: its note, messages and calls.
 
     Attributes:
-        more_calls: How many calls were left out.
+        more_calls: Number of omitted calls.
     """
 
     note: JsonObject
@@ -52,13 +52,13 @@ class CaseView:
 
     @property
     def size(self) -> int:
-        """About how many characters its trace takes in a page."""
+        """Approximate number of characters of its trace in the page."""
         texts = [*self.requests, self.answer, *(c.arguments + c.result for c in self.calls)]
         return sum(map(len, texts)) + 200 * len(self.calls)
 
 
 async def view_cases(reader: RunReader, notes: Sequence[JsonObject]) -> list[CaseView]:
-    """Return the attempts, failures first and the sides that do not decide last, each log read once."""
+    """Return the attempts: the deciding side first, failures before passes. Reads each log once."""
     ordered = sort_notes(notes, reader.record.get("sides") or [""])
     return [await _view(reader, note) for note in ordered]
 
@@ -92,10 +92,10 @@ def _show(value: Json) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text of at most about `limit` characters, the cut marked."""
+    """Shorten a text to `limit` characters plus a note of how many were cut."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
 def escape_controls(text: object) -> str:
-    """Return a text with control characters and those that turn its direction round shown as what they are."""
-    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+    """Replace control and bidirectional formatting characters by visible escapes."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))

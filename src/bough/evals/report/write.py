@@ -1,4 +1,4 @@
-"""Writing the reports of a run into its folder, and making one of them anew from the logs."""
+"""Writes the reports of a run into its folder, and renders single reports from the logs."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ async def write_reports(
     """Write all reports of a run. Each log is read once.
 
     Raises:
-        StoreError: One cannot be written.
+        StoreError: A report cannot be written.
     """
     for format, name in REPORT_FILES.items():
         write_whole(folder.path / name, await render_report(folder, run, notes, format, store))
 
 
 async def write_junit(folder: RunFolder) -> None:
-    """Write the JUnit report of a run anew.
+    """Write the JUnit report of a run again.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: The report cannot be written.
     """
     run, notes = await read_run(folder)
     write_whole(folder.path / REPORT_FILES["junit"], await render_report(folder, run, notes, "junit"))
@@ -53,16 +53,16 @@ async def write_junit(folder: RunFolder) -> None:
 async def render_report(
     folder: RunFolder, run: EvalRun, notes: Sequence[JsonObject], format: str, store: EventStore | None = None
 ) -> str:
-    """Return a run in one of the formats.
+    """Render a run in one of the formats.
 
     Raises:
-        InvalidInput: There is no such format.
+        InvalidInput: The format is unknown.
     """
     record = folder.read_record()
     report: JsonObject = {"schema_version": SCHEMA_VERSION, **run.as_dict(notes)}
     match format:
         case "json":
-            # The standard library indents in Python, call by call: half of all calls of a report of 1,000 cases.
+            # Not json.dumps, which indents in pure Python: half of all calls of a report of 1,000 cases.
             return to_json(report, indent=1).decode() + "\n"
         case "junit":
             from bough.evals.report.junit import render_junit

@@ -1,1 +1,1 @@
-"""Runs of evals: the plan, the attempts, their result notes, the folder, and continuing after a crash."""
+"""Runs of evals: the plan, the attempts, their result notes, the folder, and resuming after a crash."""

@@ -1,6 +1,6 @@
 """One attempt at a case: its workspace, its conversation, its scores, its result note.
 
-pydantic-evals drives the attempts; what it knows of one is a lifecycle, whose hooks this module fills.
+pydantic-evals drives the attempts through a lifecycle, whose hooks this module implements.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ if TYPE_CHECKING:
 MAX_OUTPUTS = 256
 
 Prepare: TypeAlias = "Callable[[PlannedAttempt, AgentSpec, Path], AbstractAsyncContextManager[AgentSpec]]"
-"""What an attempt needs around it: given its workspace, yields the agent with the tools that belong to it."""
+"""Sets up an attempt in its workspace and yields the agent with the attempt's tools."""
 
 AgentFor: TypeAlias = Callable[[PlannedAttempt, AgentSpec, RunFolder], AgentSpec]
-"""Gives an attempt its agent, from the run's."""
+"""Returns the agent of an attempt, derived from the run's."""
 
 Findings: TypeAlias = "Callable[[PlannedAttempt, AttemptEnd], tuple[Sequence[Score], JsonObject]]"
-"""What is known of an attempt besides its log: scores, and fields of its result note."""
+"""Returns results of an attempt that are not in its log: scores, and fields of its result note."""
 
 OnResult: TypeAlias = Callable[[PlannedAttempt, AttemptResult], Awaitable[None]]
 
 
 @dataclass(kw_only=True)
 class AttemptRunner(ABC):
-    """What all attempts of a run share, and what they add up to.
+    """The shared configuration and the totals of a run's attempts.
 
     Attributes:
         metrics: Thresholds named by the caller.
-        recordings: Answer instead of model and judge.
-        record_to: Where attempts and judgements are written as bundles.
-        skill_folder: Of the skill that is tried.
-        judge_host: Where the judge's conversations are; None: among the attempts.
-        seed: Of the run; the model of attempt n is given `seed + n`, unless its agent names one.
-        spent_usd: Agent and judge, so far.
+        recordings: Recorded responses that replace model and judge.
+        record_to: Folder for bundles of attempts and judgements.
+        skill_folder: Folder of the evaluated skill.
+        judge_host: Host of the judge's conversations; None uses `host`.
+        seed: Seed of the run; attempt n passes `seed + n` to the model unless its agent sets one.
+        spent_usd: Cost of agent and judge so far.
     """
 
     host: ConversationHost
@@ -99,26 +99,26 @@ class AttemptRunner(ABC):
         """Whether another attempt may start."""
         return self.max_cost_usd is None or self.spent_usd < self.max_cost_usd
 
-    def spec_of(self, planned: PlannedAttempt) -> AgentSpec:
-        """Return the agent of an attempt, with the skills that its case allows."""
+    def spec_for(self, planned: PlannedAttempt) -> AgentSpec:
+        """Return the agent of an attempt, with the skills its case allows."""
         case = planned.case.input
         spec = self.agent if self.agent_for is None else self.agent_for(planned, self.agent, self.folder)
         if self.recordings is not None:
-            spec = self.recordings.agent_of(planned, spec)
+            spec = self.recordings.replace_model(planned, spec)
         spec = spec.model_copy(update={"settings": {"seed": self.seed + planned.number, **spec.settings}})
         if not case.offer_skills:
             return spec.model_copy(update={"skills": (), "discover_skills": False, "skill_roots": ()})
         return spec.model_copy(update={"skill_roots": (*case.skill_roots, *spec.skill_roots)})
 
-    def judge_of(self, planned: PlannedAttempt) -> Judge | None:
-        """Return the judge of an attempt: the run's, or what was recorded of it."""
+    def judge_for(self, planned: PlannedAttempt) -> Judge | None:
+        """Return the judge of an attempt: the run's, or one that replays recorded responses."""
         if self.judge is None or self.recordings is None:
             return self.judge
-        return self.recordings.judge_of(planned, self.judge.votes)
+        return self.recordings.judge_for(planned, self.judge.votes)
 
     @abstractmethod
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
-        """Run an attempt, or continue it, and return how it ended; errors are in what is returned."""
+        """Run or continue an attempt and return how it ended, including errors."""
 
     async def read_trace(self, conversation: UUID) -> Trace:
         """Return the trace of a log of the run's store; each event is read once."""
@@ -130,8 +130,8 @@ class AttemptEnd:
     """How the conversation of an attempt ended.
 
     Attributes:
-        status: Of the conversation; empty where none was started.
-        error: What ended it that is not the agent's doing.
+        status: Status of the conversation; empty if none was started.
+        error: The error that ended it, if the agent did not cause it.
     """
 
     status: str
@@ -141,11 +141,12 @@ class AttemptEnd:
     error: BoughError | None = None
 
 
+# A context variable, since pydantic-evals runs attempts concurrently and passes only the inputs to the task.
 _CURRENT: ContextVar[Attempt] = ContextVar("bough.evals.attempt")
 
 
 async def attempt(inputs: CaseInput) -> str:
-    """Run the attempt that its lifecycle announced, and return the answer; never raises what an eval can record."""
+    """Run the attempt that `Attempt.setup` set as current, and return the answer; failures are recorded, not raised."""
     return await _CURRENT.get().run()
 
 
@@ -158,14 +159,14 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         self._planned = planned
         self._end = AttemptEnd(status="error", reason="it was not run")
         self._context: TraceContext | None = None
-        self._judge_model = runner.judge_of(planned)
+        self._judge_model = runner.judge_for(planned)
 
     async def setup(self) -> None:
-        """Announce this attempt to the task, which is given nothing but the inputs."""
+        """Set the current attempt; pydantic-evals passes only the inputs to the task."""
         _CURRENT.set(self)
 
     async def run(self) -> str:
-        """Run the conversation; return its answer."""
+        """Run the conversation and return its answer."""
         self._end = await self._runner.run(self._planned)
         return self._end.answer
 
@@ -196,8 +197,8 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         return self._context
 
     async def teardown(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any] | None) -> None:
-        """Write the result note, tell who listens, and let go of the trace."""
-        if result is None:  # interrupted: a resumed run continues with it
+        """Write the result note, call `on_result`, and release the trace."""
+        if result is None:  # interrupted: no note, so that a resumed run continues the attempt
             return
         outcome = self._outcome(result)
         runner, context = self._runner, self._context
@@ -220,6 +221,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         runner.results.append(outcome)
         if runner.on_result is not None:
             await runner.on_result(self._planned, outcome)
+        # After the note: a crash in between leaves a workspace too many, never a result without its files.
         if outcome.passed and not runner.keep:
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._workspace, ignore_errors=True))
         self._context = None
@@ -240,7 +242,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         self, trace: Trace, case: CaseInput, rubrics: Sequence[Rubric], outputs: Sequence[str]
     ) -> Judgement:
         runner, judge = self._runner, self._judge_model
-        assert judge is not None  # noqa: S101 - it is only handed out where there is one
+        assert judge is not None  # noqa: S101 - the context has this method only with a judge
         tags = {**self._planned.tags, "eval.role": "judge", "eval.judge": self._planned.name[:200]}
         judged = JudgedCase(
             key=f"{runner.folder.run}/{self._planned.name}",
@@ -255,7 +257,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         return await judge.judge(judged, runner.judge_host or runner.host, folder)
 
     def _outcome(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> AttemptResult:
-        """Return what the attempt came to, from how it ended and what its scores say."""
+        """Return the result of the attempt from its end and its scores."""
         context, end = self._context, self._end
         scores: dict[str, Score] = {} if context is None else dict(context.scores)
         if isinstance(result, ReportCase):
@@ -287,7 +289,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
             conversation=str(self._planned.conversation) if end.status else None,
             cost_usd=trace.cost_usd,
             tokens=trace.usage.input_tokens + trace.usage.output_tokens,
-            judge_cost_usd=_cost_of(judgements),
+            judge_cost_usd=_judge_cost_usd(judgements),
             seconds=trace.duration_seconds,
             steps=trace.steps,
             judge=tuple(str(id) for judgement in judgements for id in judgement.conversations),
@@ -296,8 +298,8 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         )
 
 
-def _cost_of(judgements: Sequence[Judgement]) -> float | None:
-    """Return the dollars that the judge cost; None where a price is not known."""
+def _judge_cost_usd(judgements: Sequence[Judgement]) -> float | None:
+    """Return the cost of the judge in dollars; None if a price is unknown."""
     total: Usage = NOTHING_USED
     for judgement in judgements:
         if judgement.usage.cost_usd is None and judgement.usage.input_tokens + judgement.usage.output_tokens:
@@ -310,7 +312,7 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
     """Return (status, reason) of an attempt."""
     if not end.status:
         return "skipped", end.reason
-    if case.setup == "harbor" and "reward" in scores:  # verified, however the agent ended
+    if case.setup == "harbor" and "reward" in scores:  # the verifier decides, however the agent ended
         return judge_scores(scores)
     if end.error is not None or end.status == "error":
         return "error", end.error.message if end.error is not None else end.reason or "the run ended in an error"
@@ -325,7 +327,7 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
 
 
 def judge_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
-    """Return (status, reason) of an attempt that ended well, from its scores alone."""
+    """Return (status, reason) of a finished attempt from its scores."""
     if broken := next((score for score in scores.values() if score.error), None):
         return "error", f"{broken.name}: {broken.reason}"
     if missed := next((score for score in scores.values() if score.passed is False), None):
@@ -336,27 +338,29 @@ def judge_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
 def _foreign_scores(
     result: ReportCase[Any, Any, Any], ours: Mapping[str, Score], thresholds: Mapping[str, float | None]
 ) -> dict[str, Score]:
-    """Return what evaluators of others reported: assertions pass or fail, numbers are shown unless bounded."""
-    found: dict[str, Score] = {}
-    for name, each in result.assertions.items():
-        by = each.source.name
-        found[name] = Score(name, 1.0 if each.value else 0.0, bool(each.value), each.reason or "", 1.0, by)
-    for name, each in result.scores.items():
+    """Return scores of other evaluators: assertions pass or fail, numbers pass only against a bound."""
+    scores: dict[str, Score] = {}
+    for name, entry in result.assertions.items():
+        source = entry.source.name
+        scores[name] = Score(name, 1.0 if entry.value else 0.0, bool(entry.value), entry.reason or "", 1.0, source)
+    for name, entry in result.scores.items():
         if name not in ours:
             bound = thresholds.get(name)
-            passed = None if bound is None else each.value >= bound
-            found[name] = Score(name, each.value, passed, each.reason or "", bound, each.source.name)
-    for name, each in result.labels.items():
-        found[name] = Score(name, None, None, f"{each.value}: {each.reason or ''}".strip(": "), None, each.source.name)
+            passed = None if bound is None else entry.value >= bound
+            scores[name] = Score(name, entry.value, passed, entry.reason or "", bound, entry.source.name)
+    for name, entry in result.labels.items():
+        scores[name] = Score(
+            name, None, None, f"{entry.value}: {entry.reason or ''}".strip(": "), None, entry.source.name
+        )
     for failure in result.evaluator_failures:
-        found[failure.name] = Score(
+        scores[failure.name] = Score(
             failure.name, 0.0, False, failure.error_message[:500], None, failure.source.name, error=True
         )
-    return found
+    return scores
 
 
 def _usage_metrics(trace: Trace) -> dict[str, int | float]:
-    """Return the numbers that pydantic-evals knows by these names. They are set, not added to what it counted."""
+    """Return usage under pydantic-evals' metric names. They replace what it counted itself."""
     metrics: dict[str, int | float] = {
         "requests": trace.steps,
         "input_tokens": trace.usage.input_tokens,
@@ -366,22 +370,22 @@ def _usage_metrics(trace: Trace) -> dict[str, int | float]:
 
 
 def make_workspace(workspace: Path, case: CaseInput) -> None:
-    """Make the workspace of an attempt; one that already exists belongs to an interrupted attempt and stays."""
+    """Create the workspace of an attempt; an existing one belongs to an interrupted attempt and stays."""
     if workspace.exists():
         return
-    part = workspace.with_name(f".{workspace.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    staging = workspace.with_name(f".{workspace.name}.part")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
     for file in case.files:
-        target = part / file.target
+        target = staging / file.target
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.source.is_dir():
             shutil.copytree(file.source, target, symlinks=True, dirs_exist_ok=True)
         else:
             shutil.copy2(file.source, target)
     if case.state is not None:
-        (part / "state.json").write_text(_state_text(case), encoding="utf-8")
-    part.rename(workspace)  # whole or not at all, whenever the process is killed
+        (staging / "state.json").write_text(_state_text(case), encoding="utf-8")
+    staging.rename(workspace)  # atomic: a killed process leaves no partial workspace under this name
 
 
 def list_outputs(workspace: Path, case: CaseInput) -> list[str]:
@@ -404,7 +408,7 @@ def list_outputs(workspace: Path, case: CaseInput) -> list[str]:
 
 
 def measure_files(folder: Path, names: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of files of a folder in bytes, by name; those that are gone are left out."""
+    """Return the sizes of files of a folder in bytes, by name; missing files are omitted."""
     sizes: dict[str, int] = {}
     for name in names:
         with suppress(OSError):
@@ -413,7 +417,7 @@ def measure_files(folder: Path, names: Sequence[str]) -> dict[str, int]:
 
 
 def _source_in_folder(name: str, sources: Mapping[str, Path]) -> Path | None:
-    """Return the source of a file that came with a folder."""
+    """Return the source of a file that was copied as part of a folder."""
     for target, source in sources.items():
         if name.startswith(f"{target.rstrip('/')}/"):
             return source / name[len(target.rstrip("/")) + 1 :]

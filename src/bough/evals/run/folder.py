@@ -1,4 +1,4 @@
-"""The folder of a run: `run.json`, the store, the workspaces, the reports, and the lock of whoever drives it."""
+"""The folder of a run: `run.json`, the store, the workspaces, the reports, and the lock of its process."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class RunFolder:
 
     @classmethod
     def new(cls, root: Path, *, now: datetime | None = None) -> RunFolder:
-        """Make the folder of a new run: `YYYYMMDD-HHMMSS-<6 hex>`.
+        """Create the folder of a new run: `YYYYMMDD-HHMMSS-<6 hex>`.
 
         Raises:
-            StoreError: It cannot be made.
+            StoreError: The folder cannot be created.
         """
         stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
         folder = cls(root / f"{stamp}-{secrets.token_hex(3)}")
@@ -48,10 +48,10 @@ class RunFolder:
         return folder
 
     def make(self) -> None:
-        """Make the folder, where it is not there.
+        """Create the folder if it is missing.
 
         Raises:
-            StoreError: It cannot be made.
+            StoreError: The folder cannot be created.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -74,33 +74,34 @@ class RunFolder:
         return (self.path / "store.db").exists()
 
     def workspace(self, case: str, number: int, side: str = "") -> Path:
-        """Return the workspace folder of an attempt; not made yet."""
+        """Return the path of an attempt's workspace; does not create it."""
         return self.path / "work" / plain_name(case) / f"{side}{'-' if side else ''}{number}"
 
     def read_record(self) -> JsonObject:
-        """Return what `run.json` says.
+        """Return the content of `run.json`.
 
         Raises:
-            NotFound: There is none.
-            StoreError: It cannot be read.
+            NotFound: The file does not exist.
+            StoreError: The file cannot be read.
         """
         return self._read("run.json")
 
     def write_record(self, record: JsonObject) -> None:
-        """Write `run.json`, whole or not at all."""
+        """Write `run.json` atomically."""
         write_whole(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
     def read_report(self) -> JsonObject | None:
-        """Return `report.json`; None for a run that was never reported."""
+        """Return `report.json`; None if the run has no report."""
         return self._read("report.json") if (self.path / "report.json").exists() else None
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Hold the run's lock, which ends with the process.
+        """Hold the run's lock; the kernel releases it if the process dies.
 
         Raises:
-            Conflict: Another process drives it.
+            Conflict: Another process drives the run.
         """
+        # The file stays after use: a lock on a removed file would not exclude a process that opens a new one.
         with open(self.path / "lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,8 +110,8 @@ class RunFolder:
             yield
 
     def find_queries(self) -> RunFolder | None:
-        """Return the run of the trigger queries that were asked behind this run of a skill's cases."""
-        others = (each for each in list_runs(self.path.parent) if each.run > self.run[:_STAMP])
+        """Return the run of trigger queries that followed this run of a skill's cases; None if missing."""
+        others = (run for run in list_runs(self.path.parent) if run.run > self.run[:_STAMP])
         return next((other for other in others if other.read_record().get("cases_run") == self.run), None)
 
     def _read(self, name: str) -> JsonObject:
@@ -124,7 +125,7 @@ class RunFolder:
 
 
 def list_runs(root: Path) -> list[RunFolder]:
-    """Return the runs below a folder, the newest first; creates nothing."""
+    """Return the runs below a folder, newest first; creates nothing."""
     try:
         names = sorted((entry.name for entry in os.scandir(root) if entry.is_dir()), reverse=True)
     except OSError:
@@ -133,11 +134,11 @@ def list_runs(root: Path) -> list[RunFolder]:
 
 
 def summarize_run(folder: RunFolder) -> JsonObject:
-    """Return what a list says of a run; the figures are null where it has no report yet.
+    """Return the row of a run in a list; figures are null if it has no report.
 
     Raises:
         NotFound: The folder holds no run.
-        StoreError: It cannot be read.
+        StoreError: The file cannot be read.
     """
     record, report = folder.read_record(), folder.read_report()
     summary: JsonObject = {} if report is None else report["summary"]
@@ -155,7 +156,7 @@ def summarize_run(folder: RunFolder) -> JsonObject:
 
 
 def sort_notes(notes: Sequence[JsonObject], sides: Sequence[str]) -> list[JsonObject]:
-    """Return notes by side in the order of `sides`, the first of which decides, failures first."""
+    """Sort notes by side in the order of `sides`, then failures first."""
 
     def key(note: JsonObject) -> tuple[int, int]:
         side = str(note.get("side", ""))
@@ -165,13 +166,13 @@ def sort_notes(notes: Sequence[JsonObject], sides: Sequence[str]) -> list[JsonOb
 
 
 def find_run(root: Path, name: str) -> RunFolder:
-    """Return the run of an id, a unique part of one, a folder, or `-` for the last.
+    """Return a run by its id, a unique part of it, its folder, or `-` for the last run.
 
-    Trigger queries that were asked behind the cases of a skill belong to that run, so `-` is the run of the cases.
+    The trigger queries of a skill belong to the run of its cases, so `-` skips them.
 
     Raises:
-        NotFound: There is no such run.
-        InvalidInput: Several match.
+        NotFound: No run matches.
+        InvalidInput: Several runs match.
     """
     if os.sep in name and (Path(name) / "run.json").exists():
         return RunFolder(Path(name))
@@ -183,12 +184,12 @@ def find_run(root: Path, name: str) -> RunFolder:
     if not matching:
         raise NotFound(f"there is no run {name!r}", hint="see `bough eval list`")
     if len(matching) > 1:
-        names = ", ".join(each.run for each in matching[:5])
+        names = ", ".join(run.run for run in matching[:5])
         raise InvalidInput(f"{name!r} matches {len(matching)} runs: {names}", hint="give more of its id")
     return matching[0]
 
 
 def plain_name(text: str) -> str:
-    """Return an id as a folder name: `[A-Za-z0-9._-]`, at most 64; one that had to be changed gets a digest."""
+    """Convert an id to a folder name: `[A-Za-z0-9._-]`, at most 64 characters; a changed id gets a digest suffix."""
     plain = _PLAIN.sub("-", text)[:MAX_NAME].strip(".") or "case"
     return plain if plain == text else f"{plain[: MAX_NAME - 9]}-{sha256(text.encode()).hexdigest()[:8]}"

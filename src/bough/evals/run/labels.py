@@ -1,4 +1,4 @@
-"""Asking the judge about every label of a file; its calls are conversations of a run of their own."""
+"""Asks the judge about every label of a file; its calls are conversations of a separate run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bough.settings import Settings
 async def judge_labels(
     judge: Judge, labels: Sequence[Label], folder: RunFolder, settings: Settings, *, jobs: int = 4
 ) -> list[JudgedLabel]:
-    """Return what the judge says of each label, in order; at most `jobs` are asked at once.
+    """Return the judge's verdict on each label, in order; at most `jobs` calls run at once.
 
     Raises:
         StoreError: The run's store cannot be opened.
@@ -32,7 +32,7 @@ async def judge_labels(
     executor = executor_named(settings.executor)
     host = ConversationHost(store=store, settings=settings, executor=executor)
 
-    async def ask(place: int, label: Label) -> None:
+    async def ask(index: int, label: Label) -> None:
         async with limiter:
             tags = {"eval.run": folder.run, "eval.case": label.id[:200], "eval.role": "judge"}
             case = JudgedCase(
@@ -40,7 +40,7 @@ async def judge_labels(
             )
             judgement = await judge.judge(case, host, workspace)
         (verdict,) = judgement.verdicts
-        judged[place] = JudgedLabel(
+        judged[index] = JudgedLabel(
             id=label.id,
             label=label.label,
             judged=verdict.verdict,
@@ -50,9 +50,9 @@ async def judge_labels(
 
     try:
         async with anyio.create_task_group() as group:
-            for place, label in enumerate(labels):
-                group.start_soon(ask, place, label)
+            for index, label in enumerate(labels):
+                group.start_soon(ask, index, label)
     finally:
         await executor.aclose()
         await store.aclose()
-    return [each for each in judged if each is not None]
+    return [verdict for verdict in judged if verdict is not None]

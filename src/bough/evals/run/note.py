@@ -1,4 +1,4 @@
-"""The result of an attempt as an event of its own log: written behind the run's end, the last one counts."""
+"""The result of an attempt as an event of its own log: appended after the run ends; the last one counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def write_note(
 ) -> None:
     """Append a result to a log. One event.
 
-    An attempt that ended before its conversation could be started gets one with `tags`, so that it has a result, too.
+    If the conversation was never started, it is created with `tags`, so that every attempt has a result.
     """
     note = TaskNoted(task_id=str(conversation), name=NAME, data=data)
     try:
@@ -43,7 +43,7 @@ async def write_note(
 
 
 def last_note(events: Iterable[StoredEvent], run: str) -> JsonObject | None:
-    """Return the last result of that run among the events of a log."""
+    """Return the last result of a run in a log; None if missing."""
     note: JsonObject | None = None
     for stored in events:
         if stored.kind == "TaskNoted" and isinstance(event := stored.event, TaskNoted) and event.name == NAME:
@@ -75,8 +75,8 @@ def as_note(run: str, result: AttemptResult, *, usage: Usage, judge_usage: Usage
     }
 
 
-def result_of_note(data: JsonObject) -> AttemptResult:
-    """Return the result that a note holds."""
+def result_from_note(data: JsonObject) -> AttemptResult:
+    """Return the result stored in a note."""
     usage, judge = _usage(data.get("usage")), _usage(data.get("judge_usage"))
     scores: dict[str, JsonObject] = data.get("scores") or {}
     data_fields = {"outputs", "assertions", "verdicts", "isolation", "harbor", "replaced"}
@@ -104,7 +104,7 @@ def _usage(data: Any) -> Usage:
 
 
 def _cost(usage: Usage) -> float | None:
-    """Return dollars; None where tokens were used whose price is not known."""
+    """Return the cost in dollars; None if tokens were used and their price is unknown."""
     if usage.cost_usd is None:
         return None if usage.input_tokens + usage.output_tokens else 0.0
     return usage.cost_usd

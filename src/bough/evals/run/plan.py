@@ -16,8 +16,8 @@ class PlannedAttempt:
     """One attempt at a case.
 
     Attributes:
-        number: From 1; attempts beyond the run's `repeat` are new tries of ones that ended in an error.
-        side: What is compared, for example `with_skill`; empty where nothing is.
+        number: From 1; numbers above the run's `repeat` are retries of attempts that ended in an error.
+        side: The compared side, for example `with_skill`; empty without sides.
     """
 
     run: str
@@ -27,12 +27,12 @@ class PlannedAttempt:
 
     @property
     def name(self) -> str:
-        """How it is called in a report and as a case of pydantic-evals."""
+        """Its name in reports and as a pydantic-evals case."""
         return f"{self.case.id}{f'@{self.side}' if self.side else ''}#{self.number}"
 
     @property
     def conversation(self) -> UUID:
-        """The id of its conversation, which follows from run, case, number and side."""
+        """The id of its conversation, derived from run, case, number and side."""
         return attempt_conversation(self.run, self.case.id, self.number, self.side)
 
     @property
@@ -48,7 +48,7 @@ def attempt_conversation(run: str, case: str, number: int, side: str = "") -> UU
 
 
 def choose_cases(cases: Sequence[SetCase], *, filter: str | None = None, limit: int | None = None) -> list[SetCase]:
-    """Return the cases whose id matches a pattern, the first `limit` of them."""
+    """Return the first `limit` cases whose id matches a pattern."""
     chosen = [case for case in cases if filter is None or fnmatchcase(case.id, filter)]
     return chosen if limit is None else chosen[:limit]
 
@@ -56,7 +56,7 @@ def choose_cases(cases: Sequence[SetCase], *, filter: str | None = None, limit: 
 def plan_attempts(
     run: str, cases: Sequence[SetCase], *, repeat: int = 1, sides: Sequence[str] = ("",)
 ) -> Iterator[PlannedAttempt]:
-    """Yield the attempts in whole rounds: every case once, then every case a second time."""
+    """Yield the attempts in rounds: every case once, then every case a second time."""
     for number in range(1, repeat + 1):
         for case in cases:
             for side in sides:

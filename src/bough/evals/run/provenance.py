@@ -1,4 +1,4 @@
-"""Where a run came from: everything that is needed to tell two runs apart, written once before the first attempt."""
+"""The provenance of a run: everything needed to compare two runs, written once before the first attempt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def describe_run(
     """Return the content of `run.json`.
 
     Args:
-        plan: `repeat`, `seed`, `jobs`, `threshold`, `metrics` and what else decides what is run.
+        plan: `repeat`, `seed`, `jobs`, `threshold`, `metrics` and other fields that define the run.
         argv: The command line, secrets masked.
     """
     folder = eval_set.path.absolute().parent if eval_set.path is not None else Path.cwd()
@@ -77,20 +77,20 @@ def describe_run(
 
 
 def find_differences(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    """Return in which parts two records of runs differ, by name."""
+    """Return the names of the parts in which two run records differ."""
     differences = [name for name in _COMPARED if a.get(name) != b.get(name)]
-    before, after = _skills(a), _skills(b)
-    differences += [f"skill {name}" for name in sorted(before | after) if before.get(name) != after.get(name)]
+    first, second = _skills(a), _skills(b)
+    differences += [f"skill {name}" for name in sorted(first | second) if first.get(name) != second.get(name)]
     return differences
 
 
 def _skills(record: Mapping[str, object]) -> dict[str, str]:
-    listed: object = record.get("skills") or []
-    return {skill["name"]: skill["sha256"] for skill in listed}  # pyright: ignore
+    skills: object = record.get("skills") or []
+    return {skill["name"]: skill["sha256"] for skill in skills}  # pyright: ignore
 
 
 def _digest(skill: object) -> str:
-    """Return the digest of a skill's files as the lock file has it; of its text for one without a folder."""
+    """Return the digest of a skill's files, as in the lock file; of its text if it has no folder."""
     from bough.skills.trust.tree import read_tree
 
     folder: Path | None = getattr(skill, "folder", None)
@@ -110,7 +110,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _commit(folder: Path) -> JsonObject | None:
-    """Return the commit that a folder is at and whether it has changes; None outside of git."""
+    """Return a folder's commit and whether it has changes; None outside of git."""
     try:
         head = git.run(folder, "rev-parse", "HEAD", timeout_seconds=10)
         status = git.run(folder, "status", "--porcelain", "--ignore-submodules=all", "--", ".", timeout_seconds=10)

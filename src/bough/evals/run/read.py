@@ -1,4 +1,4 @@
-"""A run read back from its folder: the plan from `run.json`, the results from the logs."""
+"""Reads a run from its folder: the plan from `run.json`, the results from the logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bough.errors import NotFound
 from bough.evals.run.folder import RunFolder
-from bough.evals.run.note import last_note, result_of_note
+from bough.evals.run.note import last_note, result_from_note
 from bough.evals.run.plan import attempt_conversation
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import AttemptResult, RateBy, summarize, summarize_sides
@@ -30,9 +30,9 @@ class AttemptSlot:
     """A planned attempt, with the notes of all tries at it.
 
     Attributes:
-        number: Of the first try.
-        note: Of the last try that has one; None where none has.
-        replaced: Notes of the tries before it, which ended in errors.
+        number: Number of the first try.
+        note: Note of the last try that has one; None if none has.
+        replaced: Notes of earlier tries, which ended in errors.
     """
 
     case: str
@@ -47,13 +47,13 @@ class AttemptSlot:
         return self.note is not None and self.note["status"] == "error"
 
     def replace(self, note: JsonObject) -> None:
-        """Take the note of a later try."""
+        """Set the note to that of a later try."""
         if self.note is not None:
             self.replaced.append(self.note)
         self.note = note
 
     def describe(self) -> JsonObject | None:
-        """Return the note of the last try, with what it replaced."""
+        """Return the note of the last try, with a summary of the notes it replaced."""
         if self.note is None or not self.replaced:
             return self.note
         fields = ("attempt", "status", "reason", "conversation")
@@ -64,7 +64,7 @@ class RunReader:
     """Reads the attempts of a run from its store.
 
     Attributes:
-        record: What `run.json` says.
+        record: Content of `run.json`.
     """
 
     def __init__(self, folder: RunFolder, record: JsonObject, store: EventStore | None) -> None:
@@ -75,16 +75,18 @@ class RunReader:
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: RunFolder, store: EventStore | None = None) -> AsyncGenerator[RunReader]:
-        """Open a run for reading; a run without a store has nothing but its plan.
+        """Open a run for reading; a run without a store has only its plan.
 
         Args:
-            store: The run's store where it is open already.
+            store: The run's store, if it is already open.
 
         Raises:
             NotFound: The folder holds no run.
         """
         record = folder.read_record()
-        url = record.get("store") or (folder.store_url if folder.has_store else None)  # of conversations elsewhere
+        url = record.get("store") or (
+            folder.store_url if folder.has_store else None
+        )  # "store" is set for existing conversations
         opened = None if store is not None or url is None else await open_store(str(url))
         try:
             yield cls(folder, record, store or opened)
@@ -101,7 +103,7 @@ class RunReader:
         return [(case, number, side) for number in range(1, repeat + 1) for case in cases for side in sides]
 
     async def events(self, conversation: UUID) -> list[StoredEvent]:
-        """Return the log of a conversation; empty where there is none."""
+        """Return the log of a conversation; empty if it does not exist."""
         if self._store is None:
             return []
         try:
@@ -110,7 +112,7 @@ class RunReader:
             return []
 
     async def note(self, case: str, number: int, side: str) -> JsonObject | None:
-        """Return the result note of an attempt; None where it has none."""
+        """Return the result note of an attempt; None if missing."""
         return last_note(await self.events(self.conversation(case, number, side)), self.folder.run)
 
     def conversation(self, case: str, number: int, side: str) -> UUID:
@@ -125,8 +127,8 @@ class RunReader:
     async def slots(self) -> list[AttemptSlot]:
         """Return the planned attempts, each with the note of its last try.
 
-        A try of `--retry-errors` has a number above the run's `repeat` and replaces the attempt, or the try, that
-        ended in an error first.
+        A retry has a number above the run's `repeat` and replaces the attempt or retry that ended in an error
+        first.
         """
         slots = [
             AttemptSlot(case=case, number=number, side=side, note=await self.note(case, number, side))
@@ -139,7 +141,7 @@ class RunReader:
         repeat = int(self.record.get("repeat", 1))
         for (case, side), queue in errors.items():
             number, missing = repeat, 0
-            # Tries run at the same time, so one that was interrupted may have no note beside others that have one.
+            # Retries run concurrently, so an interrupted one may lack a note while later ones have theirs.
             while queue and missing < len(queue):
                 number += 1
                 note = await self.note(case, number, side)
@@ -156,10 +158,10 @@ class RunReader:
         """Return the note of the last try of each planned attempt; a missing one is `skipped`."""
         return [slot.describe() or self._make_skipped(slot.case, slot.number, slot.side) for slot in await self.slots()]
 
-    async def next_number(self, slot: AttemptSlot, taken: Container[int]) -> int:
-        """Return the number of the next try of an attempt: the first one without a note that is not taken."""
+    async def next_number(self, slot: AttemptSlot, reserved: Container[int]) -> int:
+        """Return the number of the next try of an attempt: the first one without a note that is not reserved."""
         number = int(self.record.get("repeat", 1)) + 1
-        while number in taken or await self.note(slot.case, number, slot.side) is not None:
+        while number in reserved or await self.note(slot.case, number, slot.side) is not None:
             number += 1
         return number
 
@@ -177,8 +179,8 @@ class RunReader:
             "conversation": None,
         }
 
-    def run_of(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
-        """Return the run that these results make; where sides are compared, the first one decides."""
+    def make_run(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
+        """Return the run with these results; if sides are compared, the first one decides."""
         sides: list[str] = self.record.get("sides") or [""]
         decisive = [result for result in results if result.side == sides[0]]
         rate_by: RateBy = "queries" if self.record.get("kind") == "triggers" else "attempts"
@@ -196,10 +198,10 @@ class RunReader:
 
 
 async def read_trace(store: EventStore, conversation: UUID) -> Trace:
-    """Return the trace of a log and of the conversations that it started. Each event is read once.
+    """Return the trace of a log including the conversations it started. Reads each event once.
 
     Raises:
-        NotFound: There is no such conversation.
+        NotFound: The conversation does not exist.
     """
     events = [stored async for stored in store.read(conversation)]
     children: dict[UUID, list[StoredEvent]] = {}
@@ -209,8 +211,9 @@ async def read_trace(store: EventStore, conversation: UUID) -> Trace:
             if stored.kind != "TaskLinked" or not isinstance(event := stored.event, TaskLinked):
                 continue
             child = event.conversation
+            # Each conversation is read once, so links that form a cycle end here.
             if child is not None and child not in children:
-                children[child] = [each async for each in store.read(child)]
+                children[child] = [stored async for stored in store.read(child)]
                 pending.append(children[child])
     return Trace.of(events, children=children)
 
@@ -223,4 +226,4 @@ async def read_run(folder: RunFolder, store: EventStore | None = None) -> tuple[
     """
     async with RunReader.open(folder, store) as reader:
         notes = await reader.notes()
-        return reader.run_of([result_of_note(note) for note in notes]), notes
+        return reader.make_run([result_from_note(note) for note in notes]), notes

@@ -1,4 +1,4 @@
-"""Recorded attempts: agent and judge answer with what was recorded, tools and scripts really run.
+"""Recorded attempts: agent and judge replay recorded responses; tools and scripts still run.
 
 `<case>.bough` is the bundle of the first attempt at a case, `<case>.judge-N.bough` the judge's calls, in their order.
 """
@@ -26,7 +26,7 @@ from bough.events.store import EventStore, StoreAdmin
 
 
 def recording_name(case: str, side: str = "") -> str:
-    """Return how the files of a case begin."""
+    """Return the file name prefix of a case's recordings."""
     return plain_name(f"{case}@{side}" if side else case)
 
 
@@ -55,7 +55,7 @@ class Recordings:
     """The recorded responses of a folder, for the cases of a run.
 
     Attributes:
-        folder: Where they are.
+        folder: Folder of the bundles.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class Recordings:
 
     @classmethod
     async def load(cls, folder: Path, names: Sequence[str]) -> Recordings:
-        """Read what was recorded for cases; one that is missing is an error of its attempt, not of the run.
+        """Read the recordings of cases; a missing one becomes an error of its attempt, not of the run.
 
         Raises:
             InvalidInput: A file is not a bundle.
@@ -85,18 +85,18 @@ class Recordings:
             await store.aclose()
         return recordings
 
-    def agent_of(self, planned: PlannedAttempt, spec: AgentSpec) -> AgentSpec:
+    def replace_model(self, planned: PlannedAttempt, spec: AgentSpec) -> AgentSpec:
         """Return the agent with the recorded responses as its model.
 
         Raises:
-            NotFound: Nothing was recorded for the case.
+            NotFound: The case has no recording.
         """
         name = recording_name(planned.case.id, planned.side)
         if name not in self._agent:
             raise NotFound(f"nothing is recorded for {planned.case.id!r}", hint=f"{self.folder} has no {name}.bough")
         return spec.model_copy(update={"model": ReplayModel(self._agent[name])})
 
-    def judge_of(self, planned: PlannedAttempt, votes: int) -> Judge:
+    def judge_for(self, planned: PlannedAttempt, votes: int) -> Judge:
         """Return the judge with the recorded verdicts."""
         name = recording_name(planned.case.id, planned.side)
         responses = self._judge.get(name, [])

@@ -1,4 +1,4 @@
-"""A run when it is over: whether it passed, and everything that was found out."""
+"""The result of a run: whether it passed, its figures and its attempts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class EvalRun:
 
     Attributes:
         cases: One result for each attempt, in the order of the plan, of all sides.
-        summary: The numbers; where sides are compared, those of the first one, which decides.
+        summary: The figures; if sides are compared, those of the first side, which decides.
         sides: Mean and deviation of each side and their difference; empty where no sides are compared.
-        threshold: The pass rate that is demanded.
-        is_over_budget: Whether attempts were left out because the bound of cost was reached.
+        threshold: The required pass rate.
+        is_over_budget: Whether attempts were skipped because the cost limit was reached.
     """
 
     run: str
@@ -41,7 +41,7 @@ class EvalRun:
 
     @property
     def pass_rate(self) -> float:
-        """The mean over cases of the share that passed, see `RunSummary`."""
+        """The mean pass rate over cases, see `RunSummary`."""
         return self.summary.pass_rate
 
     @property
@@ -56,21 +56,21 @@ class EvalRun:
 
     @property
     def cost_usd(self) -> float | None:
-        """What agent and judge cost; None where a price is not known."""
+        """Cost of agent and judge; None if a price is unknown."""
         return self.summary.cost_usd
 
     def folder_report(self) -> JsonObject:
-        """Return what `report.json` in the run's folder says.
+        """Return the content of `report.json` in the run's folder.
 
         Raises:
-            NotFound: It is not there.
+            NotFound: The file does not exist.
         """
         from bough.evals.run.folder import RunFolder
 
         return RunFolder(self.folder).read_report() or {}
 
     def as_dict(self, notes: Sequence[JsonObject]) -> JsonObject:
-        """Return the run as the JSON that `--json` and `report.json` hold.
+        """Return the run as JSON, for `--json` and `report.json`.
 
         Args:
             notes: The result notes, in the order of `cases`.

@@ -1,4 +1,4 @@
-"""A run in numbers: pass rate with its interval, each metric with how many cases it covers, cost and time."""
+"""Summarizes a run: pass rate with its interval, metrics with their coverage, cost and time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from bough.evals.statistics import Interval, bootstrap_mean, deviation, mean, pa
 from bough.types import JsonObject
 
 SIDE_FIGURES = ("pass_rate", "time_seconds", "tokens")
-"""What sides are compared by."""
+"""Figures by which sides are compared."""
 
 RateBy: TypeAlias = Literal["attempts", "assertions", "queries"]
-"""What the pass rate of a case is: the share of its attempts that passed, the mean share of assertions that hold, or,
-for a trigger query, 1 where the skill did right in more than half of the attempts."""
+"""How the pass rate of a case is computed: the share of attempts that passed, the mean share of assertions
+that hold, or, for a trigger query, 1 if more than half of its attempts were right."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptResult:
-    """What became of one attempt at a case: the content of its result note.
+    """The result of one attempt at a case, stored in its result note.
 
     Attributes:
-        status: `passed`, `failed`, `error` (not the agent's doing) or `skipped` (not asked).
-        reason: Why it did not pass; empty where it did.
-        conversation: Its log; None where nothing was started.
-        seconds: Of the agent, waiting not counted.
+        status: `passed`, `failed`, `error` (not caused by the agent) or `skipped` (not run).
+        reason: Why it did not pass; empty if it passed.
+        conversation: Id of its log; None if none was started.
+        seconds: Working time of the agent, without waiting.
         judge: Conversations of the judge.
     """
 
@@ -55,7 +55,7 @@ class AttemptResult:
 
     @property
     def assertion_rate(self) -> float | None:
-        """The share of its assertions that hold; 0 for an error, None where none was decided."""
+        """The share of its assertions that hold; 0 for an error, None without decided assertions."""
         if self.status == "error":
             return 0.0
         assertions: list[JsonObject] = self.data.get("assertions") or []
@@ -69,9 +69,9 @@ class MetricSummary:
     """One metric over a run.
 
     Attributes:
-        n: Attempts that have a value; `of`: attempts that the metric belongs to. One without a value counts as 0.
-        threshold: Where all attempts share one, else None.
-        passed: How many attempts passed it; None where it has no threshold.
+        n: Attempts with a value; `of`: attempts with the metric. A judged attempt without a value counts as 0.
+        threshold: The common threshold; None if attempts differ.
+        passed: Number of attempts that passed; None without a threshold.
     """
 
     name: str
@@ -84,7 +84,7 @@ class MetricSummary:
     passed: int | None
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON, without its name."""
+        """Return the metric as JSON, without its name."""
         return {
             "mean": self.mean,
             "median": self.median,
@@ -98,15 +98,15 @@ class MetricSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """All numbers of a run.
+    """The figures of a run.
 
     Attributes:
         pass_rate: Mean over cases of their rates, see `RateBy`; errors and skipped attempts did not pass.
-        repeat: Attempts a case, at most.
-        pass_at: pass@k by k; `pass_hat`: pass^k by k; both for k up to the fewest attempts a case has.
-        not_judged: Statements that were left out because there was no judge.
+        repeat: Maximum number of attempts per case.
+        pass_at: pass@k by k; `pass_hat`: pass^k by k; both for k up to the smallest number of attempts of a case.
+        not_judged: Statements skipped because the run had no judge.
         judge_errors: Attempts whose judge failed.
-        cost_usd: Agent and judge; None where a price is not known.
+        cost_usd: Cost of agent and judge; None if a price is unknown.
     """
 
     attempts: int
@@ -127,7 +127,7 @@ class RunSummary:
     metrics: tuple[MetricSummary, ...]
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON, metrics left out."""
+        """Return the figures as JSON, without metrics."""
         return {
             "attempts": self.attempts,
             "cases": self.cases,
@@ -149,15 +149,15 @@ class RunSummary:
 
 
 def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0, rate_by: RateBy = "attempts") -> RunSummary:
-    """Return the numbers of a run. O(attempts).
+    """Compute the figures of a run. O(attempts).
 
     Args:
-        rate_by: What the pass rate of a case is.
+        rate_by: How the pass rate of a case is computed.
     """
     by_case: dict[tuple[str, str], list[AttemptResult]] = {}
     for result in results:
         by_case.setdefault((result.case, result.side), []).append(result)
-    counts = [(len(group), sum(each.passed for each in group)) for group in by_case.values()]
+    counts = [(len(group), sum(result.passed for result in group)) for group in by_case.values()]
     rates = [rate for group in by_case.values() if (rate := _rate_case(group, rate_by)) is not None]
     repeat = max((count for count, _ in counts), default=0)
     ks = range(1, min((count for count, _ in counts), default=0) + 1) if repeat > 1 else range(0)
@@ -188,9 +188,9 @@ def summarize_sides(results: Sequence[AttemptResult], sides: Sequence[str]) -> J
     for side in sides:
         group = [result for result in results if result.side == side]
         values = {
-            "pass_rate": [rate for each in group if (rate := each.assertion_rate) is not None],
-            "time_seconds": [each.seconds for each in group],
-            "tokens": [float(each.tokens) for each in group],
+            "pass_rate": [rate for result in group if (rate := result.assertion_rate) is not None],
+            "time_seconds": [result.seconds for result in group],
+            "tokens": [float(result.tokens) for result in group],
         }
         figures[side] = {
             name: {"mean": round(mean(numbers), 6), "stddev": round(deviation(numbers), 6)}
@@ -201,13 +201,13 @@ def summarize_sides(results: Sequence[AttemptResult], sides: Sequence[str]) -> J
 
 
 def rate_query(attempts: Sequence[AttemptResult]) -> float:
-    """Return the trigger score of a query over all its attempts; one without a score counts against it."""
+    """Return the trigger score of a query over all its attempts; attempts without a score count as 0."""
     scores = [None if attempt.status == "error" else attempt.scores.get("trigger_score") for attempt in attempts]
     return mean([0.0 if score is None else float(score.value or 0.0) for score in scores])
 
 
 def _rate_case(attempts: Sequence[AttemptResult], rate_by: RateBy) -> float | None:
-    """Return the pass rate of a case; None where nothing of it was decided."""
+    """Return the pass rate of a case; None if nothing was decided."""
     match rate_by:
         case "attempts":
             return sum(attempt.passed for attempt in attempts) / len(attempts)
@@ -221,8 +221,8 @@ def _rate_case(attempts: Sequence[AttemptResult], rate_by: RateBy) -> float | No
 def _interval(rates: Sequence[float], repeat: int) -> Interval:
     """Return the 95 % interval of the mean over cases.
 
-    Attempts of a case are not independent, so the cases are resampled. Cases that all have one rate leave nothing to
-    resample: a bootstrap would claim certainty.
+    Attempts of a case are not independent, so cases are resampled. If all cases have the same rate, a bootstrap would
+    claim certainty, so a score interval is used.
     """
     if repeat > 1 and len(set(rates)) > 1:
         return bootstrap_mean(rates)
@@ -240,7 +240,7 @@ def _summarize_metric(name: str, results: Sequence[AttemptResult]) -> MetricSumm
     measured = [float(score.value) for score in scores if score.value is not None]
     thresholds = {score.threshold for score in scores}
     judged = [score for score in scores if score.passed is not None]
-    # A judged metric without a value is a failure, not something to leave out of the mean.
+    # A judged metric without a value is a failure: omitting it would raise the mean.
     values = measured + [0.0] * sum(score.value is None for score in judged)
     return MetricSummary(
         name=name,

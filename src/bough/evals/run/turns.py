@@ -1,7 +1,7 @@
-"""Attempts as tasks: each message of a case is a task of a broker, submitted when the one before it has completed.
+"""Attempts as tasks: each message of a case is a task of a broker, submitted after the previous one completed.
 
-Keys follow from the run: a driver that continues a killed run submits the same tasks again, and gets those that are
-there. Leases, take-over and how many run at once are the broker's.
+Idempotency keys derive from the run: a process that resumes a killed run submits the same tasks and gets the existing
+ones. The broker handles leases, take-over and concurrency.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from bough.tasks.state import TaskState
 from bough.tasks.submitting import MAX_KEY_CHARACTERS, task_id_for_key
 
 MAX_CLAIMS = 1000
-"""How often the run of a turn may be taken over: as often as a run is killed and resumed."""
+"""Maximum claims of a turn's task: every kill and resume of a run takes one."""
 
 _USES = frozenset({"SkillActivated", "ScriptRan", "ToolReturned"})
-"""Kinds of events by which a skill can come into use."""
+"""Kinds of events that can bring a skill into use."""
 
 
 @dataclass(kw_only=True)
@@ -45,13 +45,13 @@ class TaskAttemptRunner(AttemptRunner):
     """Runs attempts as tasks of a broker.
 
     Attributes:
-        broker: Entered, over the run's own store. It serves no queue: what it runs is submitted here.
+        broker: An entered broker over the run's store. It serves no queue and runs only what is submitted here.
     """
 
     broker: TaskBroker
 
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
-        """Run the turns of an attempt, each when the one before is answered; one that was begun before continues."""
+        """Run the turns of an attempt one after another; an interrupted attempt continues."""
         if not self.has_budget:
             return AttemptEnd(status="", reason="the bound of cost is reached")
         workspace = self.folder.workspace(planned.case.id, planned.number, planned.side)
@@ -67,7 +67,7 @@ class TaskAttemptRunner(AttemptRunner):
 
     @asynccontextmanager
     async def _open_agent(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
-        spec = self.spec_of(planned)
+        spec = self.spec_for(planned)
         if self.prepare is None:
             yield spec
             return
@@ -75,7 +75,7 @@ class TaskAttemptRunner(AttemptRunner):
             yield prepared
 
     async def _run_turns(self, planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AttemptEnd:
-        # By a name of its own: agents of several attempts have one name, and tools of their own.
+        # Registered under the attempt's name: attempts share the agent's name but have separate tools.
         self.broker.register_agents({planned.name: spec})
         end = AttemptEnd(status="idle")
         try:
@@ -85,7 +85,7 @@ class TaskAttemptRunner(AttemptRunner):
                 if end.status != "finished":
                     break
         except asyncio.CancelledError:
-            # Handed back before the attempt's tools are closed: a call that then failed would be in the log.
+            # Drained before the attempt's tools close: otherwise a call could fail, and the failure would be logged.
             await finish(self.broker.drain(0))
             raise
         finally:
@@ -93,8 +93,8 @@ class TaskAttemptRunner(AttemptRunner):
         return end
 
     async def _submit_turn(self, planned: PlannedAttempt, number: int, spec: AgentSpec, workspace: Path) -> str:
-        """Submit a turn, or have the task run that an earlier process submitted for it; return the task's id."""
-        key = _make_key(planned, number)
+        """Submit a turn, or wake the task an earlier process submitted for it; return the task's id."""
+        key = _turn_key(planned, number)
         task_id = str(task_id_for_key(key))
         if await self.broker.store.get(task_id) is not None:
             self.broker.wake(task_id)
@@ -118,13 +118,13 @@ class TaskAttemptRunner(AttemptRunner):
         return submitted or task_id
 
     async def _cancel_turns(self, planned: PlannedAttempt) -> None:
-        """Cancel what an earlier process submitted of an attempt that cannot be continued: nobody runs it any more."""
+        """Cancel tasks an earlier process submitted for an attempt that cannot continue: no process would run them."""
         for number in range(1, len(planned.case.input.turns) + 1):
             with suppress(NotFound):
-                await self.broker.cancel(str(task_id_for_key(_make_key(planned, number))))
+                await self.broker.cancel(str(task_id_for_key(_turn_key(planned, number))))
 
     async def _wait(self, planned: PlannedAttempt, task_id: str) -> Task:
-        """Return a task at its end. One that asks, or would be tried again, is cancelled and returned as it was then.
+        """Wait for a task to end. A task that asks for input or would be retried is cancelled, and returned as it was.
 
         The run of a trigger query is interrupted as soon as its skill is in use.
         """
@@ -176,11 +176,11 @@ def _read_reason(payload: Mapping[str, object]) -> str:
 
 
 def _is_over(task: TaskStanding) -> bool:
-    """Whether a turn is at its end here: what asks has nobody to ask, and what failed is not tried again."""
+    """Whether a turn is over: in an eval, requests for input have no recipient and failures are not retried."""
     return has_stopped(task) or (task.state is TaskState.PENDING and task.is_delayed)
 
 
-def _make_key(planned: PlannedAttempt, number: int) -> str:
+def _turn_key(planned: PlannedAttempt, number: int) -> str:
     parts: Sequence[object] = (planned.run, planned.case.id, planned.number, planned.side, number)
     key = "/".join(map(str, parts))
     return key if len(key) <= MAX_KEY_CHARACTERS else f"{planned.run}/{sha256(key.encode()).hexdigest()}"

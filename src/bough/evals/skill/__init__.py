@@ -1,1 +1,1 @@
-"""Evals of a skill: with it and without it, in the layout that the Agent Skills documentation describes."""
+"""Evals of a skill: runs with and without it, in the layout of the Agent Skills documentation."""

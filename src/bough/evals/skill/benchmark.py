@@ -1,6 +1,6 @@
-"""What a skill changes: the agent with it and without it, the figures of both sides, and those of its trigger queries.
+"""Benchmarks a skill: figures of the agent with and without it, and of its trigger queries.
 
-Failures of the train set are told in clear; those of the validation set are only counted, so that nobody tunes on them.
+Failures of the train set are listed; those of the validation set are only counted, to prevent tuning on them.
 
 Source: Agent Skills documentation, evaluating skills (`benchmark.json`) and optimizing descriptions.
 """
@@ -25,11 +25,11 @@ SIDES = (WITH_SKILL, WITHOUT_SKILL)
 
 
 class SkillSides:
-    """Gives each side its agent.
+    """Returns the agent of each side.
 
     Attributes:
-        skill: Folder of the skill that is tried.
-        others: Folders of skills that both sides have.
+        skill: Folder of the evaluated skill.
+        others: Folders of skills available to both sides.
     """
 
     def __init__(self, skill: Path, others: Sequence[Path] = ()) -> None:
@@ -37,17 +37,18 @@ class SkillSides:
         self.others = tuple(root.absolute() for root in others)
 
     def begin(self, folder: RunFolder) -> None:
-        """Copy the skill into the run's folder, its evals left out: no answer can be read from `evals.json`."""
+        """Copy the skill without its evals into the run's folder, so that the agent cannot read the answers."""
         target = self._root(folder) / self.skill.name
         if not target.exists():
             part = target.with_name(f".{target.name}.part")
             shutil.rmtree(part, ignore_errors=True)
             left_out = shutil.ignore_patterns("evals", "eval_queries.json", ".git", "__pycache__")
             shutil.copytree(self.skill, part, symlinks=True, ignore=left_out)
+            # Renamed when complete: after a crash no side runs with half of the skill.
             part.rename(target)
 
     def agent_for(self, planned: PlannedAttempt, spec: AgentSpec, folder: RunFolder) -> AgentSpec:
-        """Return the agent of an attempt: exactly the skills of its side, none from the usual places."""
+        """Return the agent of an attempt: exactly the skills of its side, and no discovered ones."""
         roots = self.others if planned.side == WITHOUT_SKILL else (self._root(folder), *self.others)
         return spec.model_copy(update={"skills": None, "discover_skills": False, "skill_roots": roots})
 
@@ -79,7 +80,7 @@ def _describe(result: AttemptResult) -> JsonObject:
 
 
 def _notes(results: Sequence[AttemptResult]) -> Iterator[str]:
-    """Yield what the documentation asks to look at: assertions that say nothing, and those that waver."""
+    """Yield remarks on assertions that do not discriminate between sides, or differ between attempts."""
     outcomes: dict[tuple[str, str], dict[str, list[bool]]] = {}
     for result in results:
         assertions: list[JsonObject] = result.data.get("assertions") or []
@@ -92,9 +93,9 @@ def _notes(results: Sequence[AttemptResult]) -> Iterator[str]:
 
 def _note_assertion(case: str, text: str, sides: Mapping[str, Sequence[bool]]) -> Iterator[str]:
     both = [sides.get(side, ()) for side in SIDES]
-    if all(both) and all(all(each) for each in both):
+    if all(both) and all(all(outcomes) for outcomes in both):
         yield f"eval {case}: passes on both sides: {text}"
-    elif all(both) and not any(any(each) for each in both):
+    elif all(both) and not any(any(outcomes) for outcomes in both):
         yield f"eval {case}: fails on both sides: {text}"
     for side, passed in sides.items():
         if len(set(passed)) > 1:
@@ -112,7 +113,7 @@ def summarize_triggers(queries: EvalSet, results: Sequence[AttemptResult]) -> Js
 
 
 def trigger_pass_rate(triggers: JsonObject) -> float | None:
-    """Return the share of queries of both splits that passed; None where there are none."""
+    """Return the share of queries of both splits that passed; None without queries."""
     total = sum(triggers[split]["queries"] for split in SPLITS if split in triggers)
     passed = sum(triggers[split]["passed"] for split in SPLITS if split in triggers)
     return passed / total if total else None

@@ -1,4 +1,4 @@
-"""`evaluate_skill`: each case of a skill with it and without it, then its trigger queries."""
+"""`evaluate_skill`: runs each case of a skill with and without it, then its trigger queries."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from bough.skills.trust.tree import read_tree
 from bough.types import JsonObject
 
 TRIGGER_STEPS = 3
-"""After so many steps a skill that did not come into use did not trigger."""
+"""A skill not used after this many steps counts as not triggered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkillEvalRun:
-    """What became of a skill's evals.
+    """The result of a skill's evals.
 
     Attributes:
-        iteration: The folder in the documented layout; None where the skill has trigger queries only.
-        cases: The run of the cases on both sides; None where there are none.
-        triggers: Figures of the trigger queries, by split; empty where there are none.
+        iteration: The folder in the documented layout; None if the skill has only trigger queries.
+        cases: The run of the cases on both sides; None without cases.
+        triggers: Figures of the trigger queries, by split; empty without queries.
     """
 
     benchmark: JsonObject
@@ -59,7 +59,7 @@ class SkillEvalRun:
         return bool(rates) and all(rate >= self.threshold - 1e-9 for rate in rates)
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         runs = [run.run for run in (self.cases, self.queries) if run is not None]
         return {
             "run": runs[0] if runs else None,
@@ -87,25 +87,26 @@ async def evaluate_skill(
     runs: Path | None = None,
     resume: str | None = None,
     options: EvalOptions | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> SkillEvalRun:
     """Run the evals of a skill on both sides, and its trigger queries; write the documented layout.
 
     Args:
-        skills: Folders of skills that both sides have.
-        results: Where `iteration-N` is made; None: `<skill>-workspace` beside the skill.
-        trigger_runs: How often each trigger query is asked; 0 asks none.
-        runs: Where the runs are kept.
-        resume: Continue this run: that of the cases, or that of the trigger queries behind it.
-        options: How the cases are run; single options may be given by name instead.
+        skills: Folders of skills available to both sides.
+        results: Folder for `iteration-N`; None: `<skill>-workspace` next to the skill.
+        trigger_runs: How often each trigger query runs; 0 skips them.
+        runs: Folder of runs.
+        resume: Continue this run of the cases or of the trigger queries.
+        options: The options of the run.
+        overrides: Single fields of `options`, by name.
 
     Raises:
-        InvalidInput: The folder is not a skill, or brings no evals.
-        NotFound: There is no run to resume.
-        Conflict: It was begun with other evals, another agent or another version of the skill.
+        InvalidInput: The folder is not a skill, or has no evals.
+        NotFound: The run to resume does not exist.
+        Conflict: The run has other evals, another agent or another version of the skill.
     """
-    folder = folder.absolute()  # noqa: ASYNC240 - asks for the current folder alone
-    options = replace(options or EvalOptions(), **given)
+    folder = folder.absolute()  # noqa: ASYNC240 - only reads the current folder
+    options = replace(options or EvalOptions(), **overrides)
     settings = settings or Settings.load()
     cases, queries = read_skill_set(folder), read_trigger_set(folder)
     if not cases.cases and not queries.cases:
@@ -114,34 +115,34 @@ async def evaluate_skill(
     record = {"skill": {"name": cases.name, "sha256": read_tree(folder).digest}}
     common: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
     context: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
-    of_cases, of_queries = _find_runs(settings.home / "evals" if runs is None else runs, resume)
-    ran: EvalRun | None = None
+    cases_resume, queries_resume = _find_runs(settings.home / "evals" if runs is None else runs, resume)
+    cases_run: EvalRun | None = None
     if cases.cases:
-        how = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **common)
-        ran = await evaluate(cases, agent, options=how, resume=of_cases, **context)
-    common["record"] = {**record, "cases_run": None if ran is None else ran.run}
-    asked = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context, of_queries)
-    triggers = {} if asked is None else summarize_triggers(queries, asked.cases)
-    if ran is not None and asked is not None:
-        await write_junit(RunFolder(ran.folder))  # the queries are a part of the verdict
+        case_options = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **common)
+        cases_run = await evaluate(cases, agent, options=case_options, resume=cases_resume, **context)
+    common["record"] = {**record, "cases_run": None if cases_run is None else cases_run.run}
+    queries_run = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context, queries_resume)
+    triggers = {} if queries_run is None else summarize_triggers(queries, queries_run.cases)
+    if cases_run is not None and queries_run is not None:
+        await write_junit(RunFolder(cases_run.folder))  # again, now with the queries as a second suite
     metadata: JsonObject = {
-        "run": None if ran is None else ran.run,
+        "run": None if cases_run is None else cases_run.run,
         "skill": record["skill"],
-        "model": None if ran is None else RunFolder(ran.folder).read_record()["model"],
+        "model": None if cases_run is None else RunFolder(cases_run.folder).read_record()["model"],
         "repeat": options.repeat,
     }
-    benchmark = make_benchmark(() if ran is None else ran.cases, metadata=metadata, triggers=triggers)
+    benchmark = make_benchmark(() if cases_run is None else cases_run.cases, metadata=metadata, triggers=triggers)
     iteration: Path | None = None
-    if ran is not None:
-        place = folder.parent / f"{folder.name}-workspace" if results is None else results
-        iteration = next_iteration(place)
-        await _write(iteration, ran, benchmark, options)
+    if cases_run is not None:
+        results_folder = folder.parent / f"{folder.name}-workspace" if results is None else results
+        iteration = next_iteration(results_folder)
+        await _write(iteration, cases_run, benchmark, options)
     faults = (*cases.faults, *queries.faults)
     return SkillEvalRun(
         benchmark=benchmark,
         iteration=iteration,
-        cases=ran,
-        queries=asked,
+        cases=cases_run,
+        queries=queries_run,
         triggers=triggers,
         threshold=options.threshold,
         faults=tuple(dict.fromkeys(faults)),
@@ -149,11 +150,11 @@ async def evaluate_skill(
 
 
 def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
-    """Return the run of the cases and the run of the trigger queries that a name stands for; None for one to begin.
+    """Return the runs of the cases and of the trigger queries for a name; None for a run to start.
 
     Raises:
-        NotFound: There is no such run.
-        InvalidInput: Several match.
+        NotFound: No run matches.
+        InvalidInput: Several runs match.
     """
     if name is None:
         return None, None
@@ -175,7 +176,7 @@ async def _ask_queries(
 ) -> EvalRun | None:
     if not queries.cases or trigger_runs < 1:
         return None
-    how = replace(
+    query_options = replace(
         options,
         kind="triggers",
         repeat=trigger_runs,
@@ -185,7 +186,7 @@ async def _ask_queries(
         limit=None,
         limits=Limits(steps=TRIGGER_STEPS, wall_seconds=600),
     )
-    return await evaluate(queries, agent, options=how, resume=resume, **context)
+    return await evaluate(queries, agent, options=query_options, resume=resume, **context)
 
 
 async def _write(iteration: Path, ran: EvalRun, benchmark: JsonObject, options: EvalOptions) -> None:

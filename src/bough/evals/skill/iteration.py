@@ -24,14 +24,14 @@ _ITERATION = re.compile(r"iteration-(\d+)\Z")
 
 
 def next_iteration(results: Path) -> Path:
-    """Make the folder of the next iteration and return it.
+    """Create the folder of the next iteration and return it.
 
     Raises:
-        StoreError: It cannot be made.
+        StoreError: The folder cannot be created.
     """
     try:
         results.mkdir(parents=True, exist_ok=True)
-        numbers = [int(found[1]) for each in results.iterdir() if (found := _ITERATION.match(each.name))]
+        numbers = [int(match[1]) for path in results.iterdir() if (match := _ITERATION.match(path.name))]
         folder = results / f"iteration-{max(numbers, default=0) + 1}"
         folder.mkdir()
     except OSError as error:
@@ -40,7 +40,7 @@ def next_iteration(results: Path) -> Path:
 
 
 async def write_iteration(folder: Path, run: RunFolder, results: Sequence[AttemptResult], repeat: int) -> None:
-    """Write the files of every attempt. Each log is read once.
+    """Write the files of every attempt. Reads each log once.
 
     Raises:
         StoreError: A file cannot be written.

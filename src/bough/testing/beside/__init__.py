@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite(f"{__name__}.contract")  # a broken rule says what it got
+pytest.register_assert_rewrite(f"{__name__}.contract")  # so that failed assertions show their values
 
 from bough.testing.beside.contract import NOTES, BesideContract, check_names  # noqa: E402
 

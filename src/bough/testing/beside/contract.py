@@ -17,26 +17,28 @@ from bough.events.model import StateChanged, UserMessage
 from bough.events.queries import migrations
 from bough.events.record import StoredEvent
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import export_bundle, make_messages, texts_of
+from bough.testing.store.reading import export_bundle, make_messages, read_texts
 from bough.types import new_id
 
 NOTES = Beside("note", "bough.testing.beside.sql")
 """The contract's own package: notes to conversations."""
 
 _SECONDS = 20
-_MADE = re.compile(r"^\s*create\s+(?:unique\s+)?(?:table|index|trigger|function)\s+(\w+)", re.IGNORECASE | re.MULTILINE)
+_CREATE_STATEMENT = re.compile(
+    r"^\s*create\s+(?:unique\s+)?(?:table|index|trigger|function)\s+(\w+)", re.IGNORECASE | re.MULTILINE
+)
 
 
-def check_names(beside: Beside) -> None:
-    """Assert that everything the package makes in the database begins with its name, in both dialects alike."""
+def check_names(package: Beside) -> None:
+    """Assert that all database objects of the package begin with its name, equally in both dialects."""
     for dialect in ("sqlite", "postgres"):
-        steps = migrations(dialect, beside.package)
+        steps = migrations(dialect, package.package)
         assert [step.version for step in steps] == list(range(1, len(steps) + 1)), dialect
-        names = [name for step in steps for name in _MADE.findall(step.sql)]
+        names = [name for step in steps for name in _CREATE_STATEMENT.findall(step.sql)]
         assert names, dialect
-        foreign = [name for name in names if name != beside.name and not name.startswith(f"{beside.name}_")]
+        foreign = [name for name in names if name != package.name and not name.startswith(f"{package.name}_")]
         assert not foreign, (dialect, foreign)
-    assert beside.statements("sqlite").keys() == beside.statements("postgres").keys()
+    assert package.statements("sqlite").keys() == package.statements("postgres").keys()
 
 
 def write_note(cid: UUID, text: str = "a note", id: UUID | None = None) -> Callable[[Tables], UUID]:
@@ -50,7 +52,7 @@ def write_note(cid: UUID, text: str = "a note", id: UUID | None = None) -> Calla
     return change
 
 
-async def notes_of(store: StoreAdmin, cid: UUID) -> list[str]:
+async def read_notes(store: StoreAdmin, cid: UUID) -> list[str]:
     """Return the texts of a conversation's notes."""
 
     def look(tables: Tables) -> list[str]:
@@ -60,7 +62,7 @@ async def notes_of(store: StoreAdmin, cid: UUID) -> list[str]:
 
 
 async def count_notes(store: StoreAdmin) -> int:
-    """Return how many notes there are."""
+    """Count the notes."""
     return await store.together(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
 
 
@@ -75,33 +77,33 @@ class BesideContract:
     pytestmark = pytest.mark.anyio
 
     async def test_rows_and_events_are_written_together(self, store: StoreAdmin) -> None:
-        """A conversation, a fork, events, a lease and rows of one change are all there; live tails hear of it."""
+        """A conversation, a fork, events, a lease and rows of one change are all written."""
         root = await store.create(events=make_messages("a"))
 
         def change(tables: Tables) -> tuple[UUID, UUID, int]:
-            made = tables.create(events=make_messages("b"))
+            created = tables.create(events=make_messages("b"))
             fork = tables.fork(root.id, at=1, events=make_messages("c"), title="fork")
             head = tables.append(root.id, make_messages("d"), expected_head=1)
-            lease = tables.acquire(made.id, "me", 60)
-            tables.append(made.id, make_messages("e"), generation=lease.generation)
-            for cid in (root.id, made.id, fork.id):
+            lease = tables.acquire(created.id, "me", 60)
+            tables.append(created.id, make_messages("e"), generation=lease.generation)
+            for cid in (root.id, created.id, fork.id):
                 write_note(cid)(tables)
-            assert tables.get(made.id).head == 2
-            return made.id, fork.id, head
+            assert tables.get(created.id).head == 2
+            return created.id, fork.id, head
 
-        made, fork, head = await store.together(NOTES, change)
+        created, fork, head = await store.together(NOTES, change)
         assert head == 2
-        assert await texts_of(store, made) == ["b", "e"]
-        assert await texts_of(store, fork) == ["a", "c"]
-        assert await texts_of(store, root.id) == ["a", "d"]
+        assert await read_texts(store, created) == ["b", "e"]
+        assert await read_texts(store, fork) == ["a", "c"]
+        assert await read_texts(store, root.id) == ["a", "d"]
         assert (await store.get(fork)).title == "fork"
         with pytest.raises(Conflict):
-            await store.acquire(made, "you", 60)
-        assert [await notes_of(store, cid) for cid in (root.id, made, fork)] == [["a note"]] * 3
+            await store.acquire(created, "you", 60)
+        assert [await read_notes(store, cid) for cid in (root.id, created, fork)] == [["a note"]] * 3
         assert (await store.check()).findings == ()
 
     async def test_a_change_that_raises_leaves_nothing(self, store: StoreAdmin) -> None:
-        """Whatever it did before: rows, conversations, events, leases."""
+        """Neither rows nor conversations, events or leases."""
         root = await store.create(events=make_messages("a"))
 
         def change(tables: Tables) -> None:
@@ -115,7 +117,7 @@ class BesideContract:
         with pytest.raises(LookupError):
             await store.together(NOTES, change)
         assert await count_notes(store) == 0
-        assert await texts_of(store, root.id) == ["a"]
+        assert await read_texts(store, root.id) == ["a"]
         assert (await store.get(root.id)).generation == 0
         assert (await store.census()).events == 1
         assert (await store.acquire(root.id, "you", 60)).generation == 1
@@ -170,10 +172,10 @@ class BesideContract:
             return "taken"
 
         assert await store.together(NOTES, skip) == "skipped"
-        assert await notes_of(store, root.id) == ["a note", "kept"]
+        assert await read_notes(store, root.id) == ["a note", "kept"]
 
     async def test_two_hundred_changes_at_once(self, store: StoreAdmin) -> None:
-        """Each reads and writes; none is lost, and none runs upon another's half."""
+        """Each reads and writes; none is lost, and none sees another's partial change."""
         root = await store.create()
         id = await store.together(NOTES, write_note(root.id))
 
@@ -184,7 +186,7 @@ class BesideContract:
 
         reached = await asyncio.gather(*(store.together(NOTES, change) for _ in range(200)))
         assert sorted(reached) == list(range(1, 201))
-        assert await texts_of(store, root.id) == [str(n) for n in range(1, 201)]
+        assert await read_texts(store, root.id) == [str(n) for n in range(1, 201)]
 
     async def test_a_read_only_change_writes_nothing(self, store: StoreAdmin) -> None:
         """Neither events nor rows; what it reads is one state."""
@@ -203,12 +205,12 @@ class BesideContract:
         assert (await store.get(root.id)).head == 0
 
     async def test_tables_are_valid_inside_the_change_only(self, store: StoreAdmin) -> None:
-        """Kept beyond it they refuse; a coroutine function and an unknown statement are refused as well."""
+        """Used later they raise; a coroutine function and an unknown statement are refused as well."""
         root = await store.create()
-        kept: list[Tables] = []
-        await store.together(NOTES, kept.append)
+        leaked: list[Tables] = []
+        await store.together(NOTES, leaked.append)
         with pytest.raises(InvalidInput):
-            kept[0].append(root.id, make_messages("late"))
+            leaked[0].append(root.id, make_messages("late"))
 
         async def later(tables: Tables) -> None:
             write_note(root.id)(tables)
@@ -229,20 +231,20 @@ class BesideContract:
         assert 1_700_000_000_000_000 < first <= second
 
     async def test_tables_are_cleaned_by_their_triggers(self, store: StoreAdmin) -> None:
-        """When a conversation goes, and when it becomes a tombstone that a fork still needs."""
-        gone, buried = [await store.create(events=make_messages("a")) for _ in range(2)]
-        fork = await store.fork(buried.id)
-        for record in (gone, buried, fork):
+        """When a conversation is deleted, and when it becomes a tombstone that a fork still needs."""
+        deleted, tombstone = [await store.create(events=make_messages("a")) for _ in range(2)]
+        fork = await store.fork(tombstone.id)
+        for record in (deleted, tombstone, fork):
             await store.together(NOTES, write_note(record.id))
-        await store.delete(gone.id)
-        await store.delete(buried.id)
+        await store.delete(deleted.id)
+        await store.delete(tombstone.id)
         assert await count_notes(store) == 1
         await store.together(NOTES, lambda tables: tables.delete(fork.id))
         assert await count_notes(store) == 0
         assert (await store.census()).events == 0
 
     async def test_rows_follow_events(self, store: StoreAdmin) -> None:
-        """Of the kinds asked for, in the append, create, fork or change that has them; imports are not followed."""
+        """Followers run for the requested kinds, within the append, create, fork or change; not for imports."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             text = f"{stored.seq} {stored.kind}"
@@ -255,8 +257,8 @@ class BesideContract:
         await store.append(root.id, [StateChanged(changes={"title": "u"})])
         fork = await store.fork(root.id, events=make_messages("f"))
         await store.together(NOTES, lambda tables: tables.append(fork.id, make_messages("g")))
-        assert await notes_of(store, root.id) == [f"{n} UserMessage" for n in range(1, 5)]
-        assert await notes_of(store, fork.id) == ["6 UserMessage", "7 UserMessage"]
+        assert await read_notes(store, root.id) == [f"{n} UserMessage" for n in range(1, 5)]
+        assert await read_notes(store, fork.id) == ["6 UserMessage", "7 UserMessage"]
         bundle = await export_bundle(store, fork.id)
         await store.delete(fork.id)
         await store.delete(root.id)
@@ -264,7 +266,7 @@ class BesideContract:
         assert await count_notes(store) == 0
 
     async def test_what_a_follower_raises_the_append_raises(self, store: StoreAdmin) -> None:
-        """Nothing of it is written, and others that travel with it are."""
+        """The failed append writes nothing; others in the same commit are written."""
 
         def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
             tables.run("note.insert", id=stored.id, cid=tables.number(cid), text="x", at=0)
@@ -279,7 +281,7 @@ class BesideContract:
             *(store.append(root.id, make_messages(text)) for text in texts), return_exceptions=True
         )
         assert [isinstance(answer, LookupError) for answer in answers] == [text == "bad" for text in texts]
-        assert sorted(await texts_of(store, root.id)) == ["a", "b", "c", "d"]
+        assert sorted(await read_texts(store, root.id)) == ["a", "b", "c", "d"]
         assert await count_notes(store) == 4
         with pytest.raises(InvalidInput):
             store.follow(NOTES, ("StateChanged",), lambda tables, cid, stored: tables.delete(cid))
@@ -287,7 +289,7 @@ class BesideContract:
         assert (await store.get(root.id)).title is None
 
     async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: StoreAdmin) -> None:
-        """An older program leaves the tables alone; its conversations continue, followers are left out."""
+        """An older program does not touch the tables; its conversations continue, followers are skipped."""
         root = await store.create()
         later = Beside("later", NOTES.package)
 
@@ -301,7 +303,7 @@ class BesideContract:
         assert await store.append(root.id, make_messages("a")) == 1
 
     async def test_commits_are_told(self, store: StoreAdmin) -> None:
-        """Of events as of rows alone; the iteration ends with the store."""
+        """Commits of events and of rows alone are reported; the iteration ends with the store."""
         root = await store.create()
         await store.together(NOTES, write_note(root.id))
         commits = aiter(store.commits())
@@ -309,14 +311,15 @@ class BesideContract:
             lambda: store.append(root.id, make_messages("a")),
             lambda: store.together(NOTES, write_note(root.id)),
         ):
-            heard = asyncio.ensure_future(anext(commits))
+            next_commit = asyncio.ensure_future(anext(commits))
             await asyncio.sleep(0)
+            # The sleep above runs the task up to its wait; without it the commit could come first.
             await act()
             async with asyncio.timeout(_SECONDS):
-                await heard
+                await next_commit
         ended = asyncio.ensure_future(anext(commits, "ended"))
         await asyncio.sleep(0)
         await store.aclose()
         async with asyncio.timeout(_SECONDS):
-            while await ended != "ended":  # moments that were told before the store was closed
+            while await ended != "ended":  # commits reported before the store was closed
                 ended = asyncio.ensure_future(anext(commits, "ended"))

@@ -1,4 +1,4 @@
-"""What a dispatcher promises, as tests."""
+"""The contract of a dispatcher, as tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DispatcherContract:
 
     @pytest.fixture
     async def tasks(self) -> RelationalTaskStore:
-        """An empty store; subclasses give theirs."""
+        """An empty store; subclasses override it."""
         raise NotImplementedError("a contract test needs a `tasks` fixture")
 
     @pytest.fixture
@@ -38,7 +38,7 @@ class DispatcherContract:
 
     @pytest.fixture
     def make_broker(self, tasks: RelationalTaskStore, tmp_path: Path, gate: GatedAgent) -> Callable[..., TaskBroker]:
-        """Makes brokers on the store, each with a dispatcher of its own."""
+        """Creates brokers on the store, each with a separate dispatcher."""
         settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
 
         def make(**fields: Any) -> TaskBroker:
@@ -48,11 +48,11 @@ class DispatcherContract:
         return make
 
     def dispatcher(self, tasks: RelationalTaskStore) -> Dispatcher:
-        """Return a dispatcher for a store; subclasses give theirs."""
+        """Return a dispatcher for a store; subclasses override it."""
         raise NotImplementedError("a contract test needs a `dispatcher` method")
 
     async def test_what_waits_is_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
-        """What was submitted before anybody served its queue, and what is submitted by another broker meanwhile."""
+        """Tasks submitted before any broker serves their queue, and tasks another broker submits meanwhile."""
         idle = make_broker()
         early = await idle.submit("early", agent_name="gated", queue="q")
         async with make_broker(queues=("q",)) as broker:
@@ -82,8 +82,8 @@ class DispatcherContract:
     async def test_priority_goes_first_then_age(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
         """One at a time: the order of a claim."""
         idle = make_broker()
-        given = (("a", 0), ("b", 5), ("c", -1), ("d", 5))
-        ids = [await idle.submit(name, agent_name="gated", queue="q", priority=rank) for name, rank in given]
+        submissions = (("a", 0), ("b", 5), ("c", -1), ("d", 5))
+        ids = [await idle.submit(name, agent_name="gated", queue="q", priority=rank) for name, rank in submissions]
         gate.open()
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
@@ -127,7 +127,7 @@ class DispatcherContract:
     async def test_a_running_task_is_cancelled_by_another_broker(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """B02: its tool ends, and the task stays CANCELLED, with one event that says so."""
+        """Its tool ends, and the task stays CANCELLED, with one event for it."""
         idle = make_broker()
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         async with make_broker(queues=("q",)) as broker:
@@ -141,7 +141,7 @@ class DispatcherContract:
     async def test_a_pending_task_that_was_cancelled_is_not_run(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Nobody is asked anything."""
+        """Its model is never called."""
         idle = make_broker()
         first, second = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]
         await idle.cancel(first)
@@ -156,19 +156,19 @@ class DispatcherContract:
     async def test_a_doubled_delivery_is_harmless(
         self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Three deliveries of one task: it runs once. One of a task that is not there is nothing."""
+        """A task that is delivered three times runs once; a delivery of an unknown task is ignored."""
         idle = make_broker()
         dispatcher = idle.dispatcher
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         task = await idle.poll(task_id)
         forged = task.model_copy(update={"id": Task(input="x").id})
-        for each in (task, task, forged):
-            await tasks.change(lambda tables, each=each: dispatcher.enqueue(tables, each))
+        for delivery in (task, task, forged):
+            await tasks.change(lambda tables, delivery=delivery: dispatcher.enqueue(tables, delivery))
         gate.open()
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
             await broker.wait(task_id)
-            # Behind the deliveries: when this one has run, they have all come.
+            # Queued after the deliveries: when this task has run, all of them have been processed.
             last = await broker.wait(await idle.submit("last", agent_name="gated", queue="q"))
             assert last.state is TaskState.COMPLETED
         require_states(await idle.poll(task_id), "pending", "running", "completed")
@@ -203,7 +203,7 @@ class DispatcherContract:
     async def test_an_agent_that_is_registered_later_is_served(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """Its private queue too, while the broker is entered; what runs meanwhile runs on."""
+        """Its private queue is served too, while the broker is entered; running tasks continue."""
         other = GatedAgent()
         second = other.spec.model_copy(update={"name": "second"})
         idle = make_broker()
@@ -237,25 +237,26 @@ class DispatcherContract:
     async def test_a_row_of_a_newer_format_is_left(
         self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """A worker of an older version runs what it can read, and leaves the rest as it is."""
+        """A worker of an older version runs what it can read, and leaves other rows unchanged."""
         idle = make_broker()
-        newer, known = [await idle.submit(name, agent_name="gated", queue="q") for name in ("newer", "known")]
+        newer, current = [await idle.submit(name, agent_name="gated", queue="q") for name in ("newer", "known")]
         await tasks.change(lambda tables: tables.connection.execute(_NEWER_FORMAT) and None)
-        before = await idle.poll(newer)
+        initial = await idle.poll(newer)
         gate.open()
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
-            await broker.wait(known)
+            await broker.wait(current)
+            # Also by id: a dispatcher may deliver a task without searching for it.
             assert await tasks.claim(owner(), id=newer) is None
-        after = await idle.poll(newer)
-        assert (after, after.state) == (before, TaskState.PENDING)
+        final = await idle.poll(newer)
+        assert (final, final.state) == (initial, TaskState.PENDING)
         assert gate.asked == ["known"]
         await idle.aclose()
 
     async def test_a_worker_ends_when_it_is_told_to(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """`serve(once=True)` runs what waits; what is idle stops at once."""
+        """`serve(once=True)` runs the waiting tasks; an idle worker stops at once."""
         idle = make_broker()
         gate.open()
         ids = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]
@@ -271,6 +272,6 @@ _NEWER_FORMAT = "update task set format = format + 1 where k = (select min(k) fr
 
 
 def require_states(task: Task, *states: str) -> None:
-    """Check that a task went through some states, each told once."""
-    seen = [event.payload["state"] for event in task.events if event.event_type is EventType.STATE_CHANGE]
-    assert seen == list(states)
+    """Check that a task went through these states, with one event each."""
+    recorded = [event.payload["state"] for event in task.events if event.event_type is EventType.STATE_CHANGE]
+    assert recorded == list(states)

@@ -12,12 +12,12 @@ from bough.agents.spec import AgentSpec
 
 
 class GatedAgent:
-    """An agent whose every task says its input and waits at a gate inside a tool, counted from outside.
+    """An agent whose tasks record their input and wait at a gate inside a tool, observable from the test.
 
     Attributes:
-        asked: Inputs in the order in which their models were asked first.
-        begun: Inputs whose tool has begun.
-        ended: Inputs whose tool has ended, however it did.
+        asked: Inputs in the order of their first model request.
+        begun: Inputs whose tool has started.
+        ended: Inputs whose tool has ended, also by an error or cancellation.
     """
 
     def __init__(self) -> None:
@@ -29,15 +29,15 @@ class GatedAgent:
         self.spec = AgentSpec(name="gated", model=FunctionModel(self._respond), tools=(self.pass_gate,), skills=())
 
     def open(self) -> None:
-        """Let the tools continue, those that come later too."""
+        """Let current and future tools continue."""
         self._gate.set()
 
     def _respond(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        said = str(getattr(messages[0].parts[0], "content", ""))
+        task_input = str(getattr(messages[0].parts[0], "content", ""))
         if any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts):
-            return ModelResponse([TextPart(f"done {said}")])
-        self.asked.append(said)
-        return ModelResponse([ToolCallPart("pass_gate", {"name": said})])
+            return ModelResponse([TextPart(f"done {task_input}")])
+        self.asked.append(task_input)
+        return ModelResponse([ToolCallPart("pass_gate", {"name": task_input})])
 
     async def pass_gate(self, name: str) -> str:
         """Wait until the gate is open."""
@@ -51,7 +51,7 @@ class GatedAgent:
         return "passed"
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds of the tools that have begun and ended."""
+        """Wait until a condition on `begun` and `ended` holds."""
         while not condition():
             self._changed.clear()
             await self._changed.wait()

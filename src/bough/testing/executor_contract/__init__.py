@@ -1,4 +1,4 @@
-"""What every code executor promises, as tests: subclass `ExecutorContract` and give it a fixture `executor`.
+"""The contract of a code executor as tests: subclass `ExecutorContract` and define the fixture `executor`.
 
 ```python
 class TestMine(ExecutorContract):
@@ -8,8 +8,8 @@ class TestMine(ExecutorContract):
         yield mine
         await mine.aclose()
 ```
-Whether a process is really gone is judged by the kernel: it holds a lock on a file in a workspace, and the test on the
-host takes that lock or fails to. Nothing here sleeps to wait for anything.
+The kernel tells whether a process is really gone: the process holds a lock on a file in a workspace, and the test on
+the host tries to take that lock. Nothing here sleeps to wait for anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("base", "results", "requests", "ending", "volume", "files")
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in _PARTS)
+)  # so that failed assertions show their values
 
 from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, lock_is_free  # noqa: E402
 from bough.testing.executor_contract.ending import EndingContract  # noqa: E402
@@ -33,5 +35,5 @@ class ExecutorContract(ResultsContract, RequestsContract, EndingContract, Volume
     """The promises of the `CodeExecutor` protocol; every executor keeps all of them.
 
     Attributes:
-        tells_of_memory: Whether it can tell that memory ran out from another kill; false must be documented.
+        tells_of_memory: Whether it distinguishes running out of memory from other kills; false must be documented.
     """

@@ -1,4 +1,4 @@
-"""What the parts of the executor contract stand on: its fixtures, and how a process is seen to be gone."""
+"""Fixtures of the executor contract, and how it checks that a process has exited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import fcntl
 lock = open("lock", "a")
 fcntl.flock(lock, fcntl.LOCK_EX)
 """
-"""Source that takes a lock which lasts exactly as long as some process that inherited it."""
+"""Source that takes a lock, which is held as long as any process that inherited it lives."""
 
 DAEMONS = (
     HOLD_LOCK
@@ -45,7 +45,7 @@ print("daemons are up", flush=True)
 lock.close()
 """
 )
-"""Source that leaves three processes behind which do everything to stay."""
+"""Source that starts three daemons that resist being ended."""
 
 
 def lock_is_free(folder: Path) -> bool:
@@ -66,7 +66,7 @@ class Contract:
 
     @pytest.fixture
     def executor(self) -> CodeExecutor:
-        """The executor under test; a subclass gives it."""
+        """The executor under test; subclasses override it."""
         raise NotImplementedError("a subclass gives the fixture 'executor'")
 
     @pytest.fixture

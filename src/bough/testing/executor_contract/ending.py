@@ -1,4 +1,4 @@
-"""The executor contract: when and how a run ends."""
+"""The executor contract: the end of a run."""
 
 # ruff: noqa: S103, D102, ASYNC230 - tests: their names say what they do
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, Contract, l
 
 
 class EndingContract(Contract):
-    """What every executor promises about when and how a run ends."""
+    """Rules for the end of a run."""
 
     async def test_timeout_0_is_at_once(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "print('never')", timeout_seconds=0)
@@ -79,7 +79,7 @@ class EndingContract(Contract):
         assert lock_is_free(workspace)
 
     async def test_a_cancel_scope_ends_the_whole_tree(self, executor: CodeExecutor, workspace: Path) -> None:
-        """It cancels in every turn of the event loop, cleaning up included."""
+        """It cancels in every turn of the event loop, also during clean-up."""
         os.mkfifo(workspace / "up")
         os.chmod(workspace / "up", 0o666)
         code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"

@@ -1,4 +1,4 @@
-"""The executor contract: files that go in and come out, and a person's own workspace."""
+"""The executor contract: input and output files, and the caller's workspace."""
 
 # ruff: noqa: S108, D102, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bough.testing.executor_contract.base import Contract
 
 
 class FilesContract(Contract):
-    """What every executor promises about files that go in and come out, and a person's own workspace."""
+    """Rules for input and output files, and the caller's workspace."""
 
     async def test_modules_of_the_program_may_have_any_name(self, executor: CodeExecutor) -> None:
-        """Names of bough's own files that run beside it, too."""
+        """Even the names of bough's own modules in the sandbox."""
         names = ("contained", "init", "keeper", "mounts", "program", "session", "zygote")
         files = [File(path=f"{name}.py", content=f"x = {name!r}".encode()) for name in names]
         code = f"import sys\nsys.path.insert(0, '.')\nimport {', '.join(names)}\n"
@@ -115,7 +115,7 @@ class FilesContract(Contract):
 
     @pytest.mark.parametrize("name", ["new\nline", "tab\t", "by\udcfftes", "\x1b[31m", "-rf", "*", "$HOME"])
     async def test_strange_names_arrive_as_they_are(self, executor: CodeExecutor, name: str) -> None:
-        """A name is any bytes but NUL and the slash; those that are not plain text do not come back."""
+        """A name may have any bytes except NUL and slash; unprintable names are not returned."""
         code = (
             "import os\n"
             "name, = os.listdir('.')\n"
@@ -124,11 +124,11 @@ class FilesContract(Contract):
             "except OSError: print('not for writing')"  # where a supervisor knows names as text only
         )
         result = await self.run(executor, code, input_files=(File(path=name, content=b"x"),))
-        told, *refused = result.stdout.decode().splitlines()
-        assert told == ascii(name)
-        back = {file.path: file.content for file in result.output_files}
-        assert back == ({name: b"xmore"} if name.isprintable() else {})
-        assert len(back) + len(result.output_skipped) + len(refused) == 1
+        printed_name, *refused = result.stdout.decode().splitlines()
+        assert printed_name == ascii(name)
+        returned = {file.path: file.content for file in result.output_files}
+        assert returned == ({name: b"xmore"} if name.isprintable() else {})
+        assert len(returned) + len(result.output_skipped) + len(refused) == 1
 
     async def test_only_new_and_changed_files_come_back(self, executor: CodeExecutor) -> None:
         files = (File(path="same", content=b"1"), File(path="other", content=b"1"))

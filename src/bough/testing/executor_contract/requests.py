@@ -1,4 +1,4 @@
-"""The executor contract: what goes into a run."""
+"""The executor contract: the request of a run."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bough.testing.executor_contract.base import Contract
 
 
 class RequestsContract(Contract):
-    """What every executor promises about what goes into a run."""
+    """Rules for the request of a run."""
 
     async def test_stdin_of_some_megabytes(self, executor: CodeExecutor) -> None:
         data = os.urandom(1 << 20) * 5

@@ -1,4 +1,4 @@
-"""The executor contract: what comes out of a run, and how the executor speaks of itself."""
+"""The executor contract: the result of a run, and the executor's description of itself."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bough.testing.executor_contract.base import Contract
 
 
 class ResultsContract(Contract):
-    """What every executor promises about what comes out of a run, and how the executor speaks of itself."""
+    """Rules for the result of a run, and the executor's description of itself."""
 
     async def test_stdout_stderr_and_exit_code(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
@@ -64,6 +64,7 @@ class ResultsContract(Contract):
         assert (result.stdout, result.exit_code) == (b"before\n", 1)
         assert b"raise ValueError('no good')" in result.stderr
         assert b"ValueError: no good" in result.stderr
+        # The traceback must not contain frames of the program that starts the code.
         assert b"init.py" not in result.stderr
 
     async def test_a_syntax_error_is_a_result(self, executor: CodeExecutor) -> None:

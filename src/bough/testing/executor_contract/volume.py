@@ -1,4 +1,4 @@
-"""The executor contract: much output, much memory, and many runs at once."""
+"""The executor contract: large output, large memory, and concurrent runs."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bough.testing.executor_contract.base import Contract
 
 
 class VolumeContract(Contract):
-    """What every executor promises about much output, much memory, and many runs at once."""
+    """Rules for large output, large memory, and concurrent runs."""
 
     async def test_memory_that_ran_out_is_told(self, executor: CodeExecutor) -> None:
-        """No process is over the bound, all together are; the largest one, which is the program, is what has to go."""
+        """No process alone exceeds the limit, but together they do; the largest one, the program, is killed."""
         code = (
             "import os, time\n"
             "reading, writing = os.pipe()\n"
@@ -44,16 +44,16 @@ class VolumeContract(Contract):
             "for _ in range(100): sys.stdout.write('x' * 1_000_000)\n"
             "sys.stdout.write('TAIL')"
         )
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        initial_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         result = await self.run(executor, code)
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        growth_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - initial_kib
         assert result.stdout_bytes == 100_000_008
         assert result.stdout_truncated
         assert not result.stderr_truncated
         assert result.stdout.startswith(b"HEAD")
         assert result.stdout.endswith(b"TAIL")
         assert len(result.stdout) <= ExecutionLimits().stdout_bytes + 100
-        assert grown < 20 << 10
+        assert growth_kib < 20 << 10
 
     async def test_endless_output_ends_at_the_timeout(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "while True: print('y' * 4000)", timeout_seconds=2.0)

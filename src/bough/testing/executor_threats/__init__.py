@@ -1,9 +1,9 @@
-"""What no sandbox may let through, as tests: subclass `ExecutorThreats` and give it a fixture `executor`.
+"""Attacks that every sandbox must stop, as tests: subclass `ExecutorThreats` and define the fixture `executor`.
 
-Every attack aims at something on the host: a secret, a folder, a listener, a process. What counts is what the host sees
-of it: whether the secret came out, the folder changed, the listener was reached, the process is alive. Where an attack
-has no trace on the host (a system call that must not reach the kernel), the probe's own report counts, and only against
-the sandbox. An executor without a sandbox fails these tests, which shows that the attacks work.
+Every attack targets something on the host: a secret, a folder, a listener, a process. The host decides whether it
+succeeded: whether the secret came out, the folder changed, the listener was reached, the process is alive. If an attack
+leaves no trace on the host (a system call that must not reach the kernel), the probe's own report counts, and only
+against the sandbox. An executor without a sandbox fails these tests, which shows that the attacks work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ _PARTS = (
     *("base", "home", "identity", "reading", "writing", "names"),
     *("network", "kernel", "processes", "sessions", "bombs"),
 )
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in _PARTS)
+)  # so that failed assertions show their values
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
 from bough.testing.executor_threats.home import HomeThreats  # noqa: E402
@@ -43,7 +45,7 @@ class ExecutorThreats(
     SessionThreats,
     BombsThreats,
 ):
-    """Attacks on the host; every one has to fail.
+    """Attacks on the host; every one must fail.
 
     A subclass may set `let_through`: the names of attacks that its sandbox is documented not to stop. They are then
     expected to succeed, and the test fails when they do not.

@@ -1,4 +1,4 @@
-"""What the attacks stand on: secrets, folders and processes on the host."""
+"""Fixtures of the attacks: secrets, folders and processes on the host."""
 
 # ruff: noqa: S603 - tests: their names say what they do
 from __future__ import annotations
@@ -29,13 +29,14 @@ class Threats:
 
     @pytest.fixture
     def executor(self) -> CodeExecutor:
-        """The executor under test; a subclass gives it."""
+        """The executor under test; subclasses override it."""
         raise NotImplementedError("a subclass gives the fixture 'executor'")
 
     @pytest.fixture(autouse=True)
     def _expect_documented(self, request: pytest.FixtureRequest) -> None:
         name = request.node.name
         if name in self.let_through or name.split("[")[0] in self.let_through:
+            # Strict: an attack that is stopped after all must be removed from `let_through`.
             request.node.add_marker(pytest.mark.xfail(strict=True, reason="documented: this executor does not stop it"))
 
     @pytest.fixture
@@ -66,6 +67,7 @@ class Threats:
             [sys.executable, "-I", "-S", "-c", code, canary], stdout=subprocess.PIPE, env={"SECRET": canary}
         )
         assert process.stdout is not None
+        # Only then has the process executed Python, and `/proc` shows the secret.
         assert process.stdout.readline() == b"up\n"
         yield process
         process.kill()

@@ -1,4 +1,4 @@
-"""Attacks: using up the machine."""
+"""Attacks that exhaust resources of the machine."""
 
 # ruff: noqa: D102, ASYNC230, S103 - tests: their names say what they do
 from __future__ import annotations
@@ -156,19 +156,19 @@ for _ in range(int(sys.argv[1]) // 200 + 1):
 with open('up', 'w') as up: up.write('x')
 time.sleep(1000)
 """
-"""Source that makes as many inotify instances as it is told to, and holds them."""
+"""Source that creates and holds a given number of inotify instances."""
 
 _INOTIFY_LIMIT = int(read_text("/proc/sys/fs/inotify/max_user_instances"))
 
 
 class BombsThreats(Threats):
-    """Attacks by using up the machine."""
+    """Attacks that exhaust resources of the machine."""
 
     async def test_fork_bomb(self, executor: CodeExecutor) -> None:
         code = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)\n"
         limits = ExecutionLimits(processes=32)
-        most = await _highest(_process_count, self.run(executor, code, timeout_seconds=1.5, limits=limits))
-        assert most < 32 + 100
+        peak = await _measure_peak(_process_count, self.run(executor, code, timeout_seconds=1.5, limits=limits))
+        assert peak < 32 + 100
 
     async def test_memory_bomb_of_many_processes(self, executor: CodeExecutor) -> None:
         code = (
@@ -180,19 +180,19 @@ class BombsThreats(Threats):
             "time.sleep(1000)"
         )
         limits = ExecutionLimits(memory_bytes=256 << 20)
-        most = await _highest(_read_used_memory, self.run(executor, code, timeout_seconds=3, limits=limits))
-        assert most < 1536 << 20
+        peak = await _measure_peak(_read_used_memory, self.run(executor, code, timeout_seconds=3, limits=limits))
+        assert peak < 1536 << 20
 
     async def test_memory_bomb_of_pages_that_are_not_mapped(self, executor: CodeExecutor) -> None:
         """Shared memory lives as long as one page of it is mapped, and no process shows the others."""
         limits = ExecutionLimits(memory_bytes=128 << 20)
         running = asyncio.ensure_future(self.run(executor, _KEEP_ONE_PAGE, timeout_seconds=30, limits=limits))
-        most = await _highest(_read_shared_memory, running)
+        peak = await _measure_peak(_read_shared_memory, running)
         assert (await running).exit_code != 0
-        assert most < 600 << 20
+        assert peak < 600 << 20
 
     async def test_memory_bomb_of_socket_buffers(self, executor: CodeExecutor) -> None:
-        """What was sent and not read belongs to no process."""
+        """Sent but unread data are charged to no process."""
         limits = ExecutionLimits(memory_bytes=128 << 20)
         result = await self.run(executor, _FILL_SOCKETS, timeout_seconds=30, limits=limits)
         assert result.killed_by != "timeout"
@@ -214,8 +214,8 @@ class BombsThreats(Threats):
             "    if n > 3000: break\n"
         )
         limits = ExecutionLimits(work_bytes=32 << 20, tmp_bytes=32 << 20)
-        most = await _highest(_read_used_disk, self.run(executor, code, timeout_seconds=10, limits=limits))
-        assert most < 1024 << 20
+        peak = await _measure_peak(_read_used_disk, self.run(executor, code, timeout_seconds=10, limits=limits))
+        assert peak < 1024 << 20
 
     async def test_disk_bomb_of_files_without_names(self, executor: CodeExecutor) -> None:
         """Each of seven ways to keep a file that was removed holds 10 MiB: all are counted, those seen once each."""
@@ -269,11 +269,12 @@ class BombsThreats(Threats):
                 await asyncio.wait([running])
 
 
-async def _highest(measure: Any, running: Any) -> int:
-    """Await `running` and return how far `measure` rose above what it was at the start."""
+async def _measure_peak(measure: Any, running: Any) -> int:
+    """Await `running` and return the largest increase of `measure` since the start."""
     start = highest = measure()
     task = asyncio.ensure_future(running)
     while not task.done():
+        # A sample every 20 ms, since a peak between two samples is not seen.
         await asyncio.wait([task], timeout=0.02)
         highest = max(highest, measure())
     await task

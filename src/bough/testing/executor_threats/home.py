@@ -1,4 +1,4 @@
-"""Attacks: files that a program of a later run reads at its start."""
+"""Attacks through files that programs of a later run read at their start."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attacks: being the caller's root, and what is left of it."""
+"""Attacks that use the caller's identity, in particular root."""
 
 # ruff: noqa: D102, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
@@ -35,7 +35,7 @@ for path in ('link', 'setuid'):
 
 
 class IdentityThreats(Threats):
-    """Attacks with the rights of the caller; as root they are about root's own folders."""
+    """Attacks with the caller's rights; run as root, they target root's own folders."""
 
     async def test_be_root_in_a_folder_of_the_caller(self, executor: CodeExecutor, workspace: Path) -> None:
         code = "import os; print(os.getresuid(), os.getresgid(), os.getgroups())"
@@ -62,15 +62,15 @@ class IdentityThreats(Threats):
         )
         assert (await self.run(executor, code, workspace=str(workspace))).ok
         await executor.aclose()
-        found = {path: path.lstat() for path in (workspace, *workspace.rglob("*"))}
+        states = {path: path.lstat() for path in (workspace, *workspace.rglob("*"))}
         assert (workspace / "there" / "before").read_text() == "as it was, and more"
-        assert len(found) == 11
-        assert {(state.st_uid, state.st_gid) for state in found.values()} == {owner}
+        assert len(states) == 11
+        assert {(state.st_uid, state.st_gid) for state in states.values()} == {owner}
 
     async def test_files_with_another_name_elsewhere_are_not_given_away(
         self, executor: CodeExecutor, workspace: Path, outside: Path
     ) -> None:
-        """As root: what stays root's cannot be changed. An ordinary user's own files can; there it is not an attack."""
+        """As root, files that stay owned by root cannot be changed. An ordinary user may change own files."""
         (outside / "victim").write_text("as it was")
         (outside / "victim").chmod(0o644)
         os.link(outside / "victim", workspace / "link")

@@ -1,4 +1,4 @@
-"""Attacks: other processes, and the kernel."""
+"""Attacks on other processes and the kernel."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
@@ -55,7 +55,7 @@ SYSCALLS: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "fanotify_init": (300, 262, (0, 0)),
     "clone3": (435, 435, (0, 0)),
 }
-"""System calls that scripts have no use for, with numbers and harmless arguments."""
+"""System calls that scripts do not need, with numbers and harmless arguments."""
 
 CALL = """
 import ctypes, errno, sys
@@ -67,11 +67,11 @@ refused = result == -1 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS, err
 print(result, errno.errorcode.get(ctypes.get_errno()))
 sys.exit(0 if refused else 66)
 """
-"""Source that makes one system call and ends with 66 when the kernel took it."""
+"""Source that makes one system call and exits with 66 if the kernel accepts it."""
 
 
 class KernelThreats(Threats):
-    """Attacks by other processes, and the kernel."""
+    """Attacks on other processes and the kernel."""
 
     async def test_kill_processes_of_the_host(self, executor: CodeExecutor, bystander: subprocess.Popen[bytes]) -> None:
         code = (
@@ -83,7 +83,7 @@ class KernelThreats(Threats):
         )
         await self.run(executor, code, bystander.pid, timeout_seconds=5)
         assert bystander.poll() is None
-        assert _state_of(bystander.pid) == "S"
+        assert _process_state(bystander.pid) == "S"
 
     async def test_kill_everything(self, executor: CodeExecutor, bystander: subprocess.Popen[bytes]) -> None:
         if executor.isolation == 0:
@@ -181,5 +181,5 @@ class KernelThreats(Threats):
         assert (await self.run(executor, code)).stdout == b"[]\n"
 
 
-def _state_of(pid: int) -> str:
+def _process_state(pid: int) -> str:
     return read_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0]

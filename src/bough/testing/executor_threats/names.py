@@ -1,4 +1,4 @@
-"""Attacks: names in a workspace that decide what happens later, and names that change while a run starts."""
+"""Attacks on names in a workspace that configure later runs, and on names that change while a run starts."""
 
 # ruff: noqa: D102, S603, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
@@ -111,7 +111,7 @@ while True:
 """
 
 _ROUNDS = os.environ.get("BOUGH_RACE_ROUNDS")
-"""Read at the import: tests are run without the settings of whoever starts them."""
+"""Read at import, because tests run with a cleared environment."""
 
 _LOOK = """
 import glob
@@ -133,20 +133,20 @@ class NameThreats(Threats):
             (workspace / name).parent.mkdir(parents=True, exist_ok=True)
             (workspace / name).write_text("as it was")
         guarded = (".git", "deep/repository/.git", ".agents", "bough.yaml", ".gitattributes")
-        before = {name: (workspace / name).stat().st_ino for name in guarded}
+        inodes = {name: (workspace / name).stat().st_ino for name in guarded}
         result = await self.run(executor, _CHANGE, workspace=str(workspace))
         assert result.exit_code == 0, result.stderr
         if not (workspace / "deep").exists():
             (workspace / "moved").rename(workspace / "deep")
-        assert {name: (workspace / name).stat().st_ino for name in guarded} == before
+        assert {name: (workspace / name).stat().st_ino for name in guarded} == inodes
         for name in guarded:
-            held = [path for path in (workspace / name, *(workspace / name).rglob("*")) if path.is_file()]
-            assert [path.read_text() for path in held] == ["as it was"], name
-            assert not os.listxattr(held[0])
-            assert held[0].stat().st_mode & 0o111 == 0
+            files = [path for path in (workspace / name, *(workspace / name).rglob("*")) if path.is_file()]
+            assert [path.read_text() for path in files] == ["as it was"], name
+            assert not os.listxattr(files[0])
+            assert files[0].stat().st_mode & 0o111 == 0
 
     async def test_change_a_repository_of_another_name(self, executor: CodeExecutor, workspace: Path) -> None:
-        """A bare one, and the one that a `.git` file leads to: git runs what their configuration names."""
+        """A bare one, and the target of a `.git` file: git runs commands from their configuration."""
         for folder in ("a/bare", "separate"):
             (workspace / folder / "objects").mkdir(parents=True)
             (workspace / folder / "refs").mkdir()
@@ -169,14 +169,22 @@ class NameThreats(Threats):
     async def test_make_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
         result = await self.run(executor, _MAKE, workspace=str(workspace))
         assert result.exit_code == 0, result.stderr
-        found = [str(path) for path in workspace.rglob("*")]
+        paths = [str(path) for path in workspace.rglob("*")]
         guarded = {".git", "bough.yaml", "config.yaml", ".agents", ".bough", ".mcp.json", ".openhands"}
         guarded.add(".gitattributes")
-        assert [path for path in found if os.path.basename(path).casefold() in guarded] == []
-        told = {path for path, reason in result.output_skipped if reason.startswith("guarded name, set aside as ")}
-        assert {".git", "a/.git", "a/b/c/d/e/.git", "hidden/.git", "closed/.git", "case/.GiT", "bough.yaml"} <= told
-        assert {"linked/.git", ".agents", ".bough", ".mcp.json", ".gitattributes", "daemon/.git"} <= told
-        assert len([path for path in told if path.endswith("y/.git")]) == 1
+        assert [path for path in paths if os.path.basename(path).casefold() in guarded] == []
+        set_aside = {path for path, reason in result.output_skipped if reason.startswith("guarded name, set aside as ")}
+        assert {
+            ".git",
+            "a/.git",
+            "a/b/c/d/e/.git",
+            "hidden/.git",
+            "closed/.git",
+            "case/.GiT",
+            "bough.yaml",
+        } <= set_aside
+        assert {"linked/.git", ".agents", ".bough", ".mcp.json", ".gitattributes", "daemon/.git"} <= set_aside
+        assert len([path for path in set_aside if path.endswith("y/.git")]) == 1
 
     async def test_what_a_person_keeps_is_left_alone(self, executor: CodeExecutor, workspace: Path) -> None:
         """The other side of the attack: neither a moved repository nor a name of another kind is touched."""
@@ -197,14 +205,13 @@ class NameThreats(Threats):
 
 
 class MountThreats(Threats):
-    """Attacks on what a run is shown, by a name that changes while the run starts.
+    """Attacks on mounts of a run, by swapping names while the run starts.
 
     Attributes:
-        rounds: How often a name is shown in a run that is started beside what swaps names.
-        names_at_once: How many names are shown in a run, and swapped: each counts as a round. For executors that start
+        rounds: Number of mounted names over all runs that start while names are swapped.
+        names_at_once: Names mounted and swapped per run; each counts as a round. Raise it for executors that start
             slowly.
-        seconds: After how long no further round is begun. With BOUGH_RACE_ROUNDS, which takes the place of `rounds`,
-            all of them are run.
+        seconds: No further round starts after this time. BOUGH_RACE_ROUNDS overrides `rounds` and lifts the limit.
     """
 
     rounds: ClassVar[int] = 5
@@ -233,7 +240,7 @@ class MountThreats(Threats):
         names: list[str],
         mounts: tuple[Mount, ...],
     ) -> None:
-        """Start runs beside what swaps folders for links to a secret; a run that is refused is fine."""
+        """Start runs while folders are swapped for links to a secret; a refused run is acceptable."""
         for name in names:
             (workspace / name).mkdir(parents=True)
         (outside / "secret").write_text(canary)
@@ -247,7 +254,7 @@ class MountThreats(Threats):
                     result = await self.run(executor, _LOOK, workspace=str(workspace), mounts=mounts)
                 except BoughError as error:
                     refused[type(error).__name__] += 1
-                    os.sched_yield()  # a refusal is quick, and what swaps may have to share a processor
+                    os.sched_yield()  # refusals are quick; let the swapping process run on a shared processor
                     continue
                 started += 1
                 assert canary.encode() not in self.everything(result), f"run {started}"
@@ -257,7 +264,7 @@ class MountThreats(Threats):
 
 @contextmanager
 def _swap_names(workspace: Path, names: list[str], outside: Path) -> Generator[None]:
-    """Swap folders of the workspace for links to `outside` and back, again and again, in another process."""
+    """Repeatedly swap folders of the workspace for links to `outside` and back, in another process."""
     command = [sys.executable, "-I", "-S", "-c", _SWAP, str(workspace), str(outside), *names]
     swapping = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:

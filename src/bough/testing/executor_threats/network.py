@@ -1,4 +1,4 @@
-"""Attacks: reaching anybody."""
+"""Attacks over the network and sockets."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bough.testing.executor_threats.base import Threats
 
 
 class NetworkThreats(Threats):
-    """Attacks by reaching anybody."""
+    """Attacks that reach a listener on the host."""
 
     async def test_reach_a_listener_over_tcp(self, executor: CodeExecutor) -> None:
         code = (
@@ -134,6 +134,7 @@ def _listener(family: int, kind: int, address: Any) -> socket.socket:
     listener.bind(address)
     if kind == socket.SOCK_STREAM:
         listener.listen()
+    # `accept` and `recv` then fail at once if nothing arrived, so the check does not wait.
     listener.setblocking(False)
     return listener
 

@@ -1,4 +1,4 @@
-"""Attacks: reading what is none of a script's business."""
+"""Attacks that read data a script must not see."""
 
 # ruff: noqa: D102, ASYNC230, S103 - tests: their names say what they do
 from __future__ import annotations
@@ -49,11 +49,11 @@ for root in ("/etc", "/root", "/home", "/tmp", "/var/tmp", "/dev/shm", "/run", "
             if not folder.startswith("/run/bough"):
                 tell(os.path.join(folder, name))
 """
-"""Source that looks for canaries everywhere, and at the paths it is given."""
+"""Source that searches for canaries everywhere and at the given paths."""
 
 
 class ReadingThreats(Threats):
-    """Attacks by reading what is none of a script's business."""
+    """Attacks that read data a script must not see."""
 
     async def test_read_secrets_on_the_host(
         self, executor: CodeExecutor, canary: str, outside: Path, isolated_home: Path
@@ -114,7 +114,7 @@ class ReadingThreats(Threats):
     async def test_read_the_input_of_a_run_as_another_user(
         self, executor: CodeExecutor, workspace: Path, canary: str
     ) -> None:
-        """What a run is given lies nowhere, while it runs, where somebody else of this machine could take it."""
+        """While a run lasts, its inputs are stored nowhere that another user of the machine can read."""
         os.mkfifo(workspace / "up")
         os.chmod(workspace / "up", 0o666)
         code = f"secret = '{canary}'\nopen('up', 'w').write('x')\nimport time; time.sleep(1000)"
@@ -126,9 +126,9 @@ class ReadingThreats(Threats):
             await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
             try:
                 assert not running.done(), running
-                found = [path for each in _run_folders() for path in _open_to_all(each)]
-                assert [path for path in found if path.is_socket()] == []
-                assert [path for path in found if canary.encode() in path.read_bytes()] == []
+                readable = [path for folder in _run_folders() for path in _open_to_all(folder)]
+                assert [path for path in readable if path.is_socket()] == []
+                assert [path for path in readable if canary.encode() in path.read_bytes()] == []
             finally:
                 reading.cancel()
                 running.cancel()

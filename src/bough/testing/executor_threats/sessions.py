@@ -1,4 +1,4 @@
-"""Attacks: on the channels between the host and an interpreter."""
+"""Attacks on the channels between the host and an interpreter."""
 
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
@@ -48,11 +48,11 @@ time.sleep(0.2)
 print('to the end')
 sys.exit(7)
 """
-"""Source that writes what ends a call, first reading the token where it is told to, and continues."""
+"""Source that forges the end of a call, optionally with the token read from a socket, and continues."""
 
 
 class SessionThreats(Threats):
-    """Attacks on what an interpreter holds of the host; where there is nothing to hold they do nothing."""
+    """Attacks on host descriptors held by an interpreter; they do nothing if it holds none."""
 
     async def test_closing_every_descriptor_does_not_stop_the_clock(self, executor: CodeExecutor) -> None:
         code = "import os, time\nos.closerange(3, 4096)\nwhile True: time.sleep(1000)"
@@ -77,11 +77,11 @@ class SessionThreats(Threats):
 
     async def test_descriptors_sent_to_the_host_are_not_kept(self, executor: CodeExecutor) -> None:
         await self.run(executor, "pass")
-        before = len(os.listdir("/proc/self/fd"))
+        initial_count = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
             await self.run(executor, _SEND_DESCRIPTORS, timeout_seconds=20.0)
         await executor.aclose()
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert len(os.listdir("/proc/self/fd")) <= initial_count
 
     async def test_a_forged_end_ends_nothing(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, _FORGE_THE_END, "end", timeout_seconds=20.0)

@@ -1,4 +1,4 @@
-"""Attacks: writing where others read."""
+"""Attacks that write outside of the workspace."""
 
 # ruff: noqa: S108, D102, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
@@ -85,25 +85,25 @@ for path in sys.argv[1:]:
 
 
 def _describe_tree(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Return what a program could change of each file and folder."""
-    found: dict[str, tuple[object, ...]] = {}
+    """Return the changeable attributes of each file and folder."""
+    states: dict[str, tuple[object, ...]] = {}
     for path in (folder, *folder.rglob("*")):
         state = path.lstat()
         content = path.read_bytes() if path.is_file() else b""
         attributes = os.listxattr(path, follow_symlinks=False)
-        found[str(path)] = (state.st_mode, state.st_uid, state.st_mtime_ns, state.st_nlink, content, attributes)
-    return found
+        states[str(path)] = (state.st_mode, state.st_uid, state.st_mtime_ns, state.st_nlink, content, attributes)
+    return states
 
 
 class WritingThreats(Threats):
-    """Attacks by writing where others read."""
+    """Attacks that write outside of the workspace."""
 
     @pytest.fixture
     def skill(self, outside: Path) -> Path:
-        """A folder of the caller that is shown read-only."""
+        """A folder of the caller that is mounted read-only."""
         (outside / "SKILL.md").write_text("as it was")
         (outside / "SKILL.md").chmod(0o666)
-        with suppress(OSError):  # the file system has none
+        with suppress(OSError):  # the file system has no attributes
             os.setxattr(outside / "SKILL.md", "user.kept", b"1")
         return outside
 
@@ -122,6 +122,7 @@ class WritingThreats(Threats):
 
     async def test_change_what_lies_outside(self, executor: CodeExecutor, outside: Path) -> None:
         """By every call that changes a tree without opening a file; a supervisor may make it for the program."""
+        # Outside of /tmp as well, which a sandbox replaces: a real host folder has to be protected too.
         elsewhere = Path(tempfile.mkdtemp(prefix="bough-", dir="/var/tmp"))
         elsewhere.chmod(0o777)
         try:
@@ -130,10 +131,10 @@ class WritingThreats(Threats):
                 (folder / "file").chmod(0o666)
                 (folder / "empty").mkdir()
                 (folder / "empty").chmod(0o777)
-            before = [_describe_tree(folder) for folder in (outside, elsewhere)]
+            initial = [_describe_tree(folder) for folder in (outside, elsewhere)]
             result = await self.run(executor, _CHANGE_TREE, outside, elsewhere)
             assert result.exit_code == 0, result.stderr
-            assert [_describe_tree(folder) for folder in (outside, elsewhere)] == before
+            assert [_describe_tree(folder) for folder in (outside, elsewhere)] == initial
             assert result.stdout == b"", "nor is told what is there"
         finally:
             shutil.rmtree(elsewhere)
@@ -150,24 +151,24 @@ class WritingThreats(Threats):
             "    try: attack()\n"
             "    except OSError: pass\n"
         )
-        before = (outside / "SKILL.md").stat()
+        initial = (outside / "SKILL.md").stat()
         await self.run(executor, code, mounts=(Mount(source=str(outside), target="/skill"),))
-        after = (outside / "SKILL.md").stat()
+        final = (outside / "SKILL.md").stat()
         assert [p.name for p in outside.iterdir()] == ["SKILL.md"]
         assert (outside / "SKILL.md").read_text() == "as it was"
-        assert (before.st_mode, before.st_mtime_ns) == (after.st_mode, after.st_mtime_ns)
+        assert (initial.st_mode, initial.st_mtime_ns) == (final.st_mode, final.st_mtime_ns)
 
     async def test_change_the_own_skill_by_descriptor(self, executor: CodeExecutor, skill: Path) -> None:
         """By calls that ask who owns a file, not how it was opened: a script may run as its owner."""
-        before = _describe_tree(skill)
+        initial = _describe_tree(skill)
         mounts = (Mount(source=str(skill), target="/skill"),)
         result = await self.run(executor, _CHANGE_BY_DESCRIPTOR, "/skill", "/skill/SKILL.md", mounts=mounts)
         assert result.exit_code == 0, result.stderr
-        assert _describe_tree(skill) == before
+        assert _describe_tree(skill) == initial
 
     async def test_change_what_every_run_needs_by_descriptor(self, executor: CodeExecutor) -> None:
         """Such as the files of the first process, or the interpreter where it belongs to the caller."""
-        before = _describe_tree(Path(INSIDE))
+        initial = _describe_tree(Path(INSIDE))
         code = (
             f"{_CHANGE_BY_DESCRIPTOR}\n"
             "for folder in ('/run/bough/inside', os.path.dirname(os.path.realpath(sys.executable))):\n"
@@ -178,7 +179,7 @@ class WritingThreats(Threats):
         )
         result = await self.run(executor, code, sys.executable)
         assert result.exit_code == 0, result.stderr
-        assert _describe_tree(Path(INSIDE)) == before
+        assert _describe_tree(Path(INSIDE)) == initial
         assert os.access(sys.executable, os.X_OK)
 
     async def test_change_a_protected_part_of_the_workspace(self, executor: CodeExecutor, workspace: Path) -> None:
@@ -231,7 +232,7 @@ class WritingThreats(Threats):
 
     async def test_change_settings_of_the_kernel(self, executor: CodeExecutor) -> None:
         names = ("kernel/core_pattern", "kernel/hostname", "vm/overcommit_memory")
-        before = {name: read_text(f"/proc/sys/{name}") for name in names}
+        initial = {name: read_text(f"/proc/sys/{name}") for name in names}
         code = (
             "import sys\n"
             "for path in sys.argv[1:]:\n"
@@ -245,8 +246,8 @@ class WritingThreats(Threats):
         )
         try:
             await self.run(executor, code, *(f"/proc/sys/{name}" for name in names[:2]), "/proc/sysrq-trigger")
-            assert {name: read_text(f"/proc/sys/{name}") for name in names} == before
+            assert {name: read_text(f"/proc/sys/{name}") for name in names} == initial
         finally:
-            for name, value in before.items():
+            for name, value in initial.items():
                 if read_text(f"/proc/sys/{name}") != value:
                     Path(f"/proc/sys/{name}").write_text(value)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "said", "scans", "tails")
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+_PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "reading", "scans", "tails")
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in _PARTS)
+)  # so that failed assertions show their values
 
 from bough.events.store import StoreAdmin  # noqa: E402
 from bough.testing.store.appending import AppendingContract  # noqa: E402
@@ -46,5 +48,5 @@ class EventStoreContract(
 
     @pytest.fixture
     async def store(self) -> StoreAdmin:
-        """An empty store; subclasses give theirs."""
+        """An empty store; subclasses override it."""
         raise NotImplementedError("a contract test needs a `store` fixture")

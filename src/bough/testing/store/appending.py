@@ -15,7 +15,7 @@ from bough.events.model import (
     ToolReturned,
 )
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import log_of, make_messages, text_of, texts_of
+from bough.testing.store.reading import make_messages, message_text, read_log, read_texts
 
 
 class AppendingContract:
@@ -33,7 +33,7 @@ class AppendingContract:
         ]
         record = await store.create()
         assert await store.append(record.id, events) == 3
-        log = await log_of(store, record.id)
+        log = await read_log(store, record.id)
         assert [stored.event for stored in log] == events
         assert [(s.id, s.kind, s.ts) for s in log] == [(e.id, e.kind, e.ts) for e in events]
         assert [s.seq for s in log] == [0, 1, 2]
@@ -43,10 +43,10 @@ class AppendingContract:
         record = await store.create()
         heads = await asyncio.gather(*(store.append(record.id, make_messages(i)) for i in range(50)))
         assert sorted(heads) == list(range(1, 51))
-        log = await log_of(store, record.id)
+        log = await read_log(store, record.id)
         assert [stored.seq for stored in log] == list(range(50))
-        assert {text_of(stored) for stored in log} == {str(i) for i in range(50)}
-        assert all(text_of(log[head - 1]) == str(i) for i, head in enumerate(heads))
+        assert {message_text(stored) for stored in log} == {str(i) for i in range(50)}
+        assert all(message_text(log[head - 1]) == str(i) for i, head in enumerate(heads))
 
     async def test_an_append_is_all_or_nothing(self, store: StoreAdmin) -> None:
         """A batch with one event that is stored already writes nothing, and the next append works."""
@@ -56,7 +56,7 @@ class AppendingContract:
             await store.append(record.id, [*new, old])
         with pytest.raises(Conflict):
             await store.append(record.id, [new[0], new[0]])
-        assert await texts_of(store, record.id) == ["old"]
+        assert await read_texts(store, record.id) == ["old"]
         assert await store.append(record.id, new) == 3
 
     async def test_a_failing_append_harms_no_other(self, store: StoreAdmin) -> None:
@@ -68,7 +68,7 @@ class AppendingContract:
         ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(result, Conflict) for result in results] == [i % 3 == 0 for i in range(30)]
-        assert len(await log_of(store, record.id)) == 21
+        assert len(await read_log(store, record.id)) == 21
 
     async def test_appending_nothing_changes_nothing(self, store: StoreAdmin) -> None:
         """An empty batch returns the head and leaves the time of change alone."""
@@ -91,11 +91,16 @@ class AppendingContract:
         await store.append(
             record.id, [StateChanged(changes={"title": "T"}), StateChanged(changes={"tags": {"x": "y"}})]
         )
-        now = await store.get(record.id)
-        assert (now.status, now.title, now.tags, now.head) == ("running", "T", {"x": "y"}, 3)
+        record_after = await store.get(record.id)
+        assert (record_after.status, record_after.title, record_after.tags, record_after.head) == (
+            "running",
+            "T",
+            {"x": "y"},
+            3,
+        )
         await store.append(record.id, [StateChanged(changes={"status": "idle", "title": None, "tags": {}})])
-        now = await store.get(record.id)
-        assert (now.status, now.title, now.tags) == ("idle", None, {})
+        record_after = await store.get(record.id)
+        assert (record_after.status, record_after.title, record_after.tags) == ("idle", None, {})
 
     async def test_odd_titles_are_made_fit(self, store: StoreAdmin) -> None:
         """Lone surrogates and NUL characters in a title or tag never make an append fail."""
@@ -128,10 +133,10 @@ class AppendingContract:
         assert await seqs(stop=100, reverse=True) == list(range(7, -1, -1))
 
     async def test_tail(self, store: StoreAdmin) -> None:
-        """The last n, oldest first, across the cut."""
+        """Returns the last n events, oldest first, across a fork's cut."""
         record = await store.create(events=make_messages(*range(10)))
         fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
-        assert [text_of(stored) for stored in await store.tail(fork.id, 3)] == ["5", "f6", "f7"]
+        assert [message_text(stored) for stored in await store.tail(fork.id, 3)] == ["5", "f6", "f7"]
         assert len(await store.tail(fork.id, 100)) == 8
         assert await store.tail(fork.id, 0) == []
 
@@ -149,14 +154,14 @@ class AppendingContract:
         odd = ToolReturned(tool_call_id="2", tool="t", result="a\ud800b\x00c")
         await store.append(record.id, [big])
         await store.append(record.id, [odd, *make_messages("next")])
-        log = await log_of(store, record.id)
+        log = await read_log(store, record.id)
         assert log[0].event == big
         assert isinstance(log[1].event, ToolReturned)
         assert log[1].event.result == "a\ufffdb\x00c"
-        assert text_of(log[2]) == "next"
+        assert message_text(log[2]) == "next"
 
     async def test_locate(self, store: StoreAdmin) -> None:
-        """An event's owner and place; with `cid` only within that log."""
+        """Returns owner and seq of an event; with `cid` only within that log."""
         events = make_messages(*range(4))
         record = await store.create(events=events)
         early, late = await store.fork(record.id, at=2), await store.fork(record.id, at=4)

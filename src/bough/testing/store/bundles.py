@@ -16,7 +16,7 @@ from bough.events.model import (
 from bough.events.open import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import export_bundle, log_of, make_messages, nothing_left, portable, texts_of
+from bough.testing.store.reading import export_bundle, is_store_empty, make_messages, portable, read_log, read_texts
 from bough.types import new_id
 
 
@@ -27,65 +27,67 @@ class BundlesContract:
 
     @pytest.fixture
     async def other(self) -> AsyncIterator[StoreAdmin]:
-        """Another store, for what is carried there."""
+        """A second store to import into."""
         store = await open_store("memory:")
         yield store
         await store.aclose()
 
     async def test_a_bundle_carries_a_conversation_to_another_store(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """Exported, imported elsewhere, continued, brought back: equal, and twice adds nothing."""
+        """Export, import elsewhere, continue, import back: logs are equal, and a repeated import adds nothing."""
         fork = await self._tree(store)
         bundle = await export_bundle(store, fork.id)
-        there = await other.import_(io.BytesIO(bundle))
-        assert await log_of(other, fork.id) == await log_of(store, fork.id)
-        assert portable(there) == portable(await store.get(fork.id))
+        imported = await other.import_(io.BytesIO(bundle))
+        assert await read_log(other, fork.id) == await read_log(store, fork.id)
+        assert portable(imported) == portable(await store.get(fork.id))
         assert await other.lineage(fork.id) == await store.lineage(fork.id)
         events = (await other.census()).events
-        assert await other.import_(io.BytesIO(bundle)) == there
+        assert await other.import_(io.BytesIO(bundle)) == imported
         assert (await other.census()).events == events
         await other.append(fork.id, [*make_messages("continued"), StateChanged(changes={"title": "on"})])
         back = await store.import_(io.BytesIO(await export_bundle(other, fork.id)))
-        assert (back.title, back.head) == ("on", there.head + 2)
-        assert await log_of(store, fork.id) == await log_of(other, fork.id)
+        assert (back.title, back.head) == ("on", imported.head + 2)
+        assert await read_log(store, fork.id) == await read_log(other, fork.id)
         assert (await store.check()).findings == (await other.check()).findings == ()
         assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
 
     async def test_a_bundle_comes_in(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """What memory exported this store imports: same log, lineage and record; forks share what is there."""
+        """A bundle of the memory store imports with equal log, lineage and record; forks share events."""
         fork = await self._tree(other)
         sibling = await other.fork(fork.id, at=5, events=make_messages("sibling"))
         for record in (fork, sibling):
             await store.import_(io.BytesIO(await export_bundle(other, record.id)))
-            assert await log_of(store, record.id) == await log_of(other, record.id)
+            assert await read_log(store, record.id) == await read_log(other, record.id)
             assert await store.lineage(record.id) == await other.lineage(record.id)
             assert portable(await store.get(record.id)) == portable(await other.get(record.id))
-        assert (await store.census()).events == len({s.id for r in (fork, sibling) for s in await log_of(other, r.id)})
+        assert (await store.census()).events == len(
+            {s.id for r in (fork, sibling) for s in await read_log(other, r.id)}
+        )
         assert (await store.check()).findings == ()
         for record in (fork, sibling):
             await store.delete(record.id)
-        assert await nothing_left(store)
+        assert await is_store_empty(store)
 
     async def test_an_imported_source_comes_back_to_life(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """A source imported after its fork takes the place of the tombstone that stood for it."""
+        """A source imported after its fork replaces its tombstone."""
         fork = await self._tree(other)
         root = (await other.ancestry(fork.id))[0]
         for cid in (fork.id, root.id):
             await store.import_(io.BytesIO(await export_bundle(other, cid)))
-        assert await log_of(store, root.id) == await log_of(other, root.id)
+        assert await read_log(store, root.id) == await read_log(other, root.id)
         assert (await store.get(root.id)).deleted is False
         assert (await store.census()).events == 6 + 1 + 2
         assert (await store.check()).findings == ()
 
     async def test_a_source_that_is_behind_is_not_touched(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """A fork of later events than the living source here has: the fork owns them, the source stays."""
+        """A fork at a later event than the local source has owns the missing events; the source is unchanged."""
         root = await other.create(events=make_messages(*range(3)))
         await store.import_(io.BytesIO(await export_bundle(other, root.id)))
         await other.append(root.id, make_messages(3, 4))
         fork = await other.fork(root.id, events=make_messages("f"))
         await store.append(root.id, make_messages("other way"))
         await store.import_(io.BytesIO(await export_bundle(other, fork.id)))
-        assert await log_of(store, fork.id) == await log_of(other, fork.id)
-        assert await texts_of(store, root.id) == ["0", "1", "2", "other way"]
+        assert await read_log(store, fork.id) == await read_log(other, fork.id)
+        assert await read_texts(store, root.id) == ["0", "1", "2", "other way"]
         assert await store.lineage(fork.id) == [(root.id, 0, 3), (fork.id, 3, 6)]
         got = await store.get(fork.id)
         assert (got.forked_at, got.fork_event) == (5, (await other.get(fork.id)).fork_event)
@@ -105,22 +107,22 @@ class BundlesContract:
         ):  # fmt: skip
             with pytest.raises(InvalidInput):
                 await store.import_(io.BytesIO(bad))
-        assert await nothing_left(store)
+        assert await is_store_empty(store)
         with pytest.raises(PermissionDenied):
             await store.import_(io.BytesIO(bundle), trusted=[bytes(32)])
         assert (await store.import_(io.BytesIO(bundle))).head == 2
 
     async def test_a_bundle_says_nothing_of_tenants(self, store: StoreAdmin, other: StoreAdmin) -> None:
-        """The owner stays behind, and an import takes none from a bundle."""
-        now = datetime.now(UTC)
+        """A bundle has no owner, and an import sets none from it."""
+        created = datetime.now(UTC)
         cid = new_id()
-        await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=now, updated=now))
+        await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=created, updated=created))
         bundle = await export_bundle(store, cid)
         assert b"tenant-seven" not in bundle
         assert (await other.import_(io.BytesIO(bundle))).owner is None
 
     async def test_a_whole_store_is_clean(self, store: StoreAdmin) -> None:
-        """The check counts what is there and finds nothing wrong."""
+        """The check counts conversations and events, and has no findings."""
         await self._tree(store)
         report = await store.check()
         assert (report.findings, report.conversations, report.events) == ((), 3, 10)

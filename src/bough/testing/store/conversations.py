@@ -13,7 +13,7 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationRecord
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import log_of, make_messages, take, texts_of
+from bough.testing.store.reading import make_messages, read_log, read_texts, take
 from bough.types import new_id
 
 
@@ -23,15 +23,15 @@ class ConversationsContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_created_conversation_is_found(self, store: StoreAdmin) -> None:
-        """A record is returned as it was given."""
-        now = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+        """A record is returned unchanged."""
+        created = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
         cid = new_id()
-        given = ConversationRecord(
+        record = ConversationRecord(
             id=cid, root=cid, title="Ünïcode ✓", tags={"a": "b"}, config={"agent": "x", "n": [1, None]},
-            owner="me", lineage={"why": "because"}, status="paused", created=now, updated=now,
+            owner="me", lineage={"why": "because"}, status="paused", created=created, updated=created,
         )  # fmt: skip
-        assert await store.create(given) == given
-        assert await store.get(cid) == given
+        assert await store.create(record) == record
+        assert await store.get(cid) == record
 
     async def test_create_without_a_record_makes_a_root(self, store: StoreAdmin) -> None:
         """A root is its own root, has no parent and is idle."""
@@ -40,31 +40,31 @@ class ConversationsContract:
         assert (record.forked_from, record.forked_at, record.fork_event) == (None, None, None)
         assert (record.status, record.generation, record.deleted) == ("idle", 0, False)
         assert await store.get(record.id) == record
-        assert await log_of(store, record.id) == []
+        assert await read_log(store, record.id) == []
         assert await store.lineage(record.id) == []
 
     async def test_create_writes_its_events(self, store: StoreAdmin) -> None:
-        """The first events come with the record, and their projection too."""
+        """The first events are stored with the record and update its fields."""
         events = [ConversationStarted(title="t"), StateChanged(changes={"title": "later", "tags": {"k": "v"}})]
         record = await store.create(events=events)
         assert (record.head, record.title, record.tags) == (2, "later", {"k": "v"})
-        assert [stored.event for stored in await log_of(store, record.id)] == events
+        assert [stored.event for stored in await read_log(store, record.id)] == events
 
     async def test_an_id_is_used_once(self, store: StoreAdmin) -> None:
         """Creating with a taken id is a conflict and changes nothing."""
         record = await store.create(events=make_messages("a"))
         with pytest.raises(Conflict):
             await store.create(record, events=make_messages("b"))
-        assert await texts_of(store, record.id) == ["a"]
+        assert await read_texts(store, record.id) == ["a"]
         assert len((await store.list()).items) == 1
 
     async def test_what_does_not_exist_is_not_found(self, store: StoreAdmin) -> None:
-        """Every method says NotFound for an unknown conversation."""
+        """Every method raises NotFound for an unknown conversation."""
         nobody = new_id()
         for call in (
             store.get(nobody), store.append(nobody, make_messages("a")), store.tail(nobody, 1), store.fork(nobody),
             store.children(nobody), store.lineage(nobody), store.acquire(nobody, "me", 1), store.delete(nobody),
-            store.ancestry(nobody), store.peek(nobody), store.locate(new_id()), log_of(store, nobody),
+            store.ancestry(nobody), store.peek(nobody), store.locate(new_id()), read_log(store, nobody),
             take(store, nobody, 1),
         ):  # fmt: skip
             with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Deletion and what it leaves."""
+"""Deletion of conversations, and what it keeps for forks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationFilter
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import log_of, make_messages, nothing_left, text_of
+from bough.testing.store.reading import is_store_empty, make_messages, message_text, read_log
 
 
 class DeletionContract:
-    """Deletion and what it leaves."""
+    """Deletion of conversations, and what it keeps for forks."""
 
     pytestmark = pytest.mark.anyio
 
     async def test_a_deleted_conversation_is_gone(self, store: StoreAdmin) -> None:
-        """It is nowhere, and its id can be used again when nothing depends on it."""
+        """It cannot be read, and its id can be reused if nothing depends on it."""
         record = await store.create(events=make_messages("a"))
         await store.delete(record.id)
         for call in (store.get(record.id), store.append(record.id, make_messages("b")), store.fork(record.id)):
@@ -30,23 +30,23 @@ class DeletionContract:
                 await call
         assert (await store.list()).items == []
         assert (await store.create(record)).id == record.id
-        assert await log_of(store, record.id) == []
+        assert await read_log(store, record.id) == []
 
     async def test_forks_keep_what_they_reach(self, store: StoreAdmin) -> None:
-        """Deleting the source leaves every fork whole, and drops exactly what none reaches."""
+        """Deleting the source keeps every fork complete, and removes exactly the events that no fork reaches."""
         root = await store.create(events=make_messages(*range(10)))
         forks = [await store.fork(root.id, at=cut, events=make_messages("own")) for cut in (3, 6)]
-        logs = [await log_of(store, fork.id) for fork in forks]
+        logs = [await read_log(store, fork.id) for fork in forks]
         await store.delete(root.id)
-        assert [await log_of(store, fork.id) for fork in forks] == logs
+        assert [await read_log(store, fork.id) for fork in forks] == logs
         assert (await store.census()).events == 6 + 2
         assert (await store.get(forks[0].id)).forked_from == root.id
         assert (await store.get(forks[0].id)).fork_event == logs[0][2].id
         await store.delete(forks[1].id)
         assert (await store.census()).events == 3 + 1
-        assert await log_of(store, forks[0].id) == logs[0]
+        assert await read_log(store, forks[0].id) == logs[0]
         await store.delete(forks[0].id)
-        assert await nothing_left(store)
+        assert await is_store_empty(store)
 
     async def test_deleting_everything_leaves_nothing(self, store: StoreAdmin) -> None:
         """Whatever the order, no row stays."""
@@ -59,7 +59,7 @@ class DeletionContract:
             for i in order:
                 await store.delete(tree[i].id)
                 assert (await store.check()).findings == ()
-            assert await nothing_left(store)
+            assert await is_store_empty(store)
 
     async def test_cascade_takes_the_forks_along(self, store: StoreAdmin) -> None:
         """Forks of forks too; conversations outside the tree stay."""
@@ -67,17 +67,17 @@ class DeletionContract:
         fork = await store.fork(root.id, at=2, events=make_messages("f"))
         below = await store.fork(fork.id, at=1)
         await store.delete(fork.id, "cascade")
-        for gone in (fork, below):
+        for deleted in (fork, below):
             with pytest.raises(NotFound):
-                await store.get(gone.id)
-        assert len(await log_of(store, root.id)) == 4
+                await store.get(deleted.id)
+        assert len(await read_log(store, root.id)) == 4
         await store.delete(root.id, "cascade")
         assert [record.id for record in (await store.list(ConversationFilter(include_deleted=True))).items] == [
             other.id
         ]
 
     async def test_erase_scrubs_shared_payloads(self, store: StoreAdmin) -> None:
-        """Forks keep typed stubs: ids, kinds, places and tool calls stay, what was said is gone."""
+        """Forks keep typed stubs: ids, kinds, places and tool calls stay, content is removed."""
         secret = "correct horse battery staple"
         response = {"kind": "response", "parts": [
             {"part_kind": "text", "content": secret},
@@ -89,16 +89,16 @@ class DeletionContract:
             ToolReturned(tool_call_id="1", tool="t", result=secret),
         ])  # fmt: skip
         fork = await store.fork(root.id, events=make_messages("kept"))
-        before = await log_of(store, fork.id)
+        original = await read_log(store, fork.id)
         await store.delete(root.id, "erase")
-        after = await log_of(store, fork.id)
-        assert [(s.seq, s.id, s.kind, s.ts) for s in after] == [(s.seq, s.id, s.kind, s.ts) for s in before]
-        assert not any(secret.encode() in stored.raw for stored in after)
-        assert text_of(after[0]) == ERASED
-        called, returned = after[2].event, after[3].event
+        erased = await read_log(store, fork.id)
+        assert [(s.seq, s.id, s.kind, s.ts) for s in erased] == [(s.seq, s.id, s.kind, s.ts) for s in original]
+        assert not any(secret.encode() in stored.raw for stored in erased)
+        assert message_text(erased[0]) == ERASED
+        called, returned = erased[2].event, erased[3].event
         assert isinstance(called, ToolCalled) and isinstance(returned, ToolReturned)
         assert (called.tool_call_id, called.arguments, returned.tool_call_id) == ("1", {}, "1")
-        assert text_of(after[4]) == "kept"
+        assert message_text(erased[4]) == "kept"
         assert (await store.check()).findings == ()
 
     async def test_an_unknown_way_to_delete_is_refused(self, store: StoreAdmin) -> None:

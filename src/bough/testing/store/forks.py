@@ -13,7 +13,7 @@ from bough.events.model import (
     StateChanged,
 )
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import log_of, make_messages
+from bough.testing.store.reading import make_messages, read_log
 from bough.types import new_id
 
 
@@ -25,16 +25,16 @@ class ForksContract:
     async def test_a_fork_is_an_exact_prefix(self, store: StoreAdmin) -> None:
         """At every cut the fork has the same rows, and its own events continue from there."""
         record = await store.create(events=make_messages(*range(5)))
-        log = await log_of(store, record.id)
+        log = await read_log(store, record.id)
         for cut in range(6):
             fork = await store.fork(record.id, at=cut)
-            assert await log_of(store, fork.id) == log[:cut]
+            assert await read_log(store, fork.id) == log[:cut]
             assert (fork.base, fork.head, fork.forked_from, fork.forked_at) == (cut, cut, record.id, cut)
             assert (fork.root, fork.parent) == (record.id, record.id if cut else None)
             assert fork.fork_event == (log[cut - 1].id if cut else None)
             assert await store.append(fork.id, make_messages("own")) == cut + 1
-            assert (await log_of(store, fork.id))[:-1] == log[:cut]
-        assert await log_of(store, record.id) == log
+            assert (await read_log(store, fork.id))[:-1] == log[:cut]
+        assert await read_log(store, record.id) == log
         assert (await store.get(record.id)).updated == record.updated
 
     async def test_a_fork_attaches_to_the_owner_of_its_last_event(self, store: StoreAdmin) -> None:
@@ -49,7 +49,7 @@ class ForksContract:
         assert (await store.fork(child.id, at=0)).parent is None
 
     async def test_fork_by_event_id(self, store: StoreAdmin) -> None:
-        """An id means: share up to and with this event. A sibling's event is not found."""
+        """An event id shares the log up to and including this event. A sibling's event is not found."""
         events = make_messages(*range(4))
         root = await store.create(events=events)
         assert (await store.fork(root.id, at=events[1].id)).head == 2
@@ -61,7 +61,7 @@ class ForksContract:
                 await store.fork(fork.id, at=at)
 
     async def test_bad_cuts_write_nothing(self, store: StoreAdmin) -> None:
-        """Negative or beyond the head is invalid input; nothing is there afterwards."""
+        """Negative or beyond the head is invalid input; nothing is written."""
         root = await store.create(events=make_messages(*range(3)))
         for at in (-1, 4, 10**9):
             with pytest.raises(InvalidInput):
@@ -71,7 +71,7 @@ class ForksContract:
         assert len((await store.list()).items) == 1
 
     async def test_what_is_no_cut_and_no_id_writes_nothing(self, store: StoreAdmin) -> None:
-        """Whatever its type is; an id may be given as text."""
+        """Values of other types are invalid; an id may be a string."""
         events = make_messages(*range(3))
         root = await store.create(events=events)
         cuts: list[Any] = [True, 0.5, "7", "x", b"", [], 1 << 70, "é" * 40]
@@ -83,13 +83,13 @@ class ForksContract:
             with pytest.raises(InvalidInput):
                 await store.fork(root.id, id=id)
         assert len((await store.list()).items) == 1
-        named: dict[str, Any] = {"id": str(UUID(int=7)), "at": str(events[1].id)}
-        assert (await store.fork(root.id, **named)).id == UUID(int=7)
+        arguments: dict[str, Any] = {"id": str(UUID(int=7)), "at": str(events[1].id)}
+        assert (await store.fork(root.id, **arguments)).id == UUID(int=7)
         with pytest.raises(Conflict):
             await store.fork(root.id, id=root.id)
 
     async def test_a_fork_inherits_nothing_by_itself(self, store: StoreAdmin) -> None:
-        """Title, tags, config and owner are what is given; events given come first."""
+        """Title, tags, config and owner are those of the call; its events come first."""
         root = await store.create(
             events=[*make_messages("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})]
         )
@@ -101,10 +101,10 @@ class ForksContract:
         )
         assert (fork.title, fork.tags, fork.config, fork.owner) == ("F", {"x": "y"}, {"agent": "b"}, "me")
         assert (fork.lineage, fork.status, fork.head) == ({"r": 1}, "paused", 3)
-        assert [stored.event for stored in (await log_of(store, fork.id))[1:]] == own
+        assert [stored.event for stored in (await read_log(store, fork.id))[1:]] == own
 
     async def test_the_same_fork_twice_is_one_fork(self, store: StoreAdmin) -> None:
-        """One id with the same arguments is the same fork, however often and at once; with others a conflict."""
+        """A repeated id with equal arguments returns the same fork, even concurrently; other arguments conflict."""
         root = await store.create(events=make_messages(*range(3)))
         other = await store.create(events=make_messages("x"))
         id = new_id()
@@ -132,7 +132,7 @@ class ForksContract:
         assert await store.children(root.id) == []
 
     async def test_lineage_and_common_ancestor(self, store: StoreAdmin) -> None:
-        """Disjoint ranges, oldest first; what two logs share ends where they part."""
+        """Disjoint ranges, oldest first; two logs share events up to their common ancestor."""
         root = await store.create(events=make_messages(*range(6)))
         a = await store.fork(root.id, at=4, events=make_messages("a4", "a5"))
         b = await store.fork(a.id, at=5, events=make_messages("b5"))

@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import Conflict
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import SECONDS, make_messages
+from bough.testing.store.reading import SECONDS, make_messages
 
 
 class LeasesContract:
@@ -19,12 +19,12 @@ class LeasesContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_lease_keeps_others_out(self, store: StoreAdmin) -> None:
-        """A second owner gets a conflict that names the first; messages without a generation still go in."""
+        """A second owner gets a conflict that names the first; messages without a generation are still appended."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 60)
-        with pytest.raises(Conflict) as held:
+        with pytest.raises(Conflict) as refused:
             await store.acquire(record.id, "two", 60)
-        assert held.value.details["owner"] == "one"
+        assert refused.value.details["owner"] == "one"
         assert await store.append(record.id, make_messages("a"), generation=lease.generation) == 1
         assert await store.append(record.id, make_messages("b")) == 2
         await store.release(lease)
@@ -72,44 +72,45 @@ class LeasesContract:
         record = await store.create()
         lease = await store.acquire(record.id, "one", 1)
         lost: list[bool] = []
-        keeping = store.keep(lease, 1, lambda: lost.append(True))
+        keeper = store.keep(lease, 1, lambda: lost.append(True))
+        # Longer than the lease of 1 s, so that only a renewal outside of the loop can keep it.
         until = monotonic() + 1.5
         while monotonic() < until:
             pass  # what a tool does that never awaits
         with pytest.raises(Conflict):
             await store.acquire(record.id, "two", 60)
         await store.append(record.id, make_messages("still mine"), generation=lease.generation)
-        keeping.stop()
+        keeper.stop()
         assert not lost
         await store.release(lease)
 
     async def test_who_keeps_a_lease_hears_once_that_it_is_lost(self, store: StoreAdmin) -> None:
-        """Taken over in the holder's name, as for a dead owner: the keeper is told in its loop, and renews no more."""
+        """After a takeover under the holder's name the keeper is notified in its loop and stops renewing."""
         record = await store.create()
         lease, other = await store.acquire(record.id, "one", 0.3), await store.create()
-        heard = asyncio.Event()
+        notified = asyncio.Event()
         calls: list[str] = []
 
         def note_loss() -> None:
             calls.append(threading.current_thread().name)
-            heard.set()
+            notified.set()
 
-        kept = store.keep(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
-        keeping = store.keep(lease, 0.3, note_loss)
+        other_keeper = store.keep(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
+        keeper = store.keep(lease, 0.3, note_loss)
         await store.acquire(record.id, "one", 60)
         async with asyncio.timeout(SECONDS):
-            await heard.wait()
-        assert keeping.is_over
-        assert not kept.is_over
-        kept.stop()
+            await notified.wait()
+        assert keeper.is_over
+        assert not other_keeper.is_over
+        other_keeper.stop()
         assert calls == [threading.current_thread().name]
 
     async def test_a_stopped_keeping_renews_no_more(self, store: StoreAdmin) -> None:
-        """The lease ends by itself, and nobody is told that it was lost."""
+        """The lease expires, and the callback is not called."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 0.2)
-        keeping = store.keep(lease, 0.2, lambda: pytest.fail("lost"))
-        keeping.stop()
+        keeper = store.keep(lease, 0.2, lambda: pytest.fail("lost"))
+        keeper.stop()
         async with asyncio.timeout(SECONDS):
             while True:
                 try:

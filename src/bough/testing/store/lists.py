@@ -12,7 +12,7 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import NOON, make_messages
+from bough.testing.store.reading import NOON, make_messages
 from bough.types import new_id
 
 
@@ -25,13 +25,13 @@ class ListsContract:
         """Pages follow one another without loss or repetition."""
         records = [await store.create() for _ in range(7)]
         await store.append(records[0].id, make_messages("now the latest"))
-        wanted = [records[i].id for i in (0, 6, 5, 4, 3, 2, 1)]
+        expected = [records[i].id for i in (0, 6, 5, 4, 3, 2, 1)]
         page = await store.list(limit=3)
-        found = [item.id for item in page.items]
+        listed = [item.id for item in page.items]
         while page.next_cursor:
             page = await store.list(cursor=page.next_cursor, limit=3)
-            found += [item.id for item in page.items]
-        assert found == wanted
+            listed += [item.id for item in page.items]
+        assert listed == expected
         assert (await store.list(limit=7)).next_cursor is None
         with pytest.raises(InvalidInput):
             await store.list(cursor="%%%")
@@ -57,7 +57,7 @@ class ListsContract:
         assert await ids(root=other.id, status="running") == await ids(root=new_id()) == set()
 
     async def test_names(self, store: StoreAdmin) -> None:
-        """An id, its unique start or end, or `-` for the latest; several matches are told apart."""
+        """An id, its unique start or end, or `-` for the latest; several matches are an error that lists them."""
         a, b, c = [UUID(f"{n:08x}-0000-7000-8000-{n:012x}") for n in (0xABC10001, 0xABC10002, 0xDEF10003)]
         for cid in (a, b, c):
             await store.create(ConversationRecord(id=cid, root=cid, created=NOON, updated=NOON))

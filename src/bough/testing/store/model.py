@@ -1,4 +1,4 @@
-"""An event store of dictionaries: the model that the real stores are compared with."""
+"""An event store in dictionaries: the reference model that real stores are compared with."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Log:
 
 
 class ModelEventStore(BaseEventStore):
-    """Conversations that live as long as the process. Source: `EventStore`. Thread-safe."""
+    """Keeps conversations in memory. Thread-safe."""
 
     url = "memory:"
 
@@ -63,14 +63,15 @@ class ModelEventStore(BaseEventStore):
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        drafted = draft(events)
+        batch = draft(events)
         record = record or new_record(new_id(), self._clock.now())
         with self._open():
+            # All checks precede the first change, so that an error leaves the store unchanged.
             if record.id in self._logs:
                 raise faults.make_taken(record.id)
-            self._check_new(record.id, drafted)
-            record = replace(record, base=0, head=0, **clean_changes(record, drafted.changes))
-            return self._insert(record, drafted)
+            self._check_new(record.id, batch)
+            record = replace(record, base=0, head=0, **clean_changes(record, batch.changes))
+            return self._insert(record, batch)
 
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record. See `EventStore.get`."""
@@ -78,7 +79,7 @@ class ModelEventStore(BaseEventStore):
             return self._living(cid).record
 
     async def resolve(self, name: str) -> UUID:
-        """Return the conversation a name stands for. See `EventStore.resolve`."""
+        """Return the conversation with this name. See `EventStore.resolve`."""
         with self._open():
             if name.strip() == LATEST:
                 return only(name, [log.record.id for log in self._latest() if not log.record.deleted][:1])
@@ -95,7 +96,7 @@ class ModelEventStore(BaseEventStore):
         expected_head: int | None = None,
     ) -> int:
         """Append all or none. See `EventStore.append`."""
-        drafted = draft(events)
+        batch = draft(events)
         with self._open():
             log = self._living(cid)
             record = log.record
@@ -103,10 +104,10 @@ class ModelEventStore(BaseEventStore):
                 raise faults.make_fenced(cid, generation, record.generation)
             if expected_head is not None and expected_head != record.head:
                 raise faults.make_moved_on(cid, expected_head, record.head)
-            if drafted.rows:
-                self._check_new(cid, drafted)
-                log.record = replace(record, updated=max(record.updated, self._now()), **drafted.changes)
-                self._extend(log, drafted)
+            if batch.rows:
+                self._check_new(cid, batch)
+                log.record = replace(record, updated=max(record.updated, self._now()), **batch.changes)
+                self._extend(log, batch)
             return log.record.head
 
     async def read(
@@ -143,30 +144,31 @@ class ModelEventStore(BaseEventStore):
         lineage: JsonObject | None = None,
     ) -> ConversationRecord:
         """Fork by adding one record. See `EventStore.fork`."""
-        drafted, id, now = draft(events), id or new_id(), self._now()
-        wanted = ConversationRecord(
+        batch, id, created = draft(events), id or new_id(), self._now()
+        record = ConversationRecord(
             id=id, root=id, title=title, tags=dict(tags or {}), config=config or {}, owner=owner,
-            lineage=lineage or {}, created=now, updated=now,
+            lineage=lineage or {}, created=created, updated=created,
         )  # fmt: skip
         with self._open():
             source = self._living(cid).record
-            fields = clean_changes(wanted, drafted.changes)
-            if there := self._logs.get(id):
-                return self._same_fork(there.record, source, at, fields["lineage"])
+            fields = clean_changes(record, batch.changes)
+            # Before `_check_new`: a repeated fork finds its own events stored and is not a conflict.
+            if existing := self._logs.get(id):
+                return self._same_fork(existing.record, source, at, fields["lineage"])
             cut = self._cut(source, at)
-            self._check_new(id, drafted)
+            self._check_new(id, batch)
             parent = find_owner(self._ranges(cid), cut - 1)
             places: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
             origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(source, cut - 1)}
-            return self._insert(replace(wanted, **places, **origin, **fields), drafted)
+            return self._insert(replace(record, **places, **origin, **fields), batch)
 
     async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
-        wanted, before = filter or ConversationFilter(), decode_cursor(cursor)
+        criteria, end = filter or ConversationFilter(), decode_cursor(cursor)
         with self._open():
-            logs = [log for log in self._latest() if _matches(log.record, wanted)]
-        if before is not None:
-            logs = [log for log in logs if _place(log) < before]
+            logs = [log for log in self._latest() if _matches(log.record, criteria)]
+        if end is not None:
+            logs = [log for log in logs if _place(log) < end]
         more = len(logs) > limit
         items = [log.record for log in logs[:limit]]
         return Page(items=items, next_cursor=encode_cursor(*_place(logs[limit - 1])) if more else None)
@@ -188,11 +190,12 @@ class ModelEventStore(BaseEventStore):
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease. See `EventStore.acquire`."""
         with self._open():
-            log, now = self._living(cid), self._now()
-            if log.lease and log.lease.owner != owner and log.lease.expires > now:
-                raise faults.make_leased(cid, log.lease.owner, (log.lease.expires - now).total_seconds())
+            log, time = self._living(cid), self._now()
+            if log.lease and log.lease.owner != owner and log.lease.expires > time:
+                raise faults.make_leased(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
+            # A new generation even for the same owner, so that an earlier lease of it is fenced.
             log.record = replace(log.record, generation=log.record.generation + 1)
-            expires = now + timedelta(seconds=ttl)
+            expires = time + timedelta(seconds=ttl)
             log.lease = Lease(conversation=cid, owner=owner, generation=log.record.generation, expires=expires)
             return log.lease
 
@@ -200,18 +203,18 @@ class ModelEventStore(BaseEventStore):
         """Extend a lease. See `EventStore.renew`."""
         with self._open():
             log = self._living(lease.conversation)
-            held = log.lease
-            if not held or (held.owner, log.record.generation) != (lease.owner, lease.generation):
+            current = log.lease
+            if not current or (current.owner, log.record.generation) != (lease.owner, lease.generation):
                 raise faults.make_fenced(lease.conversation, lease.generation, log.record.generation)
             log.lease = replace(lease, expires=self._now() + timedelta(seconds=ttl))
             return log.lease
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease back. See `EventStore.release`."""
+        """Release the lease. See `EventStore.release`."""
         with self._open():
             log = self._logs.get(lease.conversation)
-            held = log and log.lease
-            if log and held and (held.owner, held.generation) == (lease.owner, lease.generation):
+            current = log and log.lease
+            if log and current and (current.owner, current.generation) == (lease.owner, lease.generation):
                 log.lease = None
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
@@ -241,15 +244,15 @@ class ModelEventStore(BaseEventStore):
             return self._logs[cid].record
 
     async def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
-        """Return what a conversation descends from. See `EventStore.ancestry`."""
+        """Return the ancestors of a conversation. See `EventStore.ancestry`."""
         with self._open():
-            found, waiting = set[UUID](), [self._living(cid).record]
-            while waiting:
-                record = waiting.pop()
-                above = {record.parent, record.forked_from, record.root} - {None, cid} - found
-                found |= cast("set[UUID]", above)
-                waiting += [self._logs[id].record for id in cast("set[UUID]", above)]
-            return [log.record for log in self._logs.values() if log.record.id in found]
+            ancestors, pending = set[UUID](), [self._living(cid).record]
+            while pending:
+                record = pending.pop()
+                above = {record.parent, record.forked_from, record.root} - {None, cid} - ancestors
+                ancestors |= cast("set[UUID]", above)
+                pending += [self._logs[id].record for id in cast("set[UUID]", above)]
+            return [log.record for log in self._logs.values() if log.record.id in ancestors]
 
     async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
         """Return own events, tombstone or not. See `EventStore.span`."""
@@ -257,15 +260,16 @@ class ModelEventStore(BaseEventStore):
             return list(self._own(owner, lo, hi))
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what an import found missing. See `EventStore.restore`."""
+        """Insert the conversations and events of an import. See `EventStore.restore`."""
         with self._open():
             for piece in pieces:
                 self._check_piece(piece, pieces)
             for piece in pieces:
+                # Only after every piece was checked: an import is stored completely or not at all.
                 self._restore(piece)
 
     async def census(self) -> Census:
-        """Return how many events there are. See `EventStore.census`."""
+        """Count the events. See `EventStore.census`."""
         with self._open():
             return Census(len(self._places))
 
@@ -291,18 +295,18 @@ class ModelEventStore(BaseEventStore):
     def _latest(self) -> builtins.list[_Log]:
         return sorted(self._logs.values(), key=_place, reverse=True)
 
-    def _check_new(self, cid: UUID, drafted: Draft) -> None:
-        if any(row.id in self._places for row in drafted.rows):
+    def _check_new(self, cid: UUID, batch: Draft) -> None:
+        if any(row.id in self._places for row in batch.rows):
             raise faults.event_exists(cid)
 
-    def _insert(self, record: ConversationRecord, drafted: Draft) -> ConversationRecord:
+    def _insert(self, record: ConversationRecord, batch: Draft) -> ConversationRecord:
         self._numbers += 1
         log = self._logs[record.id] = _Log(record, self._numbers)
-        self._extend(log, drafted)
+        self._extend(log, batch)
         return log.record
 
-    def _extend(self, log: _Log, drafted: Draft) -> None:
-        record, events = log.record, drafted.make_stored(log.record.head)
+    def _extend(self, log: _Log, batch: Draft) -> None:
+        record, events = log.record, batch.make_stored(log.record.head)
         log.own += events
         self._places |= {stored[1]: (record.id, stored.seq) for stored in events}
         log.record = replace(record, head=record.head + len(events))
@@ -310,12 +314,12 @@ class ModelEventStore(BaseEventStore):
             self._hub.publish(record.id, events)
 
     def _ranges(self, cid: UUID) -> builtins.list[Range[UUID]]:
-        found, hi, owner = builtins.list[Range[UUID]](), self._logs[cid].record.head, cid
+        ranges, hi, owner = builtins.list[Range[UUID]](), self._logs[cid].record.head, cid
         while owner is not None:
             record = self._logs[owner].record
-            found.append((owner, record.base, hi))
+            ranges.append((owner, record.base, hi))
             hi, owner = record.base, record.parent
-        return [part for part in reversed(found) if part[1] < part[2]]
+        return [part for part in reversed(ranges) if part[1] < part[2]]
 
     def _slice(self, cid: UUID, start: int, stop: int | None) -> builtins.list[StoredEvent]:
         head = self._living(cid).record.head
@@ -348,49 +352,53 @@ class ModelEventStore(BaseEventStore):
         return cut
 
     def _same_fork(
-        self, there: ConversationRecord, source: ConversationRecord, at: Cut | None, lineage: JsonObject
+        self, existing: ConversationRecord, source: ConversationRecord, at: Cut | None, lineage: JsonObject
     ) -> ConversationRecord:
-        same = not there.deleted and there.forked_from == source.id and there.lineage == lineage
-        if not same or (at is not None and self._cut(source, at) != there.forked_at):
-            raise faults.make_taken(there.id)
-        return there
+        same = not existing.deleted and existing.forked_from == source.id and existing.lineage == lineage
+        if not same or (at is not None and self._cut(source, at) != existing.forked_at):
+            raise faults.make_taken(existing.id)
+        return existing
 
     def _check_piece(self, piece: ImportPiece, pieces: Sequence[ImportPiece]) -> None:
         self._check_new(piece.record.id, piece.events)
-        there = self._logs.get(piece.record.id)
-        if there and there.record.head != piece.first:
+        existing = self._logs.get(piece.record.id)
+        if existing and existing.record.head != piece.first:
             raise faults.make_changed_meanwhile(piece.record.id)
         parent = piece.record.parent
         inserted = {other.record.id: other.first + len(other.events.rows) for other in pieces}
-        if parent and not there and piece.first > inserted.get(parent, 0):
-            known = self._logs.get(parent)
-            if known is None or known.record.head < piece.first:
+        if parent and not existing and piece.first > inserted.get(parent, 0):
+            parent_log = self._logs.get(parent)
+            if parent_log is None or parent_log.record.head < piece.first:
                 raise faults.make_changed_meanwhile(piece.record.id)
 
     def _restore(self, piece: ImportPiece) -> None:
-        record, there = piece.record, self._logs.get(piece.record.id)
-        if there is None:
+        record, existing = piece.record, self._logs.get(piece.record.id)
+        if existing is None:
             fields = clean_changes(record, {}) | {"owner": None, "head": record.base, "generation": 0}
             self._insert(replace(record, **fields), Draft((), {}))
-        elif there.record.deleted:
-            kept = {"base": there.record.base, "head": there.record.head, "generation": there.record.generation}
-            there.record = replace(record, **kept)
+        elif existing.record.deleted:
+            positions = {
+                "base": existing.record.base,
+                "head": existing.record.head,
+                "generation": existing.record.generation,
+            }
+            existing.record = replace(record, **positions)
         else:
             changes = {key: getattr(record, key) for key in ("status", "title", "tags")}
-            there.record = replace(there.record, updated=max(there.record.updated, record.updated), **changes)
+            existing.record = replace(existing.record, updated=max(existing.record.updated, record.updated), **changes)
         self._extend(self._logs[record.id], piece.events)
         log = self._logs[record.id]
         if record.forked_at is not None:
             log.record = replace(log.record, fork_event=self._event_at(log.record, record.forked_at - 1))
 
     def _below(self, cid: UUID) -> builtins.list[UUID]:
-        found, waiting = builtins.list[UUID](), [cid]
-        while waiting:
-            source = waiting.pop()
+        forks_below, pending = builtins.list[UUID](), [cid]
+        while pending:
+            source = pending.pop()
             forks = [log.record for log in self._logs.values() if log.record.forked_from == source]
-            waiting += [fork.id for fork in forks]
-            found += [fork.id for fork in forks if not fork.deleted]
-        return found
+            pending += [fork.id for fork in forks]
+            forks_below += [fork.id for fork in forks if not fork.deleted]
+        return forks_below
 
     def _erase(self, log: _Log) -> None:
         log.own = StoredEvent.of_rows((*stored[:4], stub(stored.kind, stored.raw)) for stored in log.own)
@@ -401,23 +409,26 @@ class ModelEventStore(BaseEventStore):
         log.record = replace(log.record, deleted=True, status="deleting", **nothing)
         log.lease = None
         self._collect()
+        # Last: a subscriber that ends must find the conversation deleted.
         self._hub.publish(cid, END)
 
     def _collect(self) -> None:
-        """Remove everything that no living conversation reaches. O(store): this is the model, not the fast one."""
+        """Remove everything that no living conversation reaches. O(store), since the model favours simplicity."""
         needed = {log.record.id: log.record.head for log in self._logs.values() if not log.record.deleted}
+        # A copy, because owners of inherited ranges are added meanwhile.
         for cid in list(needed):
             for owner, _, hi in self._ranges(cid):
                 needed[owner] = max(needed.get(owner, 0), hi)
-        named = {name for cid in needed for name in self._origins(cid)}
-        for cid in [cid for cid in self._logs if cid not in needed and cid not in named]:
+        origins = {name for cid in needed for name in self._origins(cid)}
+        for cid in [cid for cid in self._logs if cid not in needed and cid not in origins]:
             del self._logs[cid]
         for log in [log for log in self._logs.values() if log.record.deleted]:
+            # Tombstones only: a living conversation keeps all of its events.
             self._trim(log, needed.get(log.record.id))
         self._places = {stored[1]: (cid, stored.seq) for cid, log in self._logs.items() for stored in log.own}
 
     def _trim(self, log: _Log, keep: int | None) -> None:
-        """Leave a tombstone what forks reach of it; None: nothing but its name."""
+        """Trim a tombstone to the events that forks reach; None removes all events."""
         record = log.record
         head, parent = (record.base, None) if keep is None else (keep, record.parent)
         log.own = log.own[: head - record.base]
@@ -426,7 +437,7 @@ class ModelEventStore(BaseEventStore):
             log.record = replace(record, fork_event=self._event_at(record, record.forked_at - 1))
 
     def _origins(self, cid: UUID) -> Iterator[UUID]:
-        """The conversations a record is forked from, the nearest first."""
+        """Yield the conversations a record is forked from, nearest first."""
         source = self._logs[cid].record.forked_from
         while source is not None:
             yield source
@@ -437,14 +448,14 @@ def _place(log: _Log) -> tuple[int, int]:
     return microseconds(log.record.updated), log.number
 
 
-def _matches(record: ConversationRecord, wanted: ConversationFilter) -> bool:
+def _matches(record: ConversationRecord, criteria: ConversationFilter) -> bool:
     title = (record.title or "").lower()
     return (
-        (wanted.include_deleted or not record.deleted)
-        and (wanted.status is None or record.status == wanted.status)
-        and (wanted.owner is None or record.owner == wanted.owner)
-        and (wanted.text is None or wanted.text.lower() in title)
-        and (wanted.agent is None or record.config.get("agent") == wanted.agent)
-        and (wanted.root is None or record.root == wanted.root)
-        and wanted.tags.items() <= record.tags.items()
+        (criteria.include_deleted or not record.deleted)
+        and (criteria.status is None or record.status == criteria.status)
+        and (criteria.owner is None or record.owner == criteria.owner)
+        and (criteria.text is None or criteria.text.lower() in title)
+        and (criteria.agent is None or record.config.get("agent") == criteria.agent)
+        and (criteria.root is None or record.root == criteria.root)
+        and criteria.tags.items() <= record.tags.items()
     )

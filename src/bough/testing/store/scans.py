@@ -12,7 +12,7 @@ from bough.errors import InvalidInput, NotFound
 from bough.events.model import StateChanged, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Order, StoredEvent
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import NOON, export_bundle, log_of, make_messages
+from bough.testing.store.reading import NOON, export_bundle, make_messages, read_log
 from bough.types import new_id
 
 
@@ -22,27 +22,27 @@ class ScansContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_log_is_read_by_kind_and_time(self, store: StoreAdmin) -> None:
-        """In both directions, over every range of a lineage, from any place on."""
+        """In both directions, over every range of a lineage, from any position."""
         tip = (await store.create(events=self._minutes(0, 6))).id
         for minute in (6, 9):
             tip = (await store.fork(tip, at=minute - 1, events=self._minutes(minute, 4))).id
-        log = await log_of(store, tip)
+        log = await read_log(store, tip)
         later, earlier = NOON + timedelta(minutes=3), NOON + timedelta(minutes=8)
         for reverse in (False, True):
             for start, stop in ((0, None), (2, 9)):
-                found = [
+                events = [
                     stored
                     async for stored in store.read(
                         tip, start, stop, reverse=reverse, kinds=["UserMessage"], after_ts=later, before_ts=earlier
                     )
                 ]
-                wanted = [
+                expected = [
                     stored
                     for stored in log[start:stop]
                     if stored.kind == "UserMessage" and later <= stored.ts < earlier
                 ]
-                assert found == (wanted[::-1] if reverse else wanted)
-                assert wanted
+                assert events == (expected[::-1] if reverse else expected)
+                assert expected
         assert [stored async for stored in store.read(tip, kinds=["ToolCalled"])] == []
         assert [stored async for stored in store.read(tip, after_ts=later)] == [s for s in log if s.ts >= later]
         with pytest.raises(NotFound):
@@ -53,28 +53,28 @@ class ScansContract:
         tip = (await store.create(events=make_messages(*range(100)))).id
         for n in range(40):
             tip = (await store.fork(tip, events=make_messages(f"fork {n}"))).id
-        log = await log_of(store, tip)
+        log = await read_log(store, tip)
         for start, stop in ((0, None), (90, 130), (99, 101), (139, None), (5, 5)):
-            found = [stored async for stored in store.read(tip, start, stop, reverse=True)]
-            assert found == log[start:stop][::-1]
+            events = [stored async for stored in store.read(tip, start, stop, reverse=True)]
+            assert events == log[start:stop][::-1]
 
     async def test_ids_are_read_without_payloads(self, store: StoreAdmin) -> None:
-        """Places, ids and kinds of a range, over a lineage."""
+        """Returns seqs, ids and kinds of a range, over a lineage."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
-        log = await log_of(store, fork.id)
+        log = await read_log(store, fork.id)
         assert await store.read_ids(fork.id, 1, 5) == [(s.seq, s.id, s.kind) for s in log[1:5]]
         assert await store.read_ids(fork.id, 6, 6) == []
 
     async def test_every_event_of_a_kind_is_found_once(self, store: StoreAdmin) -> None:
-        """Shared ones once, those of a tombstone too, those that nobody reaches not."""
+        """Shared events once, including those of a tombstone, but no unreachable ones."""
         root = await store.create(events=self._minutes(0, 4))
         fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
-        wanted = {stored.id for stored in await log_of(store, fork.id) if stored.kind == "UserMessage"}
+        expected = {stored.id for stored in await read_log(store, fork.id) if stored.kind == "UserMessage"}
         await store.delete(root.id)
-        found: list[StoredEvent] = [stored async for stored in store.every("UserMessage")]
-        assert len(found) == len(wanted)
-        assert {stored.id for stored in found} == wanted
+        events: list[StoredEvent] = [stored async for stored in store.every("UserMessage")]
+        assert len(events) == len(expected)
+        assert {stored.id for stored in events} == expected
         with pytest.raises(InvalidInput):
             await anext(aiter(store.every("x' or '1' = '1")))
 
@@ -83,18 +83,18 @@ class ScansContract:
         records = [await store.create(self._record(minute=n)) for n in range(5)]
         for n in (2, 0):
             await store.append(records[n].id, make_messages("a"))
-        made = [record.id for record in records]
-        changed = [made[n] for n in (1, 3, 4, 2, 0)]
+        created = [record.id for record in records]
+        changed = [created[n] for n in (1, 3, 4, 2, 0)]
         orders: list[tuple[Order, list[UUID]]] = [
-            ("created", made), ("created_desc", made[::-1]), ("updated", changed), ("updated_desc", changed[::-1])
+            ("created", created), ("created_desc", created[::-1]), ("updated", changed), ("updated_desc", changed[::-1])
         ]  # fmt: skip
-        for order, wanted in orders:
-            found: list[UUID] = []
+        for order, expected in orders:
+            listed: list[UUID] = []
             page = await store.list(limit=2, order=order)
             while page.next_cursor:
-                found += [item.id for item in page.items]
+                listed += [item.id for item in page.items]
                 page = await store.list(cursor=page.next_cursor, limit=2, order=order)
-            assert found + [item.id for item in page.items] == wanted, order
+            assert listed + [item.id for item in page.items] == expected, order
         assert await store.count() == 5
         with pytest.raises(InvalidInput):
             await store.list(order="title")  # pyright: ignore[reportArgumentType]
@@ -105,7 +105,7 @@ class ScansContract:
         fork = await store.fork(second.id, owner="me")
         own = await store.create(self._record(minute=9), owner="me")
         await store.append(third.id, [StateChanged(changes={"status": "running"})])
-        now = datetime.now(UTC)
+        current_time = datetime.now(UTC)
 
         async def find_ids(**fields: object) -> set[UUID]:
             chosen = ConversationFilter(**fields)  # pyright: ignore[reportArgumentType]
@@ -122,26 +122,26 @@ class ScansContract:
         bounds = {"created_after": NOON + timedelta(minutes=1), "created_before": NOON + timedelta(minutes=9)}
         assert await find_ids(**bounds) == {second.id, third.id}
         assert await find_ids(updated_before=NOON + timedelta(minutes=2)) == {first.id, second.id}
-        assert await find_ids(updated_after=now - timedelta(hours=1)) == {third.id, fork.id}
+        assert await find_ids(updated_after=current_time - timedelta(hours=1)) == {third.id, fork.id}
 
     async def test_a_scan_goes_by_number(self, store: StoreAdmin) -> None:
-        """Tombstones too, each once, also beside writers."""
+        """Returns every conversation once, tombstones included, also during writes."""
         records = [await store.create(events=make_messages("a")) for _ in range(5)]
         fork = await store.fork(records[1].id)
         await store.delete(records[1].id)
-        found: list[ConversationRecord] = []
-        while page := await store.scan(found[-1].number if found else 0, 2):
+        scanned: list[ConversationRecord] = []
+        while page := await store.scan(scanned[-1].number if scanned else 0, 2):
             assert len(page) <= 2
-            found += page
+            scanned += page
             await store.create()
-            if len(found) > 20:
+            if len(scanned) > 20:
                 break
-        assert [record.id for record in found[:6]] == [record.id for record in [*records, fork]]
-        assert [record.deleted for record in found[:6]] == [False, True, False, False, False, False]
-        assert len({record.number for record in found}) == len(found)
+        assert [record.id for record in scanned[:6]] == [record.id for record in [*records, fork]]
+        assert [record.deleted for record in scanned[:6]] == [False, True, False, False, False, False]
+        assert len({record.number for record in scanned}) == len(scanned)
 
     async def test_pruning_leaves_what_is_in_use(self, store: StoreAdmin) -> None:
-        """Running, waiting, leased, tagged and changed ones stay, and what a living fork needs."""
+        """Keeps running, waiting, leased, tagged and changed conversations, and events that living forks need."""
         old = [await store.create(self._record(minute=n)) for n in range(6)]
         running = StateChanged(changes={"status": "running"})
         await store.create(self._record(minute=7), events=[running])
@@ -156,21 +156,21 @@ class ScansContract:
         pruned = await store.prune(day, only, keep_tagged=True)
         assert pruned == dry
         assert (pruned.deleted, pruned.bytes > 0) == (5, True)
-        left = {record.id for record in (await store.list()).items}
-        assert {old[1].id, old[2].id, tagged.id, fork.id} < left
-        assert len(left) == 5
-        assert len(await log_of(store, fork.id)) == 1
+        remaining = {record.id for record in (await store.list()).items}
+        assert {old[1].id, old[2].id, tagged.id, fork.id} < remaining
+        assert len(remaining) == 5
+        assert len(await read_log(store, fork.id)) == 1
         assert (await store.prune(day)).deleted == 1
         assert (await store.check()).findings == ()
 
     async def test_owner_and_origin_of_an_import(self, store: StoreAdmin) -> None:
-        """The importer says whose it is; the record says which events came from elsewhere."""
+        """The importer sets the owner; the record counts the imported events."""
         record = await store.create(events=make_messages("a", "b"), owner="one")
         bundle = await export_bundle(store, record.id)
         await store.delete(record.id)
-        there = await store.import_(io.BytesIO(bundle), owner="two")
+        imported = await store.import_(io.BytesIO(bundle), owner="two")
         await store.append(record.id, make_messages("mine"))
-        assert (there.owner, there.imported) == ("two", 2)
+        assert (imported.owner, imported.imported) == ("two", 2)
         assert (await store.get(record.id)).imported == 2
         assert (await store.fork(record.id)).imported is None
 

@@ -8,7 +8,7 @@ import pytest
 
 from bough.errors import StoreError
 from bough.events.store import StoreAdmin
-from bough.testing.store.said import SECONDS, make_messages, rest, take
+from bough.testing.store.reading import SECONDS, make_messages, read_remaining, take
 
 
 class TailsContract:
@@ -43,7 +43,7 @@ class TailsContract:
         doomed, closed = await store.create(events=make_messages("a")), await store.create(events=make_messages("a"))
         tails = [store.subscribe(record.id) for record in (doomed, closed)]
         assert [(await anext(tail)).seq for tail in tails] == [0, 0]
-        waiting = [asyncio.create_task(rest(tail)) for tail in tails]
+        waiting = [asyncio.create_task(read_remaining(tail)) for tail in tails]
         async with asyncio.timeout(SECONDS):
             await store.delete(doomed.id)
             assert await waiting[0] == []

@@ -16,7 +16,9 @@ from __future__ import annotations
 import pytest
 
 _PARTS = ("claims", "records", "transitions")
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in _PARTS)
+)  # so that failed assertions show their values
 
 from bough.tasks.store import TaskStore  # noqa: E402
 from bough.testing.task_store.claims import ClaimsContract  # noqa: E402
@@ -31,5 +33,5 @@ class TaskStoreContract(RecordsContract, TransitionsContract, ClaimsContract):
 
     @pytest.fixture
     async def tasks(self) -> TaskStore:
-        """An empty store; subclasses give theirs."""
+        """An empty store; subclasses override it."""
         raise NotImplementedError("a contract test needs a `tasks` fixture")

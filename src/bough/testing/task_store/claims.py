@@ -1,4 +1,4 @@
-"""Claims: one owner at a time, taken over when it is gone, fenced when it was lost."""
+"""Claims: one owner at a time, take-over from a dead owner, fencing after a lost lease."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from bough.tasks.store import TaskStore
 
 
 def make_gone_owner() -> str:
-    """Return the owner that a process of this machine had which is no longer there."""
+    """Return an owner string of a process on this machine that has exited."""
     ended = subprocess.Popen(["true"])  # noqa: S607 - any process that ends at once
+    # Reaped, so that the pid is free and the owner counts as dead.
     ended.wait()
     parts = owner().split("/")
+    # Fails when the format of an owner changes, before the wrong part is replaced.
     assert parts[3] == str(os.getpid())
     return "/".join([*parts[:3], str(ended.pid), *parts[4:]])
 
@@ -43,18 +45,18 @@ class ClaimsContract:
         assert await tasks.claim(owner(), id=task.id) is None
 
     async def test_priority_goes_first_then_age(self, tasks: TaskStore) -> None:
-        """`next_pending` looks at the same order and claims nothing."""
+        """`next_pending` uses the same order and claims nothing."""
         for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
             await tasks.create(Task(input=name, priority=priority))
-        seen: list[str] = []
+        inputs: list[str] = []
         for _ in range(4):
             following = await tasks.next_pending()
             claim = await tasks.claim(owner())
             assert following is not None
             assert claim is not None
             assert following.id == claim.task.id
-            seen.append(claim.task.input)
-        assert (seen, await tasks.next_pending()) == (["b", "d", "a", "c"], None)
+            inputs.append(claim.task.input)
+        assert (inputs, await tasks.next_pending()) == (["b", "d", "a", "c"], None)
 
     async def test_queues_are_claimed_by_name(self, tasks: TaskStore) -> None:
         """A worker of several queues takes the best of them; it takes nothing of others."""
@@ -68,10 +70,10 @@ class ClaimsContract:
         assert await tasks.claim(owner(), ("a", "b")) is None
 
     async def test_what_may_not_start_yet_is_not_claimed(self, tasks: TaskStore) -> None:
-        """Neither by queue nor by id; what is due is."""
-        now = datetime.now(UTC)
-        later = await tasks.create(Task(input="later", not_before=now + timedelta(hours=1)))
-        await tasks.create(Task(input="due", not_before=now - timedelta(hours=1)))
+        """Neither by queue nor by id; a due task is claimed."""
+        current_time = datetime.now(UTC)
+        later = await tasks.create(Task(input="later", not_before=current_time + timedelta(hours=1)))
+        await tasks.create(Task(input="due", not_before=current_time - timedelta(hours=1)))
         claim = await tasks.claim(owner())
         assert claim is not None
         assert claim.task.input == "due"
@@ -91,11 +93,15 @@ class ClaimsContract:
         task = await tasks.create(Task(input="one"))
         lost = await tasks.claim(make_gone_owner())
         assert lost is not None
-        taken = await tasks.claim(owner(), id=task.id)
-        assert taken is not None
-        assert (taken.task.state, taken.task.version, taken.task.attempts) == (TaskState.RUNNING, lost.task.version, 2)
-        assert taken.lease.generation > lost.lease.generation
-        assert await tasks.claim(owner(), id=task.id) is None  # the taker lives: nobody takes it over in its turn
+        takeover = await tasks.claim(owner(), id=task.id)
+        assert takeover is not None
+        assert (takeover.task.state, takeover.task.version, takeover.task.attempts) == (
+            TaskState.RUNNING,
+            lost.task.version,
+            2,
+        )
+        assert takeover.lease.generation > lost.lease.generation
+        assert await tasks.claim(owner(), id=task.id) is None  # its new owner lives, so it cannot be taken over again
         with pytest.raises(Conflict):
             await tasks.heartbeat(lost)
         with pytest.raises(Conflict):
@@ -104,11 +110,11 @@ class ClaimsContract:
             await tasks.update_state(task.id, TaskState.COMPLETED, claim=lost)
         with pytest.raises(Conflict):
             await tasks.log.append(UUID(task.id), [TaskNoted()], generation=lost.lease.generation)
-        await tasks.heartbeat(taken)
-        await tasks.release(taken, TaskState.COMPLETED, result="done")
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert (found.state, found.result) == (TaskState.COMPLETED, "done")
+        await tasks.heartbeat(takeover)
+        await tasks.release(takeover, TaskState.COMPLETED, result="done")
+        ended = await tasks.get(task.id)
+        assert ended is not None
+        assert (ended.state, ended.result) == (TaskState.COMPLETED, "done")
 
     async def test_a_lapsed_lease_is_taken_over(self, tasks: TaskStore) -> None:
         """The owner lives, but has not renewed."""
@@ -122,9 +128,9 @@ class ClaimsContract:
         for _ in range(2):
             assert await tasks.claim(make_gone_owner(), id=task.id) is not None
         assert await tasks.claim(owner(), id=task.id) is None
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert (found.state, found.code, found.error) == (TaskState.FAILED, "unavailable", "its worker died 2 times")
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert (stored.state, stored.code, stored.error) == (TaskState.FAILED, "unavailable", "its worker died 2 times")
 
     async def test_a_claim_that_is_released_can_be_claimed_again(self, tasks: TaskStore) -> None:
         """Handing back is not a failure: it does not count as an attempt."""
@@ -134,12 +140,12 @@ class ClaimsContract:
             assert claim is not None
             assert claim.task.attempts == 1
             await tasks.release(claim)
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert (found.state, found.attempts) == (TaskState.PENDING, 0)
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert (stored.state, stored.attempts) == (TaskState.PENDING, 0)
 
     async def test_running_by_hand_takes_the_lease(self, tasks: TaskStore) -> None:
-        """`update_state(RUNNING)` is a claim in this process's name: nobody claims it beside."""
+        """`update_state(RUNNING)` is a claim in this process's name: no other claim succeeds."""
         task = await tasks.create(Task(input="one"))
         running = await tasks.update_state(task.id, TaskState.RUNNING)
         assert running is not None
@@ -147,13 +153,13 @@ class ClaimsContract:
         assert await tasks.claim(owner(), id=task.id) is None
 
     async def test_a_conversation_that_is_run_is_put_off(self, tasks: TaskStore) -> None:
-        """Somebody holds the lease without a task: the claim takes the next one, and this one waits a second."""
+        """Another owner holds the lease without a task: the claim takes the next task, and this one waits a second."""
         busy, free = await tasks.create(Task(input="busy")), await tasks.create(Task(input="free"))
         await tasks.log.acquire(UUID(busy.id), owner(), 60)
         claim = await tasks.claim(owner())
         assert claim is not None
         assert claim.task.id == free.id
-        found = await tasks.get(busy.id)
-        assert found is not None
-        assert found.state is TaskState.PENDING
-        assert found.not_before is not None
+        stored = await tasks.get(busy.id)
+        assert stored is not None
+        assert stored.state is TaskState.PENDING
+        assert stored.not_before is not None

@@ -1,4 +1,4 @@
-"""What is stored of a task, and how it is found again."""
+"""Stored fields of a task, and how tasks are looked up."""
 
 from __future__ import annotations
 
@@ -19,80 +19,85 @@ class RecordsContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_task_is_stored_as_it_is_given(self, tasks: TaskStore) -> None:
-        """Everything that a caller may set comes back; the state is PENDING, the version 0."""
+        """All fields that a caller may set are returned; the state is PENDING, the version 0."""
         later = datetime(2100, 1, 1, tzinfo=UTC)
-        given = Task(
+        task = Task(
             input="count the rows", metadata={"system_prompt": "You count.", "n": 1}, priority=3, queue="batch",
             max_attempts=5, idempotency_key="k1", not_before=later, deadline=later + timedelta(days=1),
         )  # fmt: skip
-        await tasks.create(given)
-        found = await tasks.get(given.id)
-        assert found is not None
-        assert (found.id, found.input, found.metadata) == (given.id, given.input, given.metadata)
-        assert (found.state, found.version, found.attempts) == (TaskState.PENDING, 0, 0)
-        assert (found.priority, found.queue, found.max_attempts) == (3, "batch", 5)
-        assert (found.idempotency_key, found.not_before, found.deadline) == ("k1", later, later + timedelta(days=1))
-        assert found.conversation == UUID(given.id)
+        await tasks.create(task)
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert (stored.id, stored.input, stored.metadata) == (task.id, task.input, task.metadata)
+        assert (stored.state, stored.version, stored.attempts) == (TaskState.PENDING, 0, 0)
+        assert (stored.priority, stored.queue, stored.max_attempts) == (3, "batch", 5)
+        assert (stored.idempotency_key, stored.not_before, stored.deadline) == ("k1", later, later + timedelta(days=1))
+        assert stored.conversation == UUID(task.id)
 
     async def test_an_id_is_taken_once(self, tasks: TaskStore) -> None:
-        """A second task of an id is refused, and the first one is what it was."""
+        """A second task of an id is refused, and the first one is unchanged."""
         first = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
             await tasks.create(Task(id=first.id, input="two"))
-        found = await tasks.get(first.id)
-        assert found is not None
-        assert found.input == "one"
+        stored = await tasks.get(first.id)
+        assert stored is not None
+        assert stored.input == "one"
 
     @pytest.mark.parametrize(
         "id", ["", "../outside", "1", "/etc/passwd", "{%s}" % ("0" * 36), "x" * 36, "urn:uuid:" + "0" * 32]
     )
     async def test_only_a_uuid_is_an_id(self, tasks: TaskStore, id: str) -> None:
-        """B31: nothing else becomes part of a path or a query: refused at creation, not there afterwards."""
+        """Other ids never become part of a path or a query: creation refuses them, and lookups return None."""
         with pytest.raises(InvalidInput):
             await tasks.create(Task(id=id, input="x"))
         assert await tasks.get(id) is None
         assert await tasks.update_state(id, TaskState.CANCELLED) is None
 
     async def test_what_is_not_there_is_none(self, tasks: TaskStore) -> None:
-        """The seed's rule: get and update_state give None."""
+        """Get and update_state return None, as in agentic_patterns."""
         unknown = Task(input="x").id
         assert await tasks.get(unknown) is None
         assert await tasks.update_state(unknown, TaskState.RUNNING) is None
 
     async def test_what_is_returned_is_a_copy(self, tasks: TaskStore) -> None:
-        """B32: changing a task changes nothing in the store."""
+        """Changing a task changes nothing in the store."""
         task = await tasks.create(Task(input="one", metadata={"a": [1]}))
         task.state = TaskState.COMPLETED
         task.metadata["a"].append(2)
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert (found.state, found.metadata) == (TaskState.PENDING, {"a": [1]})
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert (stored.state, stored.metadata) == (TaskState.PENDING, {"a": [1]})
 
     async def test_submission_is_one_state_change(self, tasks: TaskStore) -> None:
-        """B03: the first event says PENDING, and there is no other."""
+        """The first event says PENDING, and there is no other."""
         task = await tasks.create(Task(input="one"))
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert [(event.event_type, event.payload["state"]) for event in found.events] == [
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert [(event.event_type, event.payload["state"]) for event in stored.events] == [
             (EventType.STATE_CHANGE, "pending")
         ]
 
     async def test_notes_are_kept_in_order(self, tasks: TaskStore) -> None:
-        """PROGRESS and LOG come back as they were given, between the transitions, also behind the end."""
+        """PROGRESS and LOG are returned unchanged, between the transitions and after the end."""
         task = await tasks.create(Task(input="one"))
         await tasks.add_event(task.id, TaskEvent(task_id=task.id, event_type=EventType.PROGRESS, payload={"done": 1}))
         await tasks.update_state(task.id, TaskState.CANCELLED)
         await tasks.add_event(
             task.id, TaskEvent(task_id=task.id, event_type=EventType.LOG, payload={"name": "score", "value": 0.5})
         )
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert [event.event_type.value for event in found.events] == ["state_change", "progress", "state_change", "log"]
-        assert found.events[1].payload == {"done": 1}
-        assert found.events[3].payload == {"name": "score", "value": 0.5}
-        seqs = [event.seq for event in found.events]
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert [event.event_type.value for event in stored.events] == [
+            "state_change",
+            "progress",
+            "state_change",
+            "log",
+        ]
+        assert stored.events[1].payload == {"done": 1}
+        assert stored.events[3].payload == {"name": "score", "value": 0.5}
+        seqs = [event.seq for event in stored.events]
         assert seqs == sorted(set(seqs))
-        assert {event.task_id for event in found.events} == {task.id}
+        assert {event.task_id for event in stored.events} == {task.id}
 
     async def test_nobody_adds_a_transition(self, tasks: TaskStore) -> None:
         """A STATE_CHANGE is refused; so is a note about a task that is not there."""
@@ -109,23 +114,25 @@ class RecordsContract:
         for number in range(1010):
             note = TaskEvent(task_id=task.id, event_type=EventType.PROGRESS, payload={"number": number})
             await tasks.add_event(task.id, note)
-        found = await tasks.get(task.id)
-        assert found is not None
-        assert len(found.events) == 1000
-        assert found.events[-1].payload == {"number": 1009}
+        stored = await tasks.get(task.id)
+        assert stored is not None
+        assert len(stored.events) == 1000
+        assert stored.events[-1].payload == {"number": 1009}
 
     async def test_tasks_are_listed_by_state_the_oldest_first(self, tasks: TaskStore) -> None:
         """Each is in one list, in the order of submission."""
-        made = [await tasks.create(Task(input=str(number))) for number in range(5)]
-        await tasks.update_state(made[1].id, TaskState.CANCELLED)
+        tasks_created = [await tasks.create(Task(input=str(number))) for number in range(5)]
+        await tasks.update_state(tasks_created[1].id, TaskState.CANCELLED)
         pending = await tasks.list_by_state(TaskState.PENDING)
         assert [task.input for task in pending] == ["0", "2", "3", "4"]
-        assert [task.id for task in await tasks.list_by_state(TaskState.CANCELLED)] == [made[1].id]
+        assert [task.id for task in await tasks.list_by_state(TaskState.CANCELLED)] == [tasks_created[1].id]
         assert await tasks.list_by_state(TaskState.RUNNING) == []
 
     async def test_pages_go_from_the_newest_to_the_oldest(self, tasks: TaskStore) -> None:
         """Every task is on one page, whatever is submitted meanwhile; filters narrow."""
-        made = [await tasks.create(Task(input=str(number), queue="a" if number % 2 else "b")) for number in range(5)]
+        tasks_created = [
+            await tasks.create(Task(input=str(number), queue="a" if number % 2 else "b")) for number in range(5)
+        ]
         first = await tasks.list(limit=2)
         await tasks.create(Task(input="late"))
         second = await tasks.list(cursor=first.next_cursor, limit=2)
@@ -136,13 +143,13 @@ class RecordsContract:
         assert [task.input for task in queue.items] == ["3", "1"]
         states = await tasks.list(TaskFilter(states=frozenset({TaskState.RUNNING})))
         assert states.items == []
-        one = await tasks.list(TaskFilter(conversation=UUID(made[0].id)))
-        assert [task.id for task in one.items] == [made[0].id]
+        one = await tasks.list(TaskFilter(conversation=UUID(tasks_created[0].id)))
+        assert [task.id for task in one.items] == [tasks_created[0].id]
         with pytest.raises(InvalidInput):
             await tasks.list(cursor="'; drop table task")
 
     async def test_only_what_has_ended_is_deleted(self, tasks: TaskStore) -> None:
-        """With the task goes the conversation that it made."""
+        """Deleting a task deletes the conversation it created."""
         task = await tasks.create(Task(input="one"))
         with pytest.raises(Conflict):
             await tasks.delete(task.id)
@@ -155,7 +162,7 @@ class RecordsContract:
             await tasks.delete(task.id)
 
     async def test_a_deleted_conversation_takes_its_tasks_along(self, tasks: TaskStore) -> None:
-        """Whoever deletes it: rows of tasks never stand for a log that is gone."""
+        """Rows of tasks never outlive their log, whoever deletes it."""
         task = await tasks.create(Task(input="one"))
         await tasks.log.delete(UUID(task.id))
         assert await tasks.get(task.id) is None

@@ -27,7 +27,7 @@ def add(
     json: options.Json = False,
 ) -> Report:
     """Add a conversation to a set: its messages, tool calls and answers. Files are not copied."""
-    from bough.evals.eval_set import add_case, case_of_log
+    from bough.evals.eval_set import add_case, case_from_log
     from bough.evals.formats.read import read_set
 
     if set.suffix not in (".yaml", ".yml", ".json"):
@@ -43,7 +43,7 @@ def add(
             return name or record.title or str(cid), events
 
     title, events = asyncio.run(main())
-    case = case_of_log(events, title)
+    case = case_from_log(events, title)
     eval_set = add_case(read_set(set) if set.exists() else None, set, case)
     return Report(
         command="eval add",

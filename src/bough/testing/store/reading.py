@@ -1,4 +1,4 @@
-"""What the parts of the contract share: events to say, logs to read."""
+"""Functions that the parts of the contract share: make events, read logs."""
 
 from __future__ import annotations
 
@@ -20,40 +20,41 @@ def make_messages(*texts: object) -> list[Event]:
     return [UserMessage.text(str(text)) for text in texts]
 
 
-async def log_of(store: StoreAdmin, cid: UUID) -> list[StoredEvent]:
+async def read_log(store: StoreAdmin, cid: UUID) -> list[StoredEvent]:
     """Return the whole log."""
     return [stored async for stored in store.read(cid)]
 
 
-async def texts_of(store: StoreAdmin, cid: UUID) -> list[str]:
-    """Return what the messages of a log say."""
-    return [text_of(stored) for stored in await log_of(store, cid)]
+async def read_texts(store: StoreAdmin, cid: UUID) -> list[str]:
+    """Return the texts of the messages of a log."""
+    return [message_text(stored) for stored in await read_log(store, cid)]
 
 
-def text_of(stored: StoredEvent) -> str:
-    """Return what a message says."""
+def message_text(stored: StoredEvent) -> str:
+    """Return the text of a message."""
     assert isinstance(stored.event, UserMessage)
     return stored.event.plain
 
 
 async def take(store: StoreAdmin, cid: UUID, n: int, after: int = -1) -> list[StoredEvent]:
     """Return the first n events of a subscription."""
-    found: list[StoredEvent] = []
+    events: list[StoredEvent] = []
+    # A missing event fails the test instead of blocking it for ever.
     async with asyncio.timeout(SECONDS):
         async for stored in store.subscribe(cid, after):
-            found.append(stored)
-            if len(found) == n:
+            events.append(stored)
+            if len(events) == n:
                 break
-    return found
+    return events
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def portable(record: ConversationRecord) -> tuple[object, ...]:
-    """Return what of a record a bundle carries."""
+    """Return the fields of a record that a bundle carries."""
     places = (record.id, record.root, record.parent, record.base, record.head, record.forked_from, record.forked_at)
-    config = {key: value for key, value in record.config.items() if key != "signed_by"}  # said by each import anew
+    config = {key: value for key, value in record.config.items() if key != "signed_by"}  # each import sets it again
     words = (record.fork_event, record.status, record.title, record.tags, config, record.lineage)
     return (*places, *words, record.created)
 
@@ -65,12 +66,12 @@ async def export_bundle(store: StoreAdmin, cid: UUID) -> bytes:
     return file.getvalue()
 
 
-async def rest(tail: AsyncIterator[StoredEvent]) -> list[StoredEvent]:
-    """Return what is left of a subscription, once it ends."""
+async def read_remaining(tail: AsyncIterator[StoredEvent]) -> list[StoredEvent]:
+    """Return the remaining events of a subscription when it ends."""
     return [stored async for stored in tail]
 
 
-async def nothing_left(store: StoreAdmin) -> bool:
-    """Whether no row is left, tombstones included."""
+async def is_store_empty(store: StoreAdmin) -> bool:
+    """Whether the store has no row, tombstones included."""
     everything = await store.list(ConversationFilter(include_deleted=True))
     return everything.items == [] and (await store.census()).events == 0
