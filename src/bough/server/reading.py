@@ -11,9 +11,9 @@ from uuid import UUID
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import StoredEvent
 from bough.server.auth.owned import OwnedStore
-from bough.server.forms.base import ItemPage
-from bough.server.forms.events import EventForm, EventPage, EventQuery
-from bough.server.openhands.ids import parse_id
+from bough.server.bodies.base import ItemPage
+from bough.server.bodies.events import EventForm, EventPage, EventQuery
+from bough.server.bodies.openhands_events import parse_id
 from bough.types import JsonObject
 
 _FILTERS = EventPage.model_fields.keys() - {"page_id", "limit", "sort_order", "after", "before"}

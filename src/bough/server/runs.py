@@ -17,8 +17,8 @@ from bough.events.beside import Tables
 from bough.events.model import Event, ModelResponded, UserMessage
 from bough.events.record import ConversationRecord
 from bough.server.auth.caller import Caller
+from bough.server.bodies.info import RunInfo
 from bough.server.bounds.quotas import PAYER
-from bough.server.forms.info import RunInfo
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
 from bough.tasks import Task, TaskBroker, TaskEvent, TaskState

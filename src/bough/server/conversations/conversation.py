@@ -28,9 +28,9 @@ from bough.events.store import EventStore
 from bough.server.access import Access
 from bough.server.auth.owned import make_missing, make_taken
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
+from bough.server.bodies.info import ConversationInfo, RunInfo, info_of
 from bough.server.bounds.etag import stale
 from bough.server.conversations.details import read_details
-from bough.server.forms.info import ConversationInfo, RunInfo, info_of
 from bough.server.runs import read_latest_run
 from bough.server.services import Services
 from bough.tasks.stores.relational import TASKS

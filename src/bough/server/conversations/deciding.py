@@ -13,8 +13,8 @@ from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
+from bough.server.bodies.base import stamp
 from bough.server.conversations.conversation import count_shown_chars, open_conversation
-from bough.server.forms.base import stamp
 from bough.types import JsonObject
 
 _DECIDED_BY = "decided by "

@@ -22,8 +22,8 @@ from bough.events.model import Event, StateChanged
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.auth.imports import ImportStore
-from bough.server.forms.documents import write_document
-from bough.server.forms.info import info_of
+from bough.server.bodies.info import info_of
+from bough.server.conversations.documents import write_document
 from bough.types import JsonObject
 
 FileFormat: TypeAlias = Literal["bundle", "jsonl", "md"]

@@ -15,8 +15,8 @@ from bough.conversation.agent import read_recorded_spec, settle_spec
 from bough.conversation.fork.model_key import MODEL_KEY
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
+from bough.server.bodies.agents import AgentForm
 from bough.server.bounds.tenants import LimitsByTenant
-from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 from bough.tasks.agents import find_for_record

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from bough.errors import BoughError, LimitExceeded, NotFound
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Guards
-from bough.server.forms.base import LenientForm, stamp
+from bough.server.bodies.base import LenientForm, stamp
 from bough.types import Clock, new_id
 
 KEPT_SECONDS = 600.0

@@ -12,10 +12,11 @@ from bough.conversation.fork.compare import compare
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access
+from bough.server.bodies.conversations import NewConversation, WorkspaceForm
 from bough.server.conversations.conversation import Start, open_conversation, require_short, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
 from bough.server.conversations.forking import fork
-from bough.server.forms.conversations import NewConversation, WorkspaceForm
+from bough.server.conversations.starting import start_conversation
 from bough.server.mcp.arguments import (
     CompareArguments,
     DecideArguments,
@@ -38,7 +39,6 @@ from bough.server.mcp.conversations import (
     find_failure,
     overrides_of,
 )
-from bough.server.starting import start_conversation
 from bough.tasks import Task
 from bough.tasks.state import STOPPED_STATES
 from bough.types import JsonObject, new_id

@@ -245,7 +245,7 @@ def list_known_fields() -> list[str]:
 
 def _list_forms() -> dict[str, type[BaseModel]]:
     """Return all forms of bodies by name."""
-    from bough.server.forms.base import Form
+    from bough.server.bodies.base import Form
 
     found: dict[str, type[BaseModel]] = {}
     pending: list[type[BaseModel]] = [Form]

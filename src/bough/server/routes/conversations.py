@@ -15,6 +15,18 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
 from bough.server.access import Access, Reader, Writer
+from bough.server.bodies.base import ItemPage, Success, answer_page
+from bough.server.bodies.conversations import AnyStart, Change, ConversationPage, ConversationQuery, Graft
+from bough.server.bodies.info import (
+    ComparedFile,
+    ComparedSide,
+    ComparisonInfo,
+    ConversationInfo,
+    Ledger,
+    LineageInfo,
+    LineageItem,
+    summarize,
+)
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import (
@@ -24,12 +36,8 @@ from bough.server.conversations.conversation import (
     open_conversation,
     read_snapshot,
 )
-from bough.server.forms.base import ItemPage, Success, answer_page
-from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
-from bough.server.forms.info import ConversationInfo, Ledger, summarize
-from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
+from bough.server.conversations.starting import start_conversation
 from bough.server.requests.routing import ConversationId, router
-from bough.server.starting import AnyStart, start_conversation
 from bough.types import JsonObject
 
 routes = router("Conversations")

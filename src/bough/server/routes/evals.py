@@ -13,7 +13,7 @@ from bough.errors import NotFound, PermissionDenied
 from bough.evals.run.folder import RunFolder, list_runs, summarize_run
 from bough.server.access import Access, EvalReader
 from bough.server.auth.caller import LOCAL
-from bough.server.forms.base import Form, ItemPage
+from bough.server.bodies.base import Form, ItemPage
 from bough.server.requests.routing import router
 from bough.types import JsonObject
 

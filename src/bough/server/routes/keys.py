@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from bough.server.access import Access, Admin
 from bough.server.auth.caller import SCOPES, Role
 from bough.server.auth.keys import KeyInfo, NewKey, format_key_texts, require_no_wider
+from bough.server.bodies.base import Form, Stamp, Success, Whole, stamp
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
-from bough.server.forms.base import Form, Stamp, Success, Whole, stamp
 from bough.server.requests.routing import router
 
 routes = router("Keys")

@@ -15,8 +15,8 @@ from sse_starlette import ServerSentEvent
 from bough.errors import BoughError, InvalidInput
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
-from bough.server.forms.base import Form
-from bough.server.forms.events import EventForm
+from bough.server.bodies.base import Form
+from bough.server.bodies.events import EventForm
 from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
 from bough.server.watch import watch_key
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from bough.errors import InvalidInput, LimitExceeded, NotFound, NotSupported, TooLarge
 from bough.server.access import Access, SkillReader
-from bough.server.forms.base import Form, Success
+from bough.server.bodies.base import Form, Success
 from bough.server.requests.routing import router
 from bough.skills import Skill, SkillMetadata, SkillRegistry, TriggerIndex
 from bough.skills.model import KeywordTrigger, PathTrigger, TaskTrigger, Trigger

@@ -15,12 +15,12 @@ from bough.conversation import State
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
+from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
+from bough.server.bodies.events import NewMessage
+from bough.server.bodies.openhands_events import state_id
+from bough.server.bodies.peer import is_posted_in_force
 from bough.server.conversations.conversation import info, open_conversation, say
-from bough.server.forms.base import MAX_PLACE, Form, Moment, stamp
-from bough.server.forms.events import NewMessage
-from bough.server.forms.peer import is_posted_in_force
 from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
-from bough.server.openhands.ids import state_id
 from bough.server.requests.routing import router
 from bough.server.requests.strict_json import parse_json
 from bough.server.watch import wait_refused

@@ -17,12 +17,12 @@ from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned import make_taken
 from bough.server.auth.owned_tasks import OwnedTasks
+from bough.server.bodies.agents import AgentForm
+from bough.server.bodies.base import MAX_PLACE, ItemPage
+from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
-from bough.server.forms.base import MAX_PLACE, ItemPage
-from bough.server.forms.conversations import AgentForm
-from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.requests.routing import router
 from bough.tasks import Task, TaskFilter, TaskState
 from bough.types import new_id

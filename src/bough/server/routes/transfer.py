@@ -11,13 +11,12 @@ from pydantic import Field
 
 from bough.events.bundle.keys import parse_public_key, read_known_keys
 from bough.server.access import Approver, Reader, Writer
+from bough.server.bodies.base import Form
+from bough.server.bodies.info import ConversationInfo
+from bough.server.bodies.rules import PolicyForm, parse_policy
 from bough.server.bounds.etag import set_tag
 from bough.server.conversations.conversation import info, info_of_record, open_conversation
-from bough.server.conversations.policies import parse_policy
 from bough.server.conversations.transfer import SPOOLED_BYTES, import_file, iterate_file, write_file
-from bough.server.forms.base import Form
-from bough.server.forms.conversations import PolicyForm
-from bough.server.forms.info import ConversationInfo
 from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from bough.events.record import ConversationFilter, ConversationRecord, Status
 from bough.server.access import Access, Reader
-from bough.server.forms.base import Form, ItemPage
-from bough.server.forms.info import Ledger
+from bough.server.bodies.base import Form, ItemPage
+from bough.server.bodies.info import Ledger
 from bough.server.requests.routing import ConversationId, router
 from bough.server.usage import UsageKey, UsageSum, sum_of_each, sum_usage
 

@@ -15,9 +15,9 @@ from bough.errors import NotFound
 from bough.execution.base import CodeExecutionResult
 from bough.server.access import Access, FileReader
 from bough.server.environment.commands import run_in_sandbox
-from bough.server.openhands.files import FilePath
-from bough.server.openhands.places import WorkspacePlace, on_tree, place_of
+from bough.server.environment.places import WorkspacePlace, on_tree, place_of
 from bough.server.requests.routing import workspace_router
+from bough.server.routes.files import FilePath
 
 routes = workspace_router()
 

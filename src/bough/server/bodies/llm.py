@@ -9,9 +9,9 @@ from typing import Any
 
 from bough.agents.retry_policy import RetryPolicy
 from bough.errors import InvalidInput
-from bough.server.forms.base import is_empty
-from bough.server.forms.peer import model_named
-from bough.server.openhands.bodies import LlmBody
+from bough.server.bodies.agents import LlmBody
+from bough.server.bodies.base import is_empty
+from bough.server.bodies.peer import model_named
 
 _REFUSED = (
     "api_version", "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_profile_name",
@@ -46,12 +46,12 @@ _PEERS_RETRIES: Mapping[str, float] = {
 }  # fmt: skip
 
 
-def model_of(llm: LlmBody) -> str:
+def model_string(llm: LlmBody) -> str:
     """Return the model string that the peer's one stands for: `provider/name` is `provider:name`."""
     return model_named(llm.model)
 
 
-def settings_of(llm: LlmBody) -> dict[str, Any]:
+def model_settings(llm: LlmBody) -> dict[str, Any]:
     """Return the settings of the model's requests, as PydanticAI names them.
 
     Raises:
@@ -63,10 +63,10 @@ def settings_of(llm: LlmBody) -> dict[str, Any]:
     for name, (setting, low, high) in _NUMBERS.items():
         if extra.get(name) is not None:
             found[setting] = _number(name, extra[name], low, high)
-    return found | _thinking(model_of(llm), extra)
+    return found | _thinking(model_string(llm), extra)
 
 
-def retry_of(llm: LlmBody) -> RetryPolicy | None:
+def retry_policy(llm: LlmBody) -> RetryPolicy | None:
     """Return how requests are repeated; None where nothing else is asked for than the peer's client always says.
 
     Raises:

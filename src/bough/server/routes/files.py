@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from bough.server.access import FileReader, FileWriter
-from bough.server.forms.base import ItemPage, Success, stamp
-from bough.server.openhands.places import on_tree, place_of
+from bough.server.bodies.base import ItemPage, Success, stamp
+from bough.server.environment.places import on_tree, place_of
 from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()

@@ -10,9 +10,9 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from bough.server.access import CommandReader, CommandWriter
+from bough.server.bodies.base import Form, ItemPage, Moment, Success, stamp
 from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
-from bough.server.forms.base import Form, ItemPage, Moment, Success, stamp
-from bough.server.openhands.places import WorkspacePlace, place_of
+from bough.server.environment.places import WorkspacePlace, place_of
 from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()

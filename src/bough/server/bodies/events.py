@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from bough.errors import InvalidInput
 from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
-from bough.server.forms.base import MAX_PLACE, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
+from bough.server.bodies.base import MAX_PLACE, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
 from bough.types import JsonObject
 
 
