@@ -78,11 +78,11 @@ class EventReader:
         Raises:
             NotFound: The log has no such event, or the event no such part.
         """
-        wanted = parse_id(id)
-        _, seq = await self.store.locate(wanted.event, cid=self.cid)
+        part = parse_id(id)
+        _, seq = await self.store.locate(part.event, cid=self.cid)
         parts = await self._parts_at(seq)
-        if wanted.part < len(parts):
-            return parts[wanted.part]
+        if part.part < len(parts):
+            return parts[part.part]
         raise NotFound("the event has no such part")
 
     async def _range(self, query: EventPage, *, reverse: bool) -> tuple[int, int, str | None]:

@@ -140,8 +140,8 @@ class OwnedStore:
 
     async def _require(self, cid: UUID) -> None:
         """Raise `NotFound` for another owner's conversation; the store itself refuses one that was deleted since."""
-        seen = self._known.get(cid)
-        if seen is None or self._monotonic() - seen > _KNOWN_SECONDS:
+        cached = self._known.get(cid)
+        if cached is None or self._monotonic() - cached > _KNOWN_SECONDS:
             await self.get(cid)
 
     async def create(
@@ -201,8 +201,8 @@ class OwnedStore:
     ) -> AsyncGenerator[StoredEvent]:
         """Iterate events of a conversation of the owner."""
         await self._require(cid)
-        wanted: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
-        async with aclosing(self._store.read(cid, start, stop, reverse=reverse, **wanted)) as events:
+        options: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
+        async with aclosing(self._store.read(cid, start, stop, reverse=reverse, **options)) as events:
             async for stored in events:
                 yield stored
 
@@ -271,13 +271,13 @@ class OwnedStore:
         order: Order = "updated_desc",
     ) -> Page:
         """Return a page of the owner's conversations."""
-        wanted = self._add_owner(filter)
-        page = await self._store.list(wanted, cursor, limit, order)
+        own_filter = self._add_owner(filter)
+        page = await self._store.list(own_filter, cursor, limit, order)
         if self._owner is not None:
             return page
         items = [record for record in page.items if record.owner is None]  # no filter says "of nobody"
         while len(items) < limit and page.next_cursor is not None:
-            page = await self._store.list(wanted, page.next_cursor, limit - len(items), order)
+            page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]
         return replace(page, items=items)
 

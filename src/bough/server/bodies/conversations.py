@@ -196,9 +196,9 @@ def read_secrets(secrets: Mapping[str, Any]) -> dict[str, str]:
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
         pairs: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {name: _without_secrets(each) for name, each in pairs.items() if name not in _SECRET_FIELDS}
+        return {name: _without_secrets(item) for name, item in pairs.items() if name not in _SECRET_FIELDS}
     if isinstance(value, list):
-        return [_without_secrets(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_without_secrets(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
 
 

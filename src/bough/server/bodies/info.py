@@ -206,17 +206,17 @@ def _row(record: ConversationRecord, running: bool) -> dict[str, Any]:
 def _lineage(record: ConversationRecord) -> Lineage | None:
     if record.forked_from is None or record.forked_at is None:
         return None
-    said = record.lineage
+    lineage = record.lineage
     return Lineage(
         root=record.root,
         forked_from=record.forked_from,
         at=record.forked_at,
         event_id=record.fork_event,
-        reason=said.get("reason"),
-        actor=said.get("actor"),
-        overrides=said.get("overrides") or [],
-        pending=said.get("pending", "close"),
-        workspace=said.get("workspace", "shared"),
+        reason=lineage.get("reason"),
+        actor=lineage.get("actor"),
+        overrides=lineage.get("overrides") or [],
+        pending=lineage.get("pending", "close"),
+        workspace=lineage.get("workspace", "shared"),
     )
 
 

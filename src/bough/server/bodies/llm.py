@@ -59,11 +59,11 @@ def model_settings(llm: LlmBody) -> dict[str, Any]:
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
     _require_known(extra)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, (setting, low, high) in _NUMBERS.items():
         if extra.get(name) is not None:
-            found[setting] = _number(name, extra[name], low, high)
-    return found | _thinking(model_string(llm), extra)
+            settings[setting] = _number(name, extra[name], low, high)
+    return settings | _thinking(model_string(llm), extra)
 
 
 def retry_policy(llm: LlmBody) -> RetryPolicy | None:
@@ -73,14 +73,14 @@ def retry_policy(llm: LlmBody) -> RetryPolicy | None:
         InvalidInput: A field is not a number that it can be.
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
-    given = {name: extra[name] for name in _PEERS_RETRIES if extra.get(name) is not None}
-    if not {name for name, value in given.items() if value != _PEERS_RETRIES[name]}:
+    posted = {name: extra[name] for name in _PEERS_RETRIES if extra.get(name) is not None}
+    if not {name for name, value in posted.items() if value != _PEERS_RETRIES[name]}:
         return None
-    asked = {**_PEERS_RETRIES, **{name: _number(name, value, 0, 86_400) for name, value in given.items()}}
+    values = {**_PEERS_RETRIES, **{name: _number(name, value, 0, 86_400) for name, value in posted.items()}}
     return RetryPolicy(
-        attempts=1 + round(asked["num_retries"]),
-        base_seconds=max(asked["retry_multiplier"], asked["retry_min_wait"]),
-        max_wait_seconds=asked["retry_max_wait"],
+        attempts=1 + round(values["num_retries"]),
+        base_seconds=max(values["retry_multiplier"], values["retry_min_wait"]),
+        max_wait_seconds=values["retry_max_wait"],
     )
 
 
@@ -90,10 +90,10 @@ def _require_known(extra: Mapping[str, Any]) -> None:
             raise _refusal(name, "not supported", "models are reached through the operator's settings")
     if extra.get("auth_type") not in (None, "api_key"):
         raise _refusal("auth_type", "only api_key is served here", "leave it out")
-    known = {*_KEPT, *_REFUSED, *_NUMBERS, *_PEERS_RETRIES, "reasoning_effort", "extended_thinking_budget"}
+    known_names = {*_KEPT, *_REFUSED, *_NUMBERS, *_PEERS_RETRIES, "reasoning_effort", "extended_thinking_budget"}
     for name, value in extra.items():
-        if name not in known and not is_empty(value):
-            near = get_close_matches(name, known, 1)
+        if name not in known_names and not is_empty(value):
+            near = get_close_matches(name, known_names, 1)
             raise _refusal(name, "no such field", f"did you mean `{near[0]}`?" if near else "leave it out")
 
 
@@ -118,6 +118,6 @@ def _number(name: str, value: Any, low: float, high: float) -> Any:
     return int(value) if name in _WHOLE else value
 
 
-def _refusal(name: str, what: str, hint: str) -> InvalidInput:
+def _refusal(name: str, problem: str, hint: str) -> InvalidInput:
     field = f"agent.llm.{name}"
-    return InvalidInput(f"{field}: {what}", hint=hint, details={"field": field})
+    return InvalidInput(f"{field}: {problem}", hint=hint, details={"field": field})

@@ -284,11 +284,13 @@ _HOOK_TYPES = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", 
 
 
 def _hook(event: HookRan, calls: Calls) -> list[JsonObject]:
-    named = next((kind for kind in _HOOK_TYPES if kind.lower() == event.hook.replace("_", "").lower()), "PreToolUse")
+    hook_type = next(
+        (kind for kind in _HOOK_TYPES if kind.lower() == event.hook.replace("_", "").lower()), "PreToolUse"
+    )
     encoded: JsonObject = {
         "kind": "HookExecutionEvent",
         "source": "hook",
-        "hook_event_type": named,
+        "hook_event_type": hook_type,
         "hook_command": event.command or event.hook,
         "success": event.verdict != "error",
         "blocked": event.verdict == "deny",
@@ -317,13 +319,13 @@ def _limit(event: LimitReached, calls: Calls) -> list[JsonObject]:
 def _state_changed(event: StateChanged, calls: Calls) -> list[JsonObject]:
     changes = dict(event.changes)
     policies: JsonObject = dict(changes.pop("policies", {}))
-    said: JsonObject = {"execution_status": changes.pop("status", None)}
-    said |= {name: changes.pop(name, None) for name in ("title", "tags")}
-    said |= {"confirmation_policy": policies.pop("policy", None)}
-    said |= {"security_analyzer": describe_analyzer(policies.pop("analyzer", None))}
-    parts = [_state_update(key, said[key]) for key in _OWN_KEYS if said[key] is not None]
-    rest = changes | ({"policies": policies} if policies else {})
-    return [*parts, *([_state_update("bough.StateChanged", rest)] if rest or not parts else [])]
+    changed: JsonObject = {"execution_status": changes.pop("status", None)}
+    changed |= {name: changes.pop(name, None) for name in ("title", "tags")}
+    changed |= {"confirmation_policy": policies.pop("policy", None)}
+    changed |= {"security_analyzer": describe_analyzer(policies.pop("analyzer", None))}
+    parts = [_state_update(key, changed[key]) for key in _OWN_KEYS if changed[key] is not None]
+    other_changes = changes | ({"policies": policies} if policies else {})
+    return [*parts, *([_state_update("bough.StateChanged", other_changes)] if other_changes or not parts else [])]
 
 
 def _other(stored: StoredEvent) -> JsonObject:

@@ -53,14 +53,16 @@ AllowForm = AllowEntries | Annotated[list[AllowEntries], Field(max_length=20)]
 """Which calls may be made at all: `["Read", "Bash(git:*)"]`, or several such lists, each of which must allow a call."""
 
 
-def read_allow_list(given: list[str] | list[list[str]]) -> AllowList:
+def read_allow_list(allow_list: list[str] | list[list[str]]) -> AllowList:
     """Return the allow-list of a body.
 
     Raises:
         InvalidInput: An entry is neither `Tool` nor `Tool(pattern)`.
     """
-    entries = [each for each in given if isinstance(each, str)]
-    lists = [each for each in given if not isinstance(each, str)] or [entries]  # one empty list allows nothing
+    entries = [entry_or_list for entry_or_list in allow_list if isinstance(entry_or_list, str)]
+    lists = [entry_or_list for entry_or_list in allow_list if not isinstance(entry_or_list, str)] or [
+        entries
+    ]  # one empty list allows nothing
     if any(not AllowList.of(entry).lists[0] for entries in lists for entry in entries):
         raise InvalidInput("allow_list: an entry names no tool", hint='for example ["Read", "Bash(git:*)"]')
     return AllowList(tuple(AllowList.of(*entries).lists[0] for entries in lists))
@@ -119,12 +121,12 @@ def parse_openhands_policy(policy: JsonObject | None) -> Policy:
         InvalidInput: There is no such policy.
     """
     fields = policy or {}
-    known = {name: fields[name] for name in _POLICY_FIELDS if name in fields}
-    if known.get("kind") != "ConfirmRisky":
-        known = {"kind": known.get("kind")}
+    policy_fields = {name: fields[name] for name in _POLICY_FIELDS if name in fields}
+    if policy_fields.get("kind") != "ConfirmRisky":
+        policy_fields = {"kind": policy_fields.get("kind")}
     if fields.keys() - set(_POLICY_FIELDS):
         raise InvalidInput("policy: unknown fields", hint="kind, threshold, confirm_unknown")
-    return parse_policy(known)
+    return parse_policy(policy_fields)
 
 
 def parse_openhands_analyzer(analyzer: JsonObject | None) -> SecurityAnalyzer:

@@ -111,14 +111,14 @@ def mask_keys(value: Any, name: str = "") -> Any:
     """Return a JSON value with what its name says is a secret replaced by asterisks."""
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value)
-        return {key: mask_keys(each, key) for key, each in pairs.items()}
+        return {key: mask_keys(item, key) for key, item in pairs.items()}
     if isinstance(value, list):
-        return [mask_keys(each, name) for each in cast("list[Any]", value)]
+        return [mask_keys(item, name) for item in cast("list[Any]", value)]
     return MASKED if isinstance(value, str) and value and name.endswith(("_key", "_token", "_secret")) else value
 
 
 def _find_access(agent: AgentBody) -> str:
-    found = "none"
+    access = "none"
     for index, tool in enumerate(agent.tools):
         refuse(f"agent.tools.{index}.params", tool.params, "tools have no parameters here")
         name = _SNAKE.get(tool.name, tool.name)
@@ -126,8 +126,8 @@ def _find_access(agent: AgentBody) -> str:
             near = get_close_matches(name, _TOOLS, 1)
             hint = f"did you mean `{near[0]}`?" if near else f"known tools: {', '.join(_TOOLS)}"
             raise InvalidInput(f"agent.tools.{index}.name: no such tool", hint=hint)
-        found = max(found, _TOOLS[name], key=_ACCESS.index)
-    return found
+        access = max(access, _TOOLS[name], key=_ACCESS.index)
+    return access
 
 
 def _read_suffix(context: JsonObject) -> str:

@@ -79,7 +79,7 @@ class Commands:
         Raises:
             LimitExceeded: The tenant has as many as it may have.
         """
-        live = sum(each.tenant == tenant and each.task is not None for each in self._commands.values())
+        live = sum(process.tenant == tenant and process.task is not None for process in self._commands.values())
         if live >= MAX_COMMANDS:
             raise LimitExceeded(f"{MAX_COMMANDS} commands are running", hint="stop one", details={"limit": "commands"})
         info = CommandInfo(id=new_id(), timestamp=self._now(), command=form.command, cwd=str(cwd), timeout=form.timeout)

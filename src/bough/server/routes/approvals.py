@@ -57,9 +57,9 @@ async def list_waiting(query: Annotated[ApprovalQuery, Query()], access: Reader)
     """List what waits, the longest waiting conversation first; a page holds whole conversations."""
     if query.conversation is not None:
         return ItemPage(items=await _waiting_in(access, await access.store.get(query.conversation)))
-    wanted = ConversationFilter(status="waiting_for_confirmation")
-    page = await access.store.list(wanted, query.page_id, query.limit, "updated")
-    items = [each for record in page.items for each in await _waiting_in(access, record)]
+    waiting = ConversationFilter(status="waiting_for_confirmation")
+    page = await access.store.list(waiting, query.page_id, query.limit, "updated")
+    items = [approval for record in page.items for approval in await _waiting_in(access, record)]
     return ItemPage(items=items, next_page_id=page.next_cursor)
 
 
@@ -83,14 +83,14 @@ async def decide_call(
 
 async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:
     state = await access.services.states.state_of(record)
-    found: list[WaitingApproval] = []
+    approvals: list[WaitingApproval] = []
     if not state.waiting:
-        return found
+        return approvals
     since = stamp(await find_waiting_since(access.store, record))
     for id, about in state.waiting.items():
         call = state.calls.get(id)
-        asked: JsonObject = about.get("request") or {}
-        found.append(
+        request: JsonObject = about.get("request") or {}
+        approvals.append(
             WaitingApproval(
                 conversation=record.id,
                 title=record.title,
@@ -103,7 +103,7 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
                 risk=about.get("risk"),
                 reason=str(about.get("reason") or ""),
                 since=since,
-                question=asked.get("question"),
+                question=request.get("question"),
             )
         )
-    return found
+    return approvals

@@ -54,11 +54,11 @@ class Adoption(Form):
 )
 async def export_conversation(id: ConversationId, access: Reader, body: ExportForm | None = None) -> StreamingResponse:
     """Write a conversation to a file: a signed bundle for other stores, JSON lines, or a document to read."""
-    asked = body or ExportForm()
-    file = await write_file(access, await access.store.get(id), asked.format)
-    ending = "bough" if asked.format == "bundle" else asked.format
+    form = body or ExportForm()
+    file = await write_file(access, await access.store.get(id), form.format)
+    ending = "bough" if form.format == "bundle" else form.format
     headers = {"Content-Disposition": f'attachment; filename="{id}.{ending}"', "X-Content-Type-Options": "nosniff"}
-    return StreamingResponse(iterate_file(file), headers=headers, media_type=_MEDIA_TYPES[asked.format])
+    return StreamingResponse(iterate_file(file), headers=headers, media_type=_MEDIA_TYPES[form.format])
 
 
 @routes.post(
@@ -83,8 +83,8 @@ async def import_conversation(
         async for chunk in request.stream():
             file.write(chunk)
         file.seek(0)
-        named: Any = {"trusted": None if accept_unknown and not signed_by else trusted, "workspace": workspace}
-        record, is_new = await import_file(access, file, **named)
+        options: Any = {"trusted": None if accept_unknown and not signed_by else trusted, "workspace": workspace}
+        record, is_new = await import_file(access, file, **options)
     access.services.states.forget(record.id)
     set_tag(response, record.head)
     response.headers["Location"] = f"/api/conversations/{record.id}"
