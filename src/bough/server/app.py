@@ -32,9 +32,8 @@ from bough.server.bounds.running import admission_of
 from bough.server.bounds.tenants import TenantRules
 from bough.server.conversations.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
-from bough.server.environment.commands import Commands
+from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.configured import load_configured
-from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts

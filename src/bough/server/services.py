@@ -15,8 +15,7 @@ from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.tenants import TenantRules
 from bough.server.conversations.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
-from bough.server.environment.commands import Commands
-from bough.server.environment.executors import SharedExecutor
+from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.workspaces import Workspaces
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts

@@ -26,6 +26,7 @@ from bough.events.record import (
 )
 from bough.events.store import EventStore
 from bough.server.auth.keys import SERVER
+from bough.tasks import Task, TaskBroker, TaskFilter, TaskPage
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -395,3 +396,36 @@ class OwnedStore:
 
     def _add_owner(self, filter: ConversationFilter | None) -> ConversationFilter:
         return replace(filter or ConversationFilter(), owner=self._owner)
+
+
+class OwnedTasks:
+    """The tasks of one owner's conversations; other tasks are not found.
+
+    Args:
+        store: The conversations as the owner may see them.
+    """
+
+    def __init__(self, broker: TaskBroker, store: OwnedStore) -> None:
+        self._broker = broker
+        self._store = store
+
+    async def get(self, task_id: str) -> Task:
+        """Return a task with its latest events.
+
+        Raises:
+            NotFound: The task does not exist or has another owner; the error is the same.
+        """
+        task = await self._broker.store.get(task_id)
+        if task is not None and task.conversation is not None:
+            try:
+                await self._store.get(task.conversation)
+            except NotFound:
+                pass
+            else:
+                return task
+        raise NotFound(f"there is no task {task_id}")
+
+    async def list(self, filter: TaskFilter, cursor: str | None, limit: int) -> TaskPage:
+        """Return a page of the owner's tasks, the newest first; `filter` has no owner."""
+        owner = self._store.owner
+        return await self._broker.store.list(replace(filter, owner=owner, unowned=owner is None), cursor, limit)

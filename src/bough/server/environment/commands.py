@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from bough.errors import BoughError, LimitExceeded, NotFound
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Guards
+from bough.execution.named import executor_named
 from bough.server.bodies.base import LenientForm, stamp
 from bough.types import Clock, new_id
 
@@ -164,3 +165,26 @@ async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, sec
 
 def _text(output: bytes) -> str:
     return output.decode("utf-8", "replace")
+
+
+class SharedExecutor:
+    """The executor that runs commands and git for all callers of a server; started at its first use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._executor: CodeExecutor | None = None
+
+    def __call__(self) -> CodeExecutor:
+        """Return the executor.
+
+        Raises:
+            SandboxUnavailable: No sandbox works on this machine.
+        """
+        if self._executor is None:
+            self._executor = executor_named(self._name)
+        return self._executor
+
+    async def aclose(self) -> None:
+        """Close the executor if it was used."""
+        if self._executor is not None:
+            await self._executor.aclose()

@@ -15,8 +15,7 @@ from starlette.status import HTTP_201_CREATED
 from bough.errors import NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
-from bough.server.auth.owned import make_taken
-from bough.server.auth.owned_tasks import OwnedTasks
+from bough.server.auth.owned import OwnedTasks, make_taken
 from bough.server.bodies.agents import AgentForm
 from bough.server.bodies.base import MAX_PLACE, ItemPage
 from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
