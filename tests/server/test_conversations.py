@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 import bough
-from bough.server.forms.base import OUR_EVENTS
+from bough.server.bodies.base import OUR_EVENTS
 
 OURS = {"Accept": OUR_EVENTS}
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import httpx2
 
-from bough.server.forms.base import OUR_EVENTS
+from bough.server.bodies.base import OUR_EVENTS
 from bough.settings import Settings
 
 OURS = {"Accept": OUR_EVENTS}

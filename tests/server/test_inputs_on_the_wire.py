@@ -11,7 +11,7 @@ from bough.errors import NotSupported
 from bough.events.codec import encode
 from bough.events.model import FilePart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
-from bough.server.openhands.events import OpenHandsEvents
+from bough.server.bodies.openhands_events import OpenHandsEvents
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"a dot"
 DATA_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"

@@ -31,7 +31,7 @@ from tests.server.test_sockets import (  # noqa: F401 - run again, on the store 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Delta
 from bough.events import PostgresEventStore
-from bough.server.forms.base import OUR_EVENTS
+from bough.server.bodies.base import OUR_EVENTS
 from bough.server.live.deltas import MAX_PAYLOAD_BYTES, DeltaRelay
 from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskState, TaskStorePostgres

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from tests.server.processes import Cluster, Reader, client_of
 
-from bough.server.forms.base import OUR_EVENTS
+from bough.server.bodies.base import OUR_EVENTS
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from bough.events.codec import encode
 from bough.events.model import ModelResponded, ToolReturned, UserMessage
 from bough.events.record import StoredEvent
 from bough.server.auth.owned import OwnedStore
-from bough.server.forms.events import EventPage, OurEvents
-from bough.server.openhands.events import OpenHandsEvents
+from bough.server.bodies.events import EventPage, OurEvents
+from bough.server.bodies.openhands_events import OpenHandsEvents
 from bough.server.reading import EventReader
 from bough.types import new_id
 

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from tests.server.processes import POLL_SECONDS
 
-from bough.server.forms.base import OUR_EVENTS
+from bough.server.bodies.base import OUR_EVENTS
 from bough.settings import Settings
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Received, Reply

@@ -24,35 +24,36 @@ from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import CrossOrigin, HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
+from bough.server.bodies.openhands_events import OpenHandsEvents
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.running import admission_of
 from bough.server.bounds.tenants import TenantRules
+from bough.server.conversations.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
-from bough.server.environment.commands import Commands
+from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.configured import load_configured
-from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
-from bough.server.forms.documents import Transcript
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
 from bough.server.live.deltas import DeltaRelay
 from bough.server.mcp.endpoint import PATH as MCP_PATH
 from bough.server.mcp.endpoint import McpEndpoint
 from bough.server.metrics import Metrics
-from bough.server.openhands import commands, files, git
-from bough.server.openhands.events import OpenHandsEvents
 from bough.server.outbound.webhooks import Webhooks
 from bough.server.requests import openapi, problems
 from bough.server.requests.middleware import Bounds, HeadRequests, Problems, RequestLog
 from bough.server.requests.routing import RouteIndex
 from bough.server.routes import (
     approvals,
+    commands,
     conversations,
     evals,
     events,
+    files,
     forks,
+    git,
     health,
     keys,
     meta,

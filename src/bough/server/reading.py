@@ -11,9 +11,9 @@ from uuid import UUID
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import StoredEvent
 from bough.server.auth.owned import OwnedStore
-from bough.server.forms.base import ItemPage
-from bough.server.forms.events import EventForm, EventPage, EventQuery
-from bough.server.openhands.ids import parse_id
+from bough.server.bodies.base import ItemPage
+from bough.server.bodies.events import EventForm, EventPage, EventQuery
+from bough.server.bodies.openhands_events import parse_id
 from bough.types import JsonObject
 
 _FILTERS = EventPage.model_fields.keys() - {"page_id", "limit", "sort_order", "after", "before"}
@@ -78,11 +78,11 @@ class EventReader:
         Raises:
             NotFound: The log has no such event, or the event no such part.
         """
-        wanted = parse_id(id)
-        _, seq = await self.store.locate(wanted.event, cid=self.cid)
+        part = parse_id(id)
+        _, seq = await self.store.locate(part.event, cid=self.cid)
         parts = await self._parts_at(seq)
-        if wanted.part < len(parts):
-            return parts[wanted.part]
+        if part.part < len(parts):
+            return parts[part.part]
         raise NotFound("the event has no such part")
 
     async def _range(self, query: EventPage, *, reverse: bool) -> tuple[int, int, str | None]:

@@ -17,8 +17,8 @@ from bough.events.beside import Tables
 from bough.events.model import Event, ModelResponded, UserMessage
 from bough.events.record import ConversationRecord
 from bough.server.auth.caller import Caller
+from bough.server.bodies.info import RunInfo
 from bough.server.bounds.quotas import PAYER
-from bough.server.forms.info import RunInfo
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
 from bough.tasks import Task, TaskBroker, TaskEvent, TaskState
@@ -115,8 +115,8 @@ class Runs:
             LimitExceeded: The tenant has as many runs as it may have.
         """
         metadata = {"idempotency_key": key, PAYER: caller.key, **submission}
-        given: dict[str, Any] = {name: value for name, value in metadata.items() if value is not None}
-        task = await self.broker.run(cid, by=caller.name, approve=approve, **given)
+        options: dict[str, Any] = {name: value for name, value in metadata.items() if value is not None}
+        task = await self.broker.run(cid, by=caller.name, approve=approve, **options)
         assert task is not None  # noqa: S101 - a run that is started has a task
         return UUID(task)
 
@@ -144,10 +144,10 @@ class Runs:
         """
         message, *activated = events
         assert isinstance(message, UserMessage)  # noqa: S101 - as `prepare_message` returns them
-        given: dict[str, Any] = {PAYER: caller.key, **submission}
+        options: dict[str, Any] = {PAYER: caller.key, **submission}
         await self.broker.run(
             cid, message, activated=activated, by=caller.name, start=run, join=True, expected_head=expected_head,
-            state=state, **{name: value for name, value in given.items() if value is not None},
+            state=state, **{name: value for name, value in options.items() if value is not None},
         )  # fmt: skip
 
     async def find_asking(self, cid: UUID) -> Task | None:
@@ -171,8 +171,8 @@ class Runs:
             await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else await self.broker.poll(str(task))
         finally:
-            for each in (waiting, draining):
-                each.cancel()
+            for future in (waiting, draining):
+                future.cancel()
             await asyncio.gather(waiting, draining, return_exceptions=True)
 
     async def pause(self, cid: UUID, *, by: str, reason: str) -> None:

@@ -143,17 +143,17 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
 
 def _compute_connection_limit(settings: ServerSettings) -> int:
     """Return how many connections may be open: some descriptors of the process are for everything else."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
+    hard_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit == resource.RLIM_INFINITY:
         return settings.connections
-    return min(settings.connections, max(2, most - _OTHER_DESCRIPTORS))
+    return min(settings.connections, max(2, hard_limit - _OTHER_DESCRIPTORS))
 
 
-def _raise_descriptor_limit(wanted: int) -> None:
+def _raise_descriptor_limit(wanted_descriptors: int) -> None:
     """Let the process have as many open descriptors as it wants, as far as the system lets it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted_descriptors:
+        raised = wanted_descriptors if hard == resource.RLIM_INFINITY else min(wanted_descriptors, hard)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, raised), hard))
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from bough.events.store import StoreAdmin
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
+from bough.server.bodies.events import EventForm, OurEvents
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.tenants import TenantRules
+from bough.server.conversations.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
-from bough.server.environment.commands import Commands
-from bough.server.environment.executors import SharedExecutor
+from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.workspaces import Workspaces
-from bough.server.forms.documents import Transcript
-from bough.server.forms.events import EventForm, OurEvents
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics

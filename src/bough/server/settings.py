@@ -142,12 +142,12 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, field in ServerSettings.model_fields.items():
         if value := env.get(f"BOUGH_SERVER_{name.upper()}"):
             is_list = "tuple" in str(field.annotation)
-            found[name] = [item for item in value.split(",") if item] if is_list else value
-    return found
+            values[name] = [item for item in value.split(",") if item] if is_list else value
+    return values
 
 
 def _explain(error: ValidationError) -> InvalidInput:

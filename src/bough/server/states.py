@@ -119,10 +119,10 @@ class StateCache:
         entry = self._entries.get(cid)
         if entry is not None and entry.derived is not None and entry.derived[0] == head:
             return entry.derived[1]
-        found = await read()
+        derived = await read()
         if entry is not None and self._entries.get(cid) is entry:
-            entry.derived = head, found
-        return found
+            entry.derived = head, derived
+        return derived
 
     def find_document(self, cid: UUID, inputs: object) -> bytes | None:
         """Return the document that was made of exactly these inputs; None where it is not kept."""

@@ -55,8 +55,8 @@ async def sum_of_each(store: EventStore, cids: Collection[UUID]) -> dict[UUID, U
     """Return what some conversations used themselves; those that used nothing are left out. One statement each."""
 
     def look(tables: Tables) -> dict[UUID, UsageSum]:
-        found = {cid: tables.one("server.usage_of", conversation=cid) for cid in cids}
-        return {cid: UsageSum(str(cid), *row) for cid, row in found.items() if row is not None and row[0] is not None}
+        rows = {cid: tables.one("server.usage_of", conversation=cid) for cid in cids}
+        return {cid: UsageSum(str(cid), *row) for cid, row in rows.items() if row is not None and row[0] is not None}
 
     return await store.together((SERVER, USAGE), look, read_only=True)
 

@@ -42,11 +42,13 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
     """
 
     async def find(record: ConversationRecord, state: State) -> Credentials:
-        found = await sealed.credentials(record, state)
+        credentials = await sealed.credentials(record, state)
         if rules is not None:
             rules.require_workspace(record.owner, state.workspace)
-            rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
-        return found
+            rules.require_own_model_key(
+                record.owner, state.agent.get("model"), has_key=credentials.model_key is not None
+            )
+        return credentials
 
     return find
 

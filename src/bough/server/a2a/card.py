@@ -59,9 +59,9 @@ def card_of(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
 
 def _skills_of(spec: AgentSpec) -> list[AgentSkill]:
     """Return the agent's skills and sub-agents; one that has neither has itself."""
-    named = [(skill.name, skill.description) for skill in spec.skills or ()]
-    named += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]
-    named = named or [(spec.name, spec.description or f"What {spec.name} does.")]
+    abilities = [(skill.name, skill.description) for skill in spec.skills or ()]
+    abilities += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]
+    abilities = abilities or [(spec.name, spec.description or f"What {spec.name} does.")]
     # Some clients refuse a skill without modes, although those of the card are its default.
     modes: Any = {"input_modes": _MODES, "output_modes": _MODES}
-    return [AgentSkill(id=name, name=name, description=about, tags=[spec.name], **modes) for name, about in named]
+    return [AgentSkill(id=name, name=name, description=about, tags=[spec.name], **modes) for name, about in abilities]

@@ -1,63 +1,53 @@
-"""`/a2a/{agent}`: JSON-RPC, REST and the card of every agent of the server, behind its keys, scopes and limits."""
+"""`/a2a/{agent}`: JSON-RPC, REST and the card of every agent of the server, behind its keys, scopes and limits.
+
+The library `a2a` is imported at the first request: a server of REST clients alone never loads it.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from a2a.auth.user import User
-from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
-from a2a.server.context import ServerCallContext
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
-from a2a.server.routes.common import ServerCallContextBuilder
-from a2a.types.a2a_pb2 import StreamResponse
-from google.protobuf.json_format import MessageToDict
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from bough.errors import Malformed, NotFound
-from bough.server.a2a.card import card_of
 from bough.server.a2a.dialects import adapt_request
-from bough.server.a2a.handler import BrokerHandler
-from bough.server.a2a.listing import AGENT
-from bough.server.a2a.push import PushConfigs
-from bough.server.a2a.tasks import AgentTasks
-from bough.server.access import Access, access_of, key_of
-from bough.server.auth.caller import Caller
-from bough.server.auth.owned import OwnedStore
+from bough.server.access import access_of, key_of
 from bough.server.environment.agents import DEFAULT
 from bough.server.requests.body import describe_unreadable, read_json_body, replay
-from bough.server.requests.problems import answer_to, request_id_of
 from bough.server.services import Services
 from bough.types import JsonObject
 
+if TYPE_CHECKING:
+    from bough.server.a2a.applications import AgentApplications
+
 CARD_PATH = "/.well-known/agent-card.json"
 PATHS = (CARD_PATH, "/a2a/{agent}", "/a2a/{agent}/{path:path}")
-ROOT_PATHS = ("/", "/{path:path}")
-"""Where all agents are served, and where one alone is."""
+"""The routes of a server of all agents."""
 
-_MAX_APPS = 200
+ROOT_PATHS = ("/", "/{path:path}")
+"""The routes of a server of one agent."""
 
 
 class A2AEndpoint:
-    """The ASGI application behind `/a2a/{agent}`, or behind `/` where one agent alone is served.
+    """The ASGI application behind `/a2a/{agent}`, or behind `/` if the server has one A2A agent.
 
     Args:
-        only: The agent that is served at the root; None serves all of them below their names.
+        only: The agent served at the root; None serves all agents below their names.
     """
 
     def __init__(self, only: str | None = None) -> None:
         self._only = only
-        self._apps: OrderedDict[tuple[str, str, bool], Starlette] = OrderedDict()
+        self._applications: AgentApplications | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
 
         Raises:
-            Unauthenticated: The key is needed and missing, or not a valid one.
+            Unauthenticated: The key is required and missing, or invalid.
             PermissionDenied: The key lacks the scope `a2a`.
             NotFound: There is no such agent.
         """
@@ -74,23 +64,32 @@ class A2AEndpoint:
         if name not in services.agents.names():
             raise NotFound("there is no such agent", hint="GET /api/agents lists them")
         url = f"{str(request.base_url).rstrip('/')}{prefix}"
-        # Starlette takes what is below the prefix as the path of a request; the root of it is a slash.
+        # Starlette matches the path below the prefix; the root of the application is a slash.
         path = scope["path"] if scope["path"] != prefix else f"{prefix}/"
-        below = {**scope, "path": path, "root_path": f"{scope.get('root_path', '')}{prefix}"}
+        app_scope = {**scope, "path": path, "root_path": f"{scope.get('root_path', '')}{prefix}"}
         try:
             body = await read_json_body(request)
         except Malformed as error:
-            if path != f"{prefix}/":  # JSON-RPC says by a code of its own what cannot be read
+            if path != f"{prefix}/":  # only JSON-RPC has a separate code for an unreadable body
                 raise
             await JSONResponse(describe_unreadable(error))(scope, receive, send)
             return
         if body is not None:
             body, send = adapt_request(body, send)
-        app = self._find_app(services, name, url, needs_key=needs_key)
-        await app(below, receive if body is None else replay(body, receive), send)
+        # After the key, scope and agent: a request that is refused must not cost the import.
+        applications = await self._load_applications()
+        app = applications.find(services, name, url, needs_key=needs_key)
+        await app(app_scope, receive if body is None else replay(body, receive), send)
+
+    async def _load_applications(self) -> AgentApplications:
+        if self._applications is None:
+            applications_class = await asyncio.to_thread(_import_applications)
+            # Another request may have set it during the import; its applications hold the tasks in progress.
+            self._applications = self._applications or applications_class()
+        return self._applications
 
     def _find_agent(self, request: Request) -> tuple[str, str]:
-        """Return which agent is meant, and the path that it is served below."""
+        """Return the name of the requested agent, and the path prefix it is served below."""
         if self._only is not None:
             return self._only, ""
         if request.url.path == CARD_PATH:
@@ -98,71 +97,19 @@ class A2AEndpoint:
         name = request.path_params["agent"]
         return name, f"/a2a/{name}"
 
-    def _find_app(self, services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
-        app = self._apps.get((name, url, needs_key))
-        if app is None:
-            app = self._apps[name, url, needs_key] = _make_app(services, name, url, needs_key=needs_key)
-        self._apps.move_to_end((name, url, needs_key))
-        if len(self._apps) > _MAX_APPS:
-            self._apps.popitem(last=False)
-        return app
-
 
 def describe_for_push(services: Services) -> Callable[[str, str], Awaitable[JsonObject]]:
-    """Return what makes the body of a push notification: the task as it stands when it is sent."""
+    """Return a function that builds the body of a push notification from the current state of a task."""
 
     async def describe(tenant: str, task: str) -> JsonObject:
-        caller = Caller(tenant=tenant)
-        access = Access(caller=caller, store=OwnedStore(services.store, caller.owner), services=services)
-        found = await services.runs.broker.poll(task)
-        tasks = AgentTasks(access, str(found.metadata.get(AGENT)))
-        return MessageToDict(StreamResponse(task=await tasks.describe(found)))
+        # A webhook of an A2A client may be due after a restart, before the first A2A request.
+        applications_class = await asyncio.to_thread(_import_applications)
+        return await applications_class.describe_task(services, tenant, task)
 
     return describe
 
 
-class _CallerUser(User):
-    """A caller as the library knows users."""
+def _import_applications() -> type[AgentApplications]:
+    from bough.server.a2a.applications import AgentApplications
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-
-    @property
-    def is_authenticated(self) -> bool:
-        """Whether a key was shown."""
-        return self._caller.key is not None
-
-    @property
-    def user_name(self) -> str:
-        """The tenant: tasks are its own."""
-        return self._caller.tenant
-
-
-class _ContextBuilder(ServerCallContextBuilder):
-    def build(self, request: Request) -> ServerCallContext:
-        """Return the context of a request: its caller, and what that may work with."""
-        access: Access = request.scope["state"]["access"]
-        extensions = get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
-        state = {"access": access, "headers": dict(request.headers)}
-        return ServerCallContext(user=_CallerUser(access.caller), state=state, requested_extensions=extensions)
-
-
-def _make_app(services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
-    card = card_of(services.agents.find_named(name), url, needs_key=needs_key)
-    handler = BrokerHandler(name, card, PushConfigs(services.webhooks))
-    grace = max(1.0, services.server.shutdown_seconds / 2)
-    builder = _ContextBuilder()
-    app = Starlette(
-        exception_handlers={HTTPException: _answer},
-        routes=[
-            *create_agent_card_routes(card),
-            *create_jsonrpc_routes(handler, "/", builder, enable_v0_3_compat=True, shutdown_grace_period=grace),
-            *create_rest_routes(handler, builder, enable_v0_3_compat=True, shutdown_grace_period=grace),
-        ],
-    )
-    app.router.redirect_slashes = False
-    return app
-
-
-async def _answer(request: Request, error: Exception) -> Response:
-    return answer_to(error, request_id_of(request.scope))
+    return AgentApplications

@@ -193,10 +193,10 @@ class BrokerHandler(RequestHandler):
         with translate_errors():
             access.caller.require("write", "a2a")  # it holds the credentials that the client wants to be shown
             task = await AgentTasks(access, self._agent).find(params.task_id)
-            found = [config for config in await self._push.list(access, task.id) if config.id == params.id]
-        if not found:
+            configs = [config for config in await self._push.list(access, task.id) if config.id == params.id]
+        if not configs:
             raise TaskNotFoundError
-        return found[0]
+        return configs[0]
 
     @validate_request_params
     async def on_list_task_push_notification_configs(
@@ -238,8 +238,8 @@ class BrokerHandler(RequestHandler):
             return await tasks.find(str(id))
         except NotFound:
             pass
-        said = _read_message(message)
-        require_short(access, said)
+        user_message = _read_message(message)
+        require_short(access, user_message)
         push = params.configuration.HasField("task_push_notification_config")
         if push:  # before a conversation is made for what is refused
             await self._push.check(params.configuration.task_push_notification_config)
@@ -251,7 +251,7 @@ class BrokerHandler(RequestHandler):
             **pay_by(access.caller),
         }
         async with open_conversation(access, conversation) as open_one:
-            first, *activated = await open_one.prepare_message(said)
+            first, *activated = await open_one.prepare_message(user_message)
         assert isinstance(first, UserMessage)  # noqa: S101 - as `prepare_message` returns them
         if push:  # before the task: nothing of it is missed
             await self._push.add(access, str(id), params.configuration.task_push_notification_config)
@@ -277,12 +277,12 @@ class BrokerHandler(RequestHandler):
             raise InvalidParamsError(message="the task belongs to another context")
         if task.is_terminal:
             raise UnsupportedOperationError(message=f"the task is {task.state.value}: it takes no message")
-        broker, said = access.services.runs.broker, _read_message(message)
-        require_short(access, said)
+        broker, user_message = access.services.runs.broker, _read_message(message)
+        require_short(access, user_message)
         if task.state is TaskState.INPUT_REQUIRED:
             access.caller.require("write", "a2a", "approve")
-            return await broker.provide_input(task.id, _answer_in(message, said, task), by=access.caller.name)
-        await broker.run(conversation_of(task), said, by=access.caller.name, join=True, **pay_by(access.caller))
+            return await broker.provide_input(task.id, _answer_in(message, user_message, task), by=access.caller.name)
+        await broker.run(conversation_of(task), user_message, by=access.caller.name, join=True, **pay_by(access.caller))
         return await broker.poll(task.id)
 
     async def _place(self, access: Access, id: UUID, context: str) -> tuple[UUID, str]:
@@ -291,20 +291,20 @@ class BrokerHandler(RequestHandler):
         Raises:
             InvalidParamsError: The context is not a UUID, or another agent's.
         """
-        wanted = _parse_context(context) or id
+        context_id = _parse_context(context) or id
         try:
-            record = await access.store.get(wanted)
+            record = await access.store.get(context_id)
         except NotFound:
             try:
-                return await self._begin(access, wanted), context or str(wanted)
+                return await self._begin(access, context_id), context or str(context_id)
             except Conflict:  # another tenant's: said as of what is the caller's own
                 raise InvalidParamsError(message=_TAKEN) from None
         if record.config.get(AGENT) != self._agent:
             raise InvalidParamsError(message=_TAKEN)
-        if not await access.services.runs.is_live(wanted):
-            return wanted, str(wanted)
-        made = await fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running")
-        return made.record.id, str(wanted)
+        if not await access.services.runs.is_live(context_id):
+            return context_id, str(context_id)
+        new_fork = await fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running")
+        return new_fork.record.id, str(context_id)
 
     async def _begin(self, access: Access, id: UUID) -> UUID:
         services = access.services
@@ -328,13 +328,13 @@ class BrokerHandler(RequestHandler):
                 if is_over(task):
                     return
                 is_first = True
-                async for heard in broadcast.read(head - 1, is_refused):
-                    if isinstance(heard, StreamEnd):
+                async for update in broadcast.read(head - 1, is_refused):
+                    if isinstance(update, StreamEnd):
                         return
-                    if isinstance(heard, Fragment) and heard.kind == "text":
-                        yield text_update(task, heard.text, is_first=is_first)
+                    if isinstance(update, Fragment) and update.kind == "text":
+                        yield text_update(task, update.text, is_first=is_first)
                         is_first = False
-                    event = heard.event if isinstance(heard, StoredEvent) else None
+                    event = update.event if isinstance(update, StoredEvent) else None
                     if isinstance(event, ToolCalled):
                         yield status_update(task, doing=event.tool)
                     if isinstance(event, TaskChanged) and event.task_id == id:
@@ -385,16 +385,16 @@ def _read_message(message: Message) -> UserMessage:
     return UserMessage.text("\n".join(texts))
 
 
-def _answer_in(message: Message, said: UserMessage, task: Task) -> Json:
+def _answer_in(message: Message, user_message: UserMessage, task: Task) -> Json:
     """Return the answer to what a task asks: data as it is; text as the value, or as approval or rejection."""
     data = [cast("Any", MessageToDict(part.data)) for part in message.parts if part.WhichOneof("content") == "data"]
     if data:
         return data[0]
     if (task.request or {}).get("kind") == "question":
-        return said.plain
-    answer = _ANSWERS.get(said.plain.strip().lower())
+        return user_message.plain
+    answer = _ANSWERS.get(user_message.plain.strip().lower())
     calls = [str(call["id"]) for call in (task.request or {}).get("calls", ())]
-    return {"reject": calls, "reason": said.plain} if answer is None else answer
+    return {"reject": calls, "reason": user_message.plain} if answer is None else answer
 
 
 @contextmanager

@@ -49,28 +49,28 @@ class Selection(NamedTuple):
     context: str
 
 
-async def find_places(access: Access, agent: str, wanted: Selection) -> list[TaskPlace]:
+async def find_places(access: Access, agent: str, selection: Selection) -> list[TaskPlace]:
     """Return the places of the caller's tasks with an agent, the most recently changed first. O(tasks of the agent).
 
     The agent and the context of a task are in its first event, so the first event of each is read.
     """
     store, owner = access.services.store, access.caller.owner
-    named = {"owner": owner, "agent": agent, "state": wanted.state, "after": wanted.after}
+    parameters = {"owner": owner, "agent": agent, "state": selection.state, "after": selection.after}
 
     def look(tables: Tables) -> list[tuple[TaskPlace, int, int]]:
-        rows = tables.run("server.a2a_tasks", **named)
+        rows = tables.run("server.a2a_tasks", **parameters)
         return [(TaskPlace(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
 
     candidates = await store.together((TASKS, SERVER), look, read_only=True)
-    found: list[TaskPlace] = []
+    places: list[TaskPlace] = []
     for begin in range(0, len(candidates), _AT_ONCE):
         part = candidates[begin : begin + _AT_ONCE]
 
         def sift(tables: Tables, part: list[tuple[TaskPlace, int, int]] = part) -> list[TaskPlace]:
-            return [place for place, cid, first in part if _is_wanted(tables, cid, first, agent, wanted.context)]
+            return [place for place, cid, first in part if _is_wanted(tables, cid, first, agent, selection.context)]
 
-        found += await store.together(TASKS, sift, read_only=True)
-    return found
+        places += await store.together(TASKS, sift, read_only=True)
+    return places
 
 
 def _is_wanted(tables: Tables, cid: int, first: int, agent: str, context: str) -> bool:

@@ -46,19 +46,19 @@ class PushConfigs:
             LimitExceeded: The task has as many as it may have.
         """
         await self.check(config)
-        kept = TaskPushNotificationConfig()
-        kept.CopyFrom(config)
-        kept.task_id, kept.id = task, config.id or str(new_id())
-        headers = _headers_of(kept)
-        named: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _id_of(task, kept.id)}
-        secret = json.dumps({"config": MessageToDict(kept), "headers": headers})
-        await self._webhooks.add(access.caller.tenant, config.url, secret=secret, **named)
-        return kept
+        stored = TaskPushNotificationConfig()
+        stored.CopyFrom(config)
+        stored.task_id, stored.id = task, config.id or str(new_id())
+        headers = _headers_of(stored)
+        options: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _id_of(task, stored.id)}
+        secret = json.dumps({"config": MessageToDict(stored), "headers": headers})
+        await self._webhooks.add(access.caller.tenant, config.url, secret=secret, **options)
+        return stored
 
     async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
         """Return those of a task, oldest first; one whose secret cannot be opened has only its URL."""
-        found = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
-        return [_read_config(hook) for hook in found]
+        hooks = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
+        return [_read_config(hook) for hook in hooks]
 
     async def remove(self, access: Access, task: str, id: str) -> None:
         """Forget one; one that is not there is fine."""

@@ -99,24 +99,24 @@ class AgentTasks:
         )
         return described
 
-    async def list(self, asked: ListTasksRequest) -> ListTasksResponse:
+    async def list(self, request: ListTasksRequest) -> ListTasksResponse:
         """Return a page of the agent's tasks, the most recently changed first.
 
         Raises:
             InvalidInput: The page token is none of ours.
         """
-        size = asked.page_size or _PAGE_SIZE
-        if asked.status and asked.status not in _STATES.values():
+        size = request.page_size or _PAGE_SIZE
+        if request.status and request.status not in _STATES.values():
             return ListTasksResponse(page_size=size)  # a state that no task of ours has
-        behind = _parse_token(asked.page_token)
-        found = await find_places(self._access, self._agent, _read_selection(asked))
-        rest = [place for place in found if behind is None or place < behind]
-        tasks = [task for place in rest[:size] if (task := await self._read(place)) is not None]
+        behind = _parse_token(request.page_token)
+        places = await find_places(self._access, self._agent, _read_selection(request))
+        remaining = [place for place in places if behind is None or place < behind]
+        tasks = [task for place in remaining[:size] if (task := await self._read(place)) is not None]
         # Sorted again: a task may have changed after its place was read.
         tasks.sort(key=lambda task: task.updated_at, reverse=True)
-        token = "" if len(rest) <= size else f"{rest[size - 1].changed}.{rest[size - 1].number}"
+        token = "" if len(remaining) <= size else f"{remaining[size - 1].changed}.{remaining[size - 1].number}"
         described = [await self.describe(task) for task in tasks]
-        return ListTasksResponse(tasks=described, next_page_token=token, page_size=size, total_size=len(found))
+        return ListTasksResponse(tasks=described, next_page_token=token, page_size=size, total_size=len(places))
 
     async def _read(self, place: TaskPlace) -> Task | None:
         """Return the task of a place; None where it was deleted meanwhile."""
@@ -133,23 +133,23 @@ class AgentTasks:
         first = task.events[0].payload.get("message", task.events[0].seq)
         # What the conversation does after the end of the task is other tasks'.
         stop = next((event.seq for event in task.events if event.payload.get("state") in _ENDS), None)
-        found: list[Message] = []
+        messages: list[Message] = []
         kinds = ("UserMessage", "ModelResponded")
         async for stored in self._access.store.read(conversation_of(task), first, stop, kinds=kinds):
             message = _message_of(stored, task)
             if message is not None:
-                found.append(message)
-        if found and MESSAGE in task.metadata:
-            found[0].message_id = task.metadata[MESSAGE]
-        return found
+                messages.append(message)
+        if messages and MESSAGE in task.metadata:
+            messages[0].message_id = task.metadata[MESSAGE]
+        return messages
 
 
-def _read_selection(asked: ListTasksRequest) -> Selection:
+def _read_selection(request: ListTasksRequest) -> Selection:
     after = None
-    if asked.HasField("status_timestamp_after"):
-        after = microseconds(asked.status_timestamp_after.ToDatetime(UTC))
-    state = next((state.number for state, theirs in _STATES.items() if theirs == asked.status), None)
-    return Selection(state=state, after=after, context=asked.context_id)
+    if request.HasField("status_timestamp_after"):
+        after = microseconds(request.status_timestamp_after.ToDatetime(UTC))
+    state = next((state.number for state, theirs in _STATES.items() if theirs == request.status), None)
+    return Selection(state=state, after=after, context=request.context_id)
 
 
 def _parse_token(token: str) -> TaskPlace | None:
@@ -160,10 +160,10 @@ def _parse_token(token: str) -> TaskPlace | None:
     """
     if not token:
         return None
-    found = _TOKEN.fullmatch(token)
-    if found is None:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
         raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")
-    return TaskPlace(int(found[1]), int(found[2]), UUID(int=0))
+    return TaskPlace(int(match[1]), int(match[2]), UUID(int=0))
 
 
 def context_of(task: Task) -> str:
@@ -206,14 +206,14 @@ def status_update(task: Task, *, doing: str = "") -> TaskStatusUpdateEvent:
 def text_update(task: Task, text: str, *, is_first: bool) -> TaskArtifactUpdateEvent:
     """Return a piece of the result on its way."""
     artifact = Artifact(artifact_id=RESULT, name=RESULT, parts=[new_text_part(text)])
-    named: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
-    return TaskArtifactUpdateEvent(append=not is_first, last_chunk=False, **named)
+    fields: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
+    return TaskArtifactUpdateEvent(append=not is_first, last_chunk=False, **fields)
 
 
 def result_update(task: Task, artifact: Artifact) -> TaskArtifactUpdateEvent:
     """Return the whole result, which replaces its pieces: a slow reader may have missed some."""
-    named: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
-    return TaskArtifactUpdateEvent(append=False, last_chunk=True, **named)
+    fields: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
+    return TaskArtifactUpdateEvent(append=False, last_chunk=True, **fields)
 
 
 def _message_of(stored: StoredEvent, task: Task) -> Message | None:

@@ -22,8 +22,11 @@ def require_inside(folder: str | Path, *, tenant: str, root: Path, home: Path) -
     path, real, top = os.path.normpath(folder), os.path.realpath(folder), os.path.realpath(root)
     if is_below(real, top) or real == path:  # without links it is where it was when the conversation began
         return Path(real)
-    made = os.path.realpath(home / "workspaces")
-    if os.path.realpath(os.path.dirname(path)) == made and os.path.join(made, os.path.basename(path)) == real:
+    made_folder = os.path.realpath(home / "workspaces")
+    if (
+        os.path.realpath(os.path.dirname(path)) == made_folder
+        and os.path.join(made_folder, os.path.basename(path)) == real
+    ):
         return Path(real)
     if tenant == LOCAL and not is_below(path, top) and not is_below(path, os.path.normpath(root)):
         return Path(real)  # the user's own folders, which the command line works in

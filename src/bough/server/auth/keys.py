@@ -103,23 +103,23 @@ class KeyTable:
         _check(name, tenant, role, scopes)
         text = texts[0] if texts else _new_text()
         id = _read_id(text)
-        kept = json.dumps(sorted(scopes))
+        scope_json = json.dumps(sorted(scopes))
 
         def add(tables: Tables) -> NewKey:
-            if (there := _find_made(tables, texts)) is not None:
-                made, row = there
+            if (existing := _find_made(tables, texts)) is not None:
+                new_key, row = existing
                 lasts = None if row.expires is None else timedelta(microseconds=row.expires - row.created)
-                if (row.tenant, row.name, row.role, row.scopes, lasts) != (tenant, name, role, kept, expires):
+                if (row.tenant, row.name, row.role, row.scopes, lasts) != (tenant, name, role, scope_json, expires):
                     raise _make_taken()
-                return made
+                return new_key
             row = tables.one("server.count_tenant_keys", tenant=tenant)
             if row is not None and row[0] >= _TENANT_KEYS:
                 raise LimitExceeded(f"a tenant has at most {_TENANT_KEYS} keys", hint="revoke one")
             now = tables.now()
             tables.run("server.add_tenant", id=tenant, now=now)
             ends = None if expires is None else now + expires // timedelta(microseconds=1)
-            named: dict[str, Any] = {"tenant": tenant, "label": name, "role": role, "scopes": kept}
-            tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=ends, **named)
+            parameters: dict[str, Any] = {"tenant": tenant, "label": name, "role": role, "scopes": scope_json}
+            tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=ends, **parameters)
             return NewKey(id=id, text=text, tenant=tenant)
 
         return await self._store.together(SERVER, add)
@@ -172,18 +172,18 @@ class KeyTable:
                 return None
             if check is not None:
                 check(row[3], json.loads(row[4]))
-            if (there := _find_made(tables, texts)) is not None:
-                return there[0]
+            if (existing := _find_made(tables, texts)) is not None:
+                return existing[0]
             now = tables.now()
-            named: dict[str, Any] = {"tenant": row[0], "label": row[1], "role": row[3], "scopes": row[4]}
-            tables.run("server.add_key", id=new, digest=_digest(text), now=now, expires=row[5], **named)
+            parameters: dict[str, Any] = {"tenant": row[0], "label": row[1], "role": row[3], "scopes": row[4]}
+            tables.run("server.add_key", id=new, digest=_digest(text), now=now, expires=row[5], **parameters)
             tables.run("server.expire", id=id, expires=now + grace // timedelta(microseconds=1))
             return NewKey(id=new, text=text, tenant=row[0])
 
-        made = await self._store.together(SERVER, rotate)
-        if made is None:
+        new_key = await self._store.together(SERVER, rotate)
+        if new_key is None:
             raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
-        return made
+        return new_key
 
     async def any(self) -> bool:
         """Whether there is any key, revoked ones too: the first one ends the mode without keys for ever."""
@@ -291,28 +291,28 @@ class Keys:
 
     async def _verify(self, key: str) -> Caller | None:
         digest, now = _digest(key), self._monotonic()
-        known = self._verified.get(digest)
-        if known is None or now - known.at > _REMEMBERED_SECONDS:
-            known = _Verified(await self._look_up(key, digest), now)
-            self._verified[digest] = known
+        verified = self._verified.get(digest)
+        if verified is None or now - verified.at > _REMEMBERED_SECONDS:
+            verified = _Verified(await self._look_up(key, digest), now)
+            self._verified[digest] = verified
             self._verified.move_to_end(digest)
             if len(self._verified) > _REMEMBERED:
                 self._verified.popitem(last=False)
-        if known.caller is not None and known.caller.key is not None:
-            await self._touch(known.caller.key, now)
-        return known.caller
+        if verified.caller is not None and verified.caller.key is not None:
+            await self._touch(verified.caller.key, now)
+        return verified.caller
 
     async def _look_up(self, key: str, digest: bytes) -> Caller | None:
-        found = _TEXT.fullmatch(key)
-        row = None if found is None else await self.table.find(found[1])
-        kept = _NO_DIGEST if row is None else bytes(row[2])
-        is_same = hmac.compare_digest(kept, digest)  # an unknown id is compared as well
-        if row is None or found is None or not is_same:
+        match = _TEXT.fullmatch(key)
+        row = None if match is None else await self.table.find(match[1])
+        stored_digest = _NO_DIGEST if row is None else bytes(row[2])
+        is_same = hmac.compare_digest(stored_digest, digest)  # an unknown id is compared as well
+        if row is None or match is None or not is_same:
             return None
         tenant, name, _, role, scopes, expires, revoked, disabled, now = row
         if revoked is not None or disabled is not None or (expires is not None and expires <= now):
             return None
-        return Caller(tenant=tenant, key=found[1], name=name, role=role, scopes=frozenset(json.loads(scopes)))
+        return Caller(tenant=tenant, key=match[1], name=name, role=role, scopes=frozenset(json.loads(scopes)))
 
     async def _touch(self, id: str, now: float) -> None:
         if now - self._used.get(id, -_USED_SECONDS) >= _USED_SECONDS:
@@ -381,11 +381,11 @@ def _find_made(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _MadeRow] 
         row = tables.one("server.key_made", id=id)
         if row is None:
             continue
-        found = _MadeRow(*row)
-        is_same = hmac.compare_digest(bytes(found.digest), _digest(text))
-        if not is_same or found.revoked is not None or tables.now() - found.created > REPEATED_SECONDS * 1_000_000:
+        match = _MadeRow(*row)
+        is_same = hmac.compare_digest(bytes(match.digest), _digest(text))
+        if not is_same or match.revoked is not None or tables.now() - match.created > REPEATED_SECONDS * 1_000_000:
             raise _make_taken()
-        return NewKey(id=id, text=text, tenant=found.tenant, is_new=False), found
+        return NewKey(id=id, text=text, tenant=match.tenant, is_new=False), match
     return None
 
 

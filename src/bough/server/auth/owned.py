@@ -25,6 +25,7 @@ from bough.events.record import (
 )
 from bough.events.store import EventStore
 from bough.server.auth.keys import SERVER
+from bough.tasks import Task, TaskBroker, TaskFilter, TaskPage
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ class OwnedStore:
 
     async def _require(self, cid: UUID) -> None:
         """Raise `NotFound` for another owner's conversation; the store itself refuses one that was deleted since."""
-        seen = self._known.get(cid)
-        if seen is None or self._monotonic() - seen > _KNOWN_SECONDS:
+        cached = self._known.get(cid)
+        if cached is None or self._monotonic() - cached > _KNOWN_SECONDS:
             await self.get(cid)
 
     async def create(
@@ -199,8 +200,8 @@ class OwnedStore:
     ) -> AsyncGenerator[StoredEvent]:
         """Iterate events of a conversation of the owner."""
         await self._require(cid)
-        wanted: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
-        async with aclosing(self._store.read(cid, start, stop, reverse=reverse, **wanted)) as events:
+        options: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
+        async with aclosing(self._store.read(cid, start, stop, reverse=reverse, **options)) as events:
             async for stored in events:
                 yield stored
 
@@ -254,13 +255,13 @@ class OwnedStore:
         order: Order = "updated_desc",
     ) -> Page:
         """Return a page of the owner's conversations."""
-        wanted = self._add_owner(filter)
-        page = await self._store.list(wanted, cursor, limit, order)
+        own_filter = self._add_owner(filter)
+        page = await self._store.list(own_filter, cursor, limit, order)
         if self._owner is not None:
             return page
         items = [record for record in page.items if record.owner is None]  # no filter says "of nobody"
         while len(items) < limit and page.next_cursor is not None:
-            page = await self._store.list(wanted, page.next_cursor, limit - len(items), order)
+            page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]
         return replace(page, items=items)
 
@@ -356,3 +357,36 @@ class OwnedStore:
 
     def _add_owner(self, filter: ConversationFilter | None) -> ConversationFilter:
         return replace(filter or ConversationFilter(), owner=self._owner)
+
+
+class OwnedTasks:
+    """The tasks of one owner's conversations; other tasks are not found.
+
+    Args:
+        store: The conversations as the owner may see them.
+    """
+
+    def __init__(self, broker: TaskBroker, store: OwnedStore) -> None:
+        self._broker = broker
+        self._store = store
+
+    async def get(self, task_id: str) -> Task:
+        """Return a task with its latest events.
+
+        Raises:
+            NotFound: The task does not exist or has another owner; the error is the same.
+        """
+        task = await self._broker.store.get(task_id)
+        if task is not None and task.conversation is not None:
+            try:
+                await self._store.get(task.conversation)
+            except NotFound:
+                pass
+            else:
+                return task
+        raise NotFound(f"there is no task {task_id}")
+
+    async def list(self, filter: TaskFilter, cursor: str | None, limit: int) -> TaskPage:
+        """Return a page of the owner's tasks, the newest first; `filter` has no owner."""
+        owner = self._store.owner
+        return await self._broker.store.list(replace(filter, owner=owner, unowned=owner is None), cursor, limit)

@@ -54,8 +54,8 @@ class SecretBox:
             InvalidInput: A key is too short.
             Unavailable: The file can neither be read nor made.
         """
-        if given := env.get(VARIABLE):
-            return cls([key.strip() for key in given.split(",") if key.strip()])
+        if secret_key := env.get(VARIABLE):
+            return cls([key.strip() for key in secret_key.split(",") if key.strip()])
         return cls([_key_of_file(home / "secret.key")])
 
     @property
@@ -141,7 +141,7 @@ class SealedSecrets:
         check_values(values)
         sealed = {name: self.box.seal(_about(record, name), value) for name, value in values.items()}
         names = sorted({*(policies.get("secrets") or ()), *(name for name in values if name != MODEL_KEY)})
-        held: dict[str, str] = {**(policies.get("sealed") or {}), **dict.fromkeys(values, str(record.id))}
+        holders: dict[str, str] = {**(policies.get("sealed") or {}), **dict.fromkeys(values, str(record.id))}
 
         def write(tables: Tables) -> None:
             cid, now = tables.number(record.id), tables.now()
@@ -149,7 +149,7 @@ class SealedSecrets:
                 parts: dict[str, Any] = {"key_id": key_id, "nonce": nonce, "ciphertext": ciphertext}
                 tables.run("server.seal", cid=cid, label=name, now=now, **parts)
             tables.run("server.add_sealing_key", key_id=self.box.first, now=now)
-            recorded = {**(changes or {}), "policies": {"secrets": names, "sealed": held}}
+            recorded = {**(changes or {}), "policies": {"secrets": names, "sealed": holders}}
             tables.append(record.id, [StateChanged(changes=recorded)], expected_head=expected_head)
 
         await self._store.together(SERVER, write)
@@ -160,11 +160,11 @@ class SealedSecrets:
         Raises:
             Unavailable: One cannot be opened.
         """
-        held: Mapping[str, str] = policies.get("sealed") or {}
-        if not held:
+        holders: Mapping[str, str] = policies.get("sealed") or {}
+        if not holders:
             return {}
-        found = await self._store.together(SERVER, lambda tables: _rows(tables, held), read_only=True, small=True)
-        return {name: self.box.open(f"{owner or LOCAL}|{held[name]}|{name}", *row) for name, row in found.items()}
+        rows = await self._store.together(SERVER, lambda tables: _rows(tables, holders), read_only=True, small=True)
+        return {name: self.box.open(f"{owner or LOCAL}|{holders[name]}|{name}", *row) for name, row in rows.items()}
 
     async def credentials(self, record: ConversationRecord, state: State) -> Credentials:
         """Return what was sealed for a conversation, for the run of its task.
@@ -212,14 +212,14 @@ def _constant(value: str) -> Callable[[], str]:
     return lambda: value
 
 
-def _rows(tables: Tables, held: Mapping[str, str]) -> dict[str, tuple[str, bytes, bytes]]:
-    found: dict[str, tuple[str, bytes, bytes]] = {}
-    for conversation in set(held.values()):
+def _rows(tables: Tables, holders: Mapping[str, str]) -> dict[str, tuple[str, bytes, bytes]]:
+    rows: dict[str, tuple[str, bytes, bytes]] = {}
+    for conversation in set(holders.values()):
         number = tables.number(UUID(conversation))
         for name, key_id, nonce, ciphertext in tables.run("server.sealed", cid=number):
-            if held.get(name) == conversation:
-                found[name] = (key_id, bytes(nonce), bytes(ciphertext))
-    return found
+            if holders.get(name) == conversation:
+                rows[name] = (key_id, bytes(nonce), bytes(ciphertext))
+    return rows
 
 
 def _about(record: ConversationRecord, name: str) -> str:

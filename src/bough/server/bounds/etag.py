@@ -25,10 +25,10 @@ def parse_head(if_match: str | None) -> int | None:
     """
     if if_match is None or if_match.strip() == "*":
         return None
-    found = _TAG.fullmatch(if_match.strip())
-    if found is None:
+    match = _TAG.fullmatch(if_match.strip())
+    if match is None:
         raise Malformed("If-Match is not an ETag of a conversation", hint='it looks like "41"')
-    return int(found[1])
+    return int(match[1])
 
 
 def require_match(record: ConversationRecord, if_match: str | None) -> None:

@@ -63,11 +63,11 @@ class Quotas:
             return
         if self._metrics is not None:
             self._metrics.limited.labels(reached.limit).inc()
-        left = _DAY_SECONDS - tables.now() // _SECOND % _DAY_SECONDS
+        seconds_left = _DAY_SECONDS - tables.now() // _SECOND % _DAY_SECONDS
         raise LimitExceeded(
             f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
             hint="wait for the next day",
-            details={"limit": reached.limit, "retry_after_seconds": left},
+            details={"limit": reached.limit, "retry_after_seconds": seconds_left},
         )
 
     async def find_reached(self, store: EventStore, owner: str | None, cid: UUID) -> LimitReached | None:

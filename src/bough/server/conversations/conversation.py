@@ -28,9 +28,9 @@ from bough.events.store import EventStore
 from bough.server.access import Access
 from bough.server.auth.owned import make_missing, make_taken
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
+from bough.server.bodies.info import ConversationInfo, RunInfo, info_of
 from bough.server.bounds.etag import stale
 from bough.server.conversations.details import read_details
-from bough.server.forms.info import ConversationInfo, RunInfo, info_of
 from bough.server.runs import read_latest_run
 from bough.server.services import Services
 from bough.tasks.stores.relational import TASKS
@@ -172,16 +172,18 @@ def stamp(access: Access, message: UserMessage) -> UserMessage:
 
 
 @asynccontextmanager
-async def open_conversation(access: Access, found: UUID | ConversationRecord) -> AsyncGenerator[AsyncConversation]:
+async def open_conversation(
+    access: Access, conversation: UUID | ConversationRecord
+) -> AsyncGenerator[AsyncConversation]:
     """Give the conversation in use while the block runs.
 
     Args:
-        found: Its id, or its record where that was just read.
+        conversation: Its id, or its record where that was just read.
 
     Raises:
         NotFound: It is not there, or another tenant's.
     """
-    record = found if isinstance(found, ConversationRecord) else await access.store.get(found)
+    record = conversation if isinstance(conversation, ConversationRecord) else await access.store.get(conversation)
     state = await access.services.states.state_of(record)
     parts = await reopen_parts(access.services, access.store, record, state)
     async with AsyncConversation(parts) as opened:
@@ -200,11 +202,11 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
     services = access.services
     await services.quotas.require(services.store, access.caller)
     owner = access.caller.owner
-    async with open_conversation(_charge_caller(access), id) as found:
+    async with open_conversation(_charge_caller(access), id) as conversation:
         # Not the agent's `api_key`: that of a registered agent is the operator's.
-        posted = await services.sealed.values(owner, found.state.policies)
-        services.rules.require_own_model_key(owner, found.agent.model_name, has_key=MODEL_KEY in posted)
-        yield found
+        posted = await services.sealed.values(owner, conversation.state.policies)
+        services.rules.require_own_model_key(owner, conversation.agent.model_name, has_key=MODEL_KEY in posted)
+        yield conversation
 
 
 def _charge_caller(access: Access) -> Access:
@@ -326,7 +328,7 @@ async def make_document(access: Access, snapshot: Snapshot) -> bytes:
     states, record = access.services.states, snapshot.record
     document = states.find_document(record.id, snapshot)
     if document is None:
-        made = await _make_info(access, record, snapshot.run)
-        document = made.__pydantic_serializer__.to_json(made)
+        new_info = await _make_info(access, record, snapshot.run)
+        document = new_info.__pydantic_serializer__.to_json(new_info)
         states.keep_document(record.id, snapshot, document)
     return document

@@ -13,8 +13,8 @@ from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
+from bough.server.bodies.base import stamp
 from bough.server.conversations.conversation import count_shown_chars, open_conversation
-from bough.server.forms.base import stamp
 from bough.types import JsonObject
 
 _DECIDED_BY = "decided by "
@@ -38,9 +38,9 @@ async def decide(
         await runs.broker.provide_input(task.id, decision, run=run, expected_head=expected_head)
         return
     async with open_conversation(access, id) as conversation:
-        events, left = decide_calls(conversation.state, decision)
+        events, waiting = decide_calls(conversation.state, decision)
         await conversation.append(*events)
-    if run and not left and not await runs.is_live(id):  # a run that continues sees the decision itself
+    if run and not waiting and not await runs.is_live(id):  # a run that continues sees the decision itself
         await runs.start(access.caller, id)
 
 
@@ -86,10 +86,10 @@ async def list_approvals(access: Access, record: ConversationRecord) -> tuple[st
         Conflict: None does.
     """
     state = await access.services.states.state_of(record)
-    found = tuple(id for id, call in state.waiting.items() if call.get("kind", "approval") == "approval")
-    if not found:
+    call_ids = tuple(id for id, call in state.waiting.items() if call.get("kind", "approval") == "approval")
+    if not call_ids:
         raise Conflict("no call waits for a confirmation", hint="see GET {id}")
-    return found
+    return call_ids
 
 
 async def require_waiting(access: Access, record: ConversationRecord, call: str) -> State:
@@ -102,10 +102,10 @@ async def require_waiting(access: Access, record: ConversationRecord, call: str)
     state = await access.services.states.state_of(record)
     if call in state.waiting:
         return state
-    made = await _find_decision(access, record.id, call)
-    if made is None and call not in state.calls:
+    earlier = await _find_decision(access, record.id, call)
+    if earlier is None and call not in state.calls:
         raise NotFound("there is no such call")
-    raise Conflict("the call is no longer waiting", hint="see GET {id}", details=made or {})
+    raise Conflict("the call is no longer waiting", hint="see GET {id}", details=earlier or {})
 
 
 async def _find_decision(access: Access, id: UUID, call: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from bough.conversation import State
 from bough.events.model import SkillActivated, TaskLinked
 from bough.events.record import ConversationRecord
 from bough.server.auth.owned import OwnedStore
-from bough.server.forms.info import InfoDetails
+from bough.server.bodies.info import InfoDetails
 
 _WAITING = "waiting_for_confirmation"
 

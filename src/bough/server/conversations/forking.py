@@ -59,12 +59,12 @@ async def fork(
     try:
         await require_forkable(access, agent or parts.agent.spec, model=model, is_new=agent is not None)
         request = ForkRequest(agent=agent, overrides=overrides or {}, actor=access.caller.name, **options)
-        made, _ = await fork_opened(parts, request)
-        await made.agent.aclose()
+        new_fork, _ = await fork_opened(parts, request)
+        await new_fork.agent.aclose()
     finally:
         await parts.aclose()
-    await services.states.add(made.record.id, made.journal.state, erased=folded.erased)
-    return MadeFork(made.record, made.journal.state)
+    await services.states.add(new_fork.record.id, new_fork.journal.state, erased=folded.erased)
+    return MadeFork(new_fork.record, new_fork.journal.state)
 
 
 async def _with_key(

@@ -52,18 +52,18 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
             raise Conflict(
                 "the conversation is running", hint="pause it before you change the address or key of its model"
             )
-        given = present.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
-        settled, name = resolve_spec_model(given, services.settings)
+        new_agent = present.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
+        resolved, name = resolve_spec_model(new_agent, services.settings)
         policies, head = conversation.state.policies, conversation.state.head
-        require_prices(settled, limits_from_json(policies.get("limits") or {}))
-        changes: JsonObject = {"agent": given.model_copy(update={"model": name}).snapshot()}
+        require_prices(resolved, limits_from_json(policies.get("limits") or {}))
+        changes: JsonObject = {"agent": new_agent.model_copy(update={"model": name}).snapshot()}
     if api_key is not None:
         record = await access.store.get(id)
         await services.sealed.put(record, policies, {MODEL_KEY: api_key}, changes=changes, expected_head=head)
         return
     sealed: dict[str, str] = policies.get("sealed") or {}
-    left = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
-    changed = StateChanged(changes=changes | {"policies": {"sealed": left}})
+    other_keys = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
+    changed = StateChanged(changes=changes | {"policies": {"sealed": other_keys}})
     await access.store.append(id, [changed], expected_head=head)
 
 
@@ -82,12 +82,12 @@ async def require_forkable(access: Access, agent: AgentSpec, *, model: str | Non
     """
     if model is None and not is_new:
         return
-    asked = agent if model is None else agent.model_copy(update={"model": model})
-    if not is_same_recipient(agent.snapshot(), asked.snapshot()):
-        asked = asked.model_copy(update={"api_key": None})
-    await access.services.agents.require_address(access.caller, asked.base_url, has_key=asked.api_key is not None)
-    if not isinstance(asked.model, Model):
-        resolve_spec(asked, access.services.settings)
+    forked = agent if model is None else agent.model_copy(update={"model": model})
+    if not is_same_recipient(agent.snapshot(), forked.snapshot()):
+        forked = forked.model_copy(update={"api_key": None})
+    await access.services.agents.require_address(access.caller, forked.base_url, has_key=forked.api_key is not None)
+    if not isinstance(forked.model, Model):
+        resolve_spec(forked, access.services.settings)
 
 
 def _find_provider(model: str | None) -> str:

@@ -7,21 +7,28 @@ from uuid import UUID
 
 from bough.conversation import State
 from bough.conversation.rules import GivenRules, read_recorded_limits
-from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.errors import Conflict, PermissionDenied
 from bough.events.model import StateChanged
 from bough.guard import (
     AlwaysConfirm,
     Limits,
     Policy,
     SecurityAnalyzer,
-    analyzer_from_json,
     policy_from_json,
     policy_named,
 )
 from bough.guard.confirmation_policy import allows_change, narrower
 from bough.guard.limits import allows_change as allows_limits
 from bough.server.access import Access
-from bough.server.forms.conversations import NewConversation, read_allow_list
+from bough.server.bodies.base import is_empty
+from bough.server.bodies.conversations import NewConversation, StartConversation
+from bough.server.bodies.rules import (
+    parse_analyzer,
+    parse_openhands_analyzer,
+    parse_openhands_policy,
+    parse_policy,
+    read_allow_list,
+)
 from bough.types import JsonObject
 
 _ATTEMPTS = 20
@@ -50,28 +57,18 @@ def rules_from(access: Access, body: NewConversation) -> GivenRules:
     return rules
 
 
-def parse_policy(given: JsonObject) -> Policy:
-    """Return the policy that a body describes; what was sent is not repeated.
+def openhands_rules(access: Access, body: StartConversation) -> GivenRules:
+    """Return the rules of a body of OpenHands' client.
 
-    Raises:
-        InvalidInput: It is none.
+    Raises: see `rules_from`.
     """
-    try:
-        return policy_from_json(given)
-    except InvalidInput as error:
-        raise InvalidInput("confirmation_policy: no such policy", hint=error.hint) from None
-
-
-def parse_analyzer(given: JsonObject) -> SecurityAnalyzer:
-    """Return the analyzer that a body describes; what was sent is not repeated.
-
-    Raises:
-        InvalidInput: None can be made of it.
-    """
-    try:
-        return analyzer_from_json(given)
-    except InvalidInput as error:
-        raise InvalidInput("security_analyzer: no such analyzer", hint=error.hint) from None
+    rules: GivenRules = {"limits": Limits(steps=body.max_iterations)}
+    if not is_empty(body.confirmation_policy):
+        rules["confirmation_policy"] = parse_openhands_policy(body.confirmation_policy)
+        require_policy(access, rules["confirmation_policy"])
+    if not is_empty(body.security_analyzer):
+        rules["security_analyzer"] = parse_openhands_analyzer(body.security_analyzer)
+    return rules
 
 
 def require_policy(access: Access, policy: Policy) -> None:

@@ -22,8 +22,8 @@ from bough.events.model import Event, StateChanged
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.auth.imports import ImportStore
-from bough.server.forms.documents import write_document
-from bough.server.forms.info import info_of
+from bough.server.bodies.info import info_of
+from bough.server.conversations.documents import write_document
 from bough.types import JsonObject
 
 FileFormat: TypeAlias = Literal["bundle", "jsonl", "md"]
@@ -141,10 +141,10 @@ def _require_folds(record: ConversationRecord, events: Collection[StoredEvent]) 
 def _clean(record: ConversationRecord) -> ConversationRecord:
     """Return a row without what a server keeps in rows of its own: forms, digests of requests, posted agents."""
     config = {name: record.config[name] for name in ("agent", "model", "signed_by") if _is_text(record.config, name)}
-    named = ("reason", "actor", "pending", "workspace")
-    lineage: JsonObject = {name: record.lineage[name] for name in named if _is_text(record.lineage, name)}
+    names = ("reason", "actor", "pending", "workspace")
+    lineage: JsonObject = {name: record.lineage[name] for name in names if _is_text(record.lineage, name)}
     overrides: Any = record.lineage.get("overrides")
-    if isinstance(overrides, list) and all(isinstance(each, str) for each in cast("list[Any]", overrides)):
+    if isinstance(overrides, list) and all(isinstance(item, str) for item in cast("list[Any]", overrides)):
         lineage["overrides"] = overrides
     return replace(record, config=config | {"form": "ours"}, lineage=lineage)
 

@@ -15,8 +15,8 @@ from bough.conversation.agent import read_recorded_spec, settle_spec
 from bough.conversation.fork.model_key import MODEL_KEY
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
+from bough.server.bodies.agents import AgentForm
 from bough.server.bounds.tenants import LimitsByTenant
-from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 from bough.tasks.agents import find_for_record
@@ -75,36 +75,36 @@ class AgentCatalogue:
             hint = f"register an agent named {state.agent.get('name')!r} on the server, or fork with another agent"
             raise InvalidInput(error.message, hint=hint, details=error.details) from None
 
-    def agent_for(self, caller: Caller, given: str | AgentForm | None) -> AgentSpec:
+    def agent_for(self, caller: Caller, agent: str | AgentForm | None) -> AgentSpec:
         """Return the agent that a body names or describes, its workspace tools within what the tenant may have.
 
         Raises:
             InvalidInput: The name is unknown, or a value does not fit.
             PermissionDenied: The body says what only an admin may say.
         """
-        if not isinstance(given, AgentForm):
-            return self.narrow(caller, self.find_named(given or DEFAULT))
-        self.require_sayable(caller, given)
-        values = given.model_dump(exclude_none=True, exclude_unset=True, exclude={"api_key"})
+        if not isinstance(agent, AgentForm):
+            return self.narrow(caller, self.find_named(agent or DEFAULT))
+        self.require_sayable(caller, agent)
+        values = agent.model_dump(exclude_none=True, exclude_unset=True, exclude={"api_key"})
         default = self._default()
-        settled: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
+        defaults: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
         if "model" not in values:  # the server's own model is where the server says
-            settled |= {"base_url": default.base_url}
-        spec = spec_from_data(settled | values, base=self._settings.home, where="agent")
+            defaults |= {"base_url": default.base_url}
+        spec = spec_from_data(defaults | values, base=self._settings.home, where="agent")
         if "model" not in values:
             spec = spec.model_copy(update={"model": default.model, "settings": default.settings})
         return self.narrow(caller, spec)
 
-    def require_sayable(self, caller: Caller, given: AgentForm) -> None:
+    def require_sayable(self, caller: Caller, agent: AgentForm) -> None:
         """Check that a caller may say what it says.
 
         Raises:
             PermissionDenied: A field is the operator's, or needs the role admin; the message names it.
         """
-        path = next((name for name in _PATHS if getattr(given, name) is not None), None)
+        path = next((name for name in _PATHS if getattr(agent, name) is not None), None)
         if path is not None and not caller.is_operator:
             raise PermissionDenied(f"agent.{path}: only the operator may name files of the server", hint=_PATHS[path])
-        self.require_base_url(caller, given.base_url)
+        self.require_base_url(caller, agent.base_url)
 
     def require_base_url(self, caller: Caller, base_url: str | None, *, field: str = "agent.base_url") -> None:
         """Check that a caller may have its models asked at an address.
@@ -184,15 +184,15 @@ class AgentCatalogue:
         Paths that only the operator may name are omitted, workspace tools stay within the tenant's. The address of its
         model stays: without it, the provider of the model's name would be asked. See `require_recorded_address`.
         """
-        said = dict(recorded)
+        fields = dict(recorded)
         if not caller.is_operator:
-            said = {name: value for name, value in said.items() if name not in _PATHS}
-            if said.get("base_url") not in self._server.models and not takes_base_url(said.get("model")):
-                said.pop("base_url", None)
-        bound, access = self._rules.limits_of(caller.tenant).access, said.get("workspace_access")
+            fields = {name: value for name, value in fields.items() if name not in _PATHS}
+            if fields.get("base_url") not in self._server.models and not takes_base_url(fields.get("model")):
+                fields.pop("base_url", None)
+        bound, access = self._rules.limits_of(caller.tenant).access, fields.get("workspace_access")
         if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
-            said["workspace_access"] = bound
-        return said
+            fields["workspace_access"] = bound
+        return fields
 
     def _default(self) -> AgentSpec:
         if DEFAULT in self._registered:

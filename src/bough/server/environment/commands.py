@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 
 from bough.errors import BoughError, LimitExceeded, NotFound
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Guards
-from bough.server.forms.base import LenientForm, stamp
+from bough.execution.named import executor_named
+from bough.server.bodies.base import LenientForm, stamp
 from bough.types import Clock, new_id
 
 KEPT_SECONDS = 600.0
@@ -79,7 +80,7 @@ class Commands:
         Raises:
             LimitExceeded: The tenant has as many as it may have.
         """
-        live = sum(each.tenant == tenant and each.task is not None for each in self._commands.values())
+        live = sum(process.tenant == tenant and process.task is not None for process in self._commands.values())
         if live >= MAX_COMMANDS:
             raise LimitExceeded(f"{MAX_COMMANDS} commands are running", hint="stop one", details={"limit": "commands"})
         info = CommandInfo(id=new_id(), timestamp=self._now(), command=form.command, cwd=str(cwd), timeout=form.timeout)
@@ -164,3 +165,26 @@ async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, sec
 
 def _text(output: bytes) -> str:
     return output.decode("utf-8", "replace")
+
+
+class SharedExecutor:
+    """The executor that runs commands and git for all callers of a server; started at its first use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._executor: CodeExecutor | None = None
+
+    def __call__(self) -> CodeExecutor:
+        """Return the executor.
+
+        Raises:
+            SandboxUnavailable: No sandbox works on this machine.
+        """
+        if self._executor is None:
+            self._executor = executor_named(self._name)
+        return self._executor
+
+    async def aclose(self) -> None:
+        """Close the executor if it was used."""
+        if self._executor is not None:
+            await self._executor.aclose()

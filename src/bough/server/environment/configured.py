@@ -32,5 +32,5 @@ def list_for_workers(settings: Settings) -> list[AgentSpec]:
 
     Raises: see `load_configured`.
     """
-    found = [AgentSpec.from_config(name, settings=settings) for name in load_configured(settings)]
-    return [spec for spec in found if not is_data(spec.snapshot())]
+    specs = [AgentSpec.from_config(name, settings=settings) for name in load_configured(settings)]
+    return [spec for spec in specs if not is_data(spec.snapshot())]

@@ -121,10 +121,10 @@ class Broadcast:
         """
         if not self._first <= seq < self.head:
             return make()
-        kept = self._shared.setdefault(seq, {})
-        if key not in kept:
-            kept[key] = make()
-        return kept[key]
+        pieces = self._shared.setdefault(seq, {})
+        if key not in pieces:
+            pieces[key] = make()
+        return pieces[key]
 
     def forget(self, seq: int, key: Hashable) -> None:
         """Drop what `share` keeps for an event, so that the next reader makes it again."""
@@ -154,7 +154,7 @@ class Broadcast:
         Args:
             is_refused: Whether the reader's key is not valid any more; asked whenever the readers are woken.
         """
-        place, said, runs, told = after + 1, self._said, self._runs, False
+        place, next_order, runs, was_notified = after + 1, self._said, self._runs, False
         present = max(self.head, place)  # what was there when this reader came
         while True:
             async for stored in self._events_from(place):
@@ -165,13 +165,13 @@ class Broadcast:
             if is_refused is not None and is_refused():
                 yield StreamEnd("key")
                 return
-            if not told and place >= present:
-                told = True
+            if not was_notified and place >= present:
+                was_notified = True
                 yield CaughtUp(place - 1)
-            for piece in self._pieces_from(said):
-                said = piece.order + 1
+            for piece in self._pieces_from(next_order):
+                next_order = piece.order + 1
                 yield piece
-            if place < self.head or said < self._said:
+            if place < self.head or next_order < self._said:
                 continue
             if runs != self._runs:
                 runs = self._runs
@@ -199,11 +199,11 @@ class Broadcast:
                 yield stored
                 place = stored.seq + 1
 
-    def _pieces_from(self, said: int) -> Iterator[Fragment]:
-        """Iterate the pieces from number `said` on that are still in the ring; those that are not are counted."""
+    def _pieces_from(self, first: int) -> Iterator[Fragment]:
+        """Iterate the pieces from number `first` on that are still in the ring; those that are not are counted."""
         oldest = self._said - len(self._pieces)
-        self._metrics.deltas_dropped.inc(max(oldest - said, 0))
-        return iter([piece for piece in self._pieces if piece.order >= said])
+        self._metrics.deltas_dropped.inc(max(oldest - first, 0))
+        return iter([piece for piece in self._pieces if piece.order >= first])
 
     async def _follow_store(self) -> None:
         try:
@@ -304,7 +304,7 @@ class Broadcasts:
     async def aclose(self) -> None:
         """End everything."""
         self.drain()
-        await asyncio.gather(*(each.wait_closed() for each in self._live.values()))
+        await asyncio.gather(*(broadcast.wait_closed() for broadcast in self._live.values()))
         self._live.clear()
 
     def _leave(self, cid: UUID, broadcast: Broadcast) -> None:

@@ -134,19 +134,19 @@ class DeltaRelay:
             await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         self._words.update(self._read_here())  # said again by a process that may have missed answers
         self._woken.set()
-        async for heard in db.notifies():
-            if heard.channel == readers:
+        async for notification in db.notifies():
+            if notification.channel == readers:
                 now = time.monotonic()
-                self._heard |= {UUID(part): now for part in heard.payload.split(",")}
+                self._heard |= {UUID(part): now for part in notification.payload.split(",")}
                 self._heard = {cid: at for cid, at in self._heard.items() if now - at < WORD_SECONDS}
             elif self._take is not None:
-                self._take_payload(json.loads(heard.payload))
+                self._take_payload(json.loads(notification.payload))
 
-    def _take_payload(self, said: dict[str, Any]) -> None:
-        cid = UUID(said["c"])
-        if self._take is None or said["p"] == self._process or cid not in self._read_here():
+    def _take_payload(self, payload: dict[str, Any]) -> None:
+        cid = UUID(payload["c"])
+        if self._take is None or payload["p"] == self._process or cid not in self._read_here():
             return
-        for kind, text in said["d"]:
+        for kind, text in payload["d"]:
             self._take(cid, kind, text)
 
     async def _send_words(self, db: AsyncConnection[Any]) -> None:

@@ -8,8 +8,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from bough.events.record import Status
-from bough.server.forms.base import Reason, Tags, Title
-from bough.server.forms.conversations import Message, ModelName
+from bough.server.bodies.base import Reason, Tags, Title
+from bough.server.bodies.conversations import Message, ModelName
 
 
 class ToolArguments(BaseModel):

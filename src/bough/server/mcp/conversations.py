@@ -48,51 +48,53 @@ class McpConversations(ABC, Generic[C]):
     `C` is a conversation in use: `_proceed` is the last thing that is done with one, and lets go of it.
     """
 
-    async def start(self, given: StartArguments, progress: Progress) -> JsonObject:
+    async def start(self, arguments: StartArguments, progress: Progress) -> JsonObject:
         """Start a conversation, and run it where it has a message."""
-        made = await self._create(given)
-        return await self._proceed(made, given.message, run=given.run and given.message is not None, progress=progress)
+        conversation = await self._create(arguments)
+        return await self._proceed(
+            conversation, arguments.message, run=arguments.run and arguments.message is not None, progress=progress
+        )
 
-    async def send(self, given: SendArguments, progress: Progress) -> JsonObject:
+    async def send(self, arguments: SendArguments, progress: Progress) -> JsonObject:
         """Send a message, and run."""
-        opened = await self._open(given.conversation)
-        return await self._proceed(opened, given.message, run=given.run, progress=progress)
+        opened = await self._open(arguments.conversation)
+        return await self._proceed(opened, arguments.message, run=arguments.run, progress=progress)
 
-    async def run(self, given: RunArguments, progress: Progress) -> JsonObject:
+    async def run(self, arguments: RunArguments, progress: Progress) -> JsonObject:
         """Continue a run."""
-        return await self._proceed(await self._open(given.conversation), None, run=True, progress=progress)
+        return await self._proceed(await self._open(arguments.conversation), None, run=True, progress=progress)
 
-    async def fork(self, given: ForkArguments, progress: Progress) -> JsonObject:
+    async def fork(self, arguments: ForkArguments, progress: Progress) -> JsonObject:
         """Fork a conversation, and send the fork a message where there is one."""
-        fork, base = await self._fork(await self._open(given.conversation), given)
-        return {**await self._proceed(fork, given.message, run=given.run, progress=progress), "at": base}
+        fork, base = await self._fork(await self._open(arguments.conversation), arguments)
+        return {**await self._proceed(fork, arguments.message, run=arguments.run, progress=progress), "at": base}
 
     @abstractmethod
-    async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
+    async def decide(self, arguments: DecideArguments, progress: Progress) -> JsonObject:
         """Decide on a waiting call, and continue the run."""
 
     @abstractmethod
-    async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
+    async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
 
     @abstractmethod
-    async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
+    async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
 
     @abstractmethod
-    async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
+    async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent do something in a conversation of its own."""
 
     @abstractmethod
-    async def get_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
+    async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
         """Return where a task stands."""
 
     @abstractmethod
-    async def cancel_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
+    async def cancel_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
         """Cancel a task."""
 
     @abstractmethod
-    async def _create(self, given: StartArguments) -> C:
+    async def _create(self, arguments: StartArguments) -> C:
         """Start a conversation; nothing is said in it yet."""
 
     @abstractmethod
@@ -100,7 +102,7 @@ class McpConversations(ABC, Generic[C]):
         """Return a conversation that is there."""
 
     @abstractmethod
-    async def _fork(self, source: C, given: ForkArguments) -> tuple[C, int]:
+    async def _fork(self, source: C, arguments: ForkArguments) -> tuple[C, int]:
         """Return a fork, and how many events it shares; the source is let go of."""
 
     @abstractmethod
@@ -132,55 +134,55 @@ class LocalConversations(McpConversations[AsyncConversation]):
         self._agents = agents
         self._rules = rules
 
-    async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
+    async def decide(self, arguments: DecideArguments, progress: Progress) -> JsonObject:
         """Decide on a waiting call, and continue the run."""
-        conversation = await self._open(given.conversation)
+        conversation = await self._open(arguments.conversation)
         try:
-            match given.decision:
+            match arguments.decision:
                 case "approve":
-                    named: Any = {"reason": given.reason, "arguments": given.arguments}
-                    await conversation.approve(given.call, by="mcp", **named)
+                    options: Any = {"reason": arguments.reason, "arguments": arguments.arguments}
+                    await conversation.approve(arguments.call, by="mcp", **options)
                 case "reject":
-                    await conversation.reject(given.call, reason=given.reason, by="mcp")
+                    await conversation.reject(arguments.call, reason=arguments.reason, by="mcp")
                 case "answer":
-                    await conversation.answer(given.call, given.value, by="mcp")
+                    await conversation.answer(arguments.call, arguments.value, by="mcp")
         except BaseException:
             await conversation.aclose()
             raise
         return await self._proceed(conversation, None, run=True, progress=progress)
 
-    async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
+    async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
-        one, other = await self._open(given.a), await self._open(given.b)
+        one, other = await self._open(arguments.a), await self._open(arguments.b)
         async with one, other:
             return describe_comparison(await one.compare(other))
 
-    async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
+    async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
-        return describe_page(await self._store.list(filter_of(given), given.cursor, given.limit))
+        return describe_page(await self._store.list(filter_of(arguments), arguments.cursor, arguments.limit))
 
-    async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
+    async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent do something in a conversation of its own."""
-        self._agents(given.agent)
-        task = await self._broker.submit(given.prompt, agent_name=given.agent)
-        return describe_task(await (self._broker.wait(task) if given.wait else self._broker.poll(task)))
+        self._agents(arguments.agent)
+        task = await self._broker.submit(arguments.prompt, agent_name=arguments.agent)
+        return describe_task(await (self._broker.wait(task) if arguments.wait else self._broker.poll(task)))
 
-    async def get_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
+    async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
         """Return where a task stands."""
-        return describe_task(await self._broker.poll(str(given.task)))
+        return describe_task(await self._broker.poll(str(arguments.task)))
 
-    async def cancel_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
+    async def cancel_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
         """Cancel a task."""
-        return describe_task(await self._broker.cancel(str(given.task)))
+        return describe_task(await self._broker.cancel(str(arguments.task)))
 
-    async def _create(self, given: StartArguments) -> AsyncConversation:
-        folder = Path(given.workspace)
+    async def _create(self, arguments: StartArguments) -> AsyncConversation:
+        folder = Path(arguments.workspace)
         return await AsyncConversation.create(
-            self._agents(given.agent),
+            self._agents(arguments.agent),
             workspace=folder,
             store=self._store,
-            title=given.title,
-            tags=given.tags,
+            title=arguments.title,
+            tags=arguments.tags,
             settings=self._settings,
             **self._rules(folder),
         )
@@ -190,10 +192,10 @@ class LocalConversations(McpConversations[AsyncConversation]):
         folder = Path(str(record.config.get("workspace") or "."))
         return await AsyncConversation.open(id, store=self._store, settings=self._settings, **self._rules(folder))
 
-    async def _fork(self, source: AsyncConversation, given: ForkArguments) -> tuple[AsyncConversation, int]:
-        named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
+    async def _fork(self, source: AsyncConversation, arguments: ForkArguments) -> tuple[AsyncConversation, int]:
+        options: Any = {"title": arguments.title, "overrides": overrides_of(arguments), "reason": arguments.reason}
         async with source:
-            fork = await source.fork(at=cut_of(given), actor="mcp", **named)
+            fork = await source.fork(at=cut_of(arguments), actor="mcp", **options)
         return fork, fork.state.base
 
     async def _proceed(
@@ -277,28 +279,28 @@ def describe_state(id: UUID, state: State, *, answered: bool, failure: JsonObjec
         described["waiting"] = [
             {
                 "call": call,
-                "tool": state.calls[call].tool if call in state.calls else said.get("tool"),
+                "tool": state.calls[call].tool if call in state.calls else question.get("tool"),
                 "arguments": state.calls[call].given if call in state.calls else {},
-                "reason": said.get("reason", ""),
+                "reason": question.get("reason", ""),
             }
-            for call, said in state.waiting.items()
+            for call, question in state.waiting.items()
         ]
     return described
 
 
-def describe_comparison(found: Comparison) -> JsonObject:
+def describe_comparison(comparison: Comparison) -> JsonObject:
     """Return what two conversations share and where they part, as a tool's result."""
     sides = {
         name: {
             "id": str(side.id),
-            "head": found.common + len(side.events),
+            "head": comparison.common + len(side.events),
             "own": len(side.events),
             "calls": len(side.calls),
         }
-        for name, side in (("a", found.a), ("b", found.b))
+        for name, side in (("a", comparison.a), ("b", comparison.b))
     }
-    files = [{"path": each.path, "change": each.change} for each in found.files]
-    return {"common": found.common, **sides, "cost_usd": found.cost_usd, "files": files}
+    files = [{"path": file.path, "change": file.change} for file in comparison.files]
+    return {"common": comparison.common, **sides, "cost_usd": comparison.cost_usd, "files": files}
 
 
 def describe_page(page: Page) -> JsonObject:
@@ -322,27 +324,27 @@ def describe_task(task: Task) -> JsonObject:
     return described | ({} if task.error is None else {"error": task.error})
 
 
-def cut_of(given: ForkArguments) -> int | UUID | None:
+def cut_of(arguments: ForkArguments) -> int | UUID | None:
     """Return where to fork.
 
     Raises:
         InvalidInput: Two places are given.
     """
-    if given.at is not None and given.event is not None:
+    if arguments.at is not None and arguments.event is not None:
         raise InvalidInput("give at or event, not both", hint="at is a number of events, event the id of the last one")
-    return given.event if given.event is not None else given.at
+    return arguments.event if arguments.event is not None else arguments.at
 
 
-def overrides_of(given: ForkArguments) -> ForkOverrides:
+def overrides_of(arguments: ForkArguments) -> ForkOverrides:
     """Return what a fork does otherwise."""
     overrides = ForkOverrides()
-    if given.model is not None:
-        overrides["model"] = given.model
-    if given.system_prompt is not None:
-        overrides["system_prompt"] = given.system_prompt
+    if arguments.model is not None:
+        overrides["model"] = arguments.model
+    if arguments.system_prompt is not None:
+        overrides["system_prompt"] = arguments.system_prompt
     return overrides
 
 
-def filter_of(given: ListArguments) -> ConversationFilter:
+def filter_of(arguments: ListArguments) -> ConversationFilter:
     """Return which conversations to list."""
-    return ConversationFilter(text=given.text, status=given.status)
+    return ConversationFilter(text=arguments.text, status=arguments.status)

@@ -1,47 +1,45 @@
-"""`/mcp`: the same tools and resources over streamable HTTP, behind the same keys, limits and tenants as routes."""
+"""`/mcp`: the same tools and resources over streamable HTTP, behind the same keys, limits and tenants as routes.
+
+The library `mcp` is imported at the first request: a server of REST clients alone never loads it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager
+from contextvars import Context
+from typing import TYPE_CHECKING
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from mcp.server.context import ServerRequestContext
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from bough.agents.spec import AgentSpec
 from bough.errors import Malformed
 from bough.server.access import Access, access_of, key_of
-from bough.server.auth.caller import SCOPES
-from bough.server.mcp.resources import ServedResources
-from bough.server.mcp.serve import McpService, Served
-from bough.server.mcp.served import ServedConversations
 from bough.server.requests.body import describe_unreadable, read_json_body, replay
 from bough.server.watch import wait_refused
+
+if TYPE_CHECKING:
+    from bough.server.mcp.sessions import McpSessions
 
 PATH = "/mcp"
 
 
 class _Stream:
-    """An answer that the library leaves open when it hears that the client is gone; that client is still there."""
+    """A response that the library leaves open on a disconnect: it is completed, since the client is still connected."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._is_open = False
 
     async def send(self, message: Message) -> None:
-        """Send a part of it."""
+        """Send a part of the response."""
         await self._send(message)
         self._is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
 
     async def complete(self) -> None:
-        """Send its end, where that was not sent."""
+        """Send the end of the response unless it was sent."""
         if self._is_open:
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -50,53 +48,78 @@ class McpEndpoint:
     """The ASGI application behind `/mcp`."""
 
     def __init__(self) -> None:
-        self._manager: StreamableHTTPSessionManager | None = None
         self._draining = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._opened: asyncio.Future[McpSessions] | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def live(self) -> AsyncGenerator[None]:
-        """Serve while the block runs."""
-        server = McpService(self._choose_served).make_server()
-        self._manager = StreamableHTTPSessionManager(server)
-        async with self._manager.run():
+        """Accept requests while the block runs; ends all sessions on exit."""
+        self._opened, self._serving, self._stopping = None, None, asyncio.Event()
+        try:
             yield
+        finally:
+            self._stopping.set()
+            if self._serving is not None:
+                await self._serving
 
     def drain(self) -> None:
-        """Let streams go that only wait for what may come: the server is about to stop."""
+        """End the streams that wait for notifications: the server is about to stop."""
         self._draining.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
 
         Raises:
-            Unauthenticated: The key is needed and missing, or not a valid one.
+            Unauthenticated: The key is required and missing, or invalid.
             PermissionDenied: The key lacks the scope `mcp`.
         """
         request = Request(scope, receive)
         access = await access_of(request, key_of(request))
         access.caller.require("read", "mcp")
         scope["state"]["access"] = access
-        # A session can be used with the key that opened it and no other one; that is what the library compares.
-        token = AccessToken(token="", client_id=f"{access.caller.tenant}/{access.caller.key}", scopes=[])
-        scope["user"] = AuthenticatedUser(token)
-        assert self._manager is not None  # noqa: S101 - requests come while the block of `live` runs
         try:
             body = await read_json_body(request)
         except Malformed as error:
             await JSONResponse(describe_unreadable(error), 400)(scope, receive, send)
             return
         receive = receive if body is None else replay(body, receive)
-        with ExitStack() as stack:
-            if request.method == "GET":
-                stack.enter_context(access.services.limits.stream(access.caller))
-                stream = _Stream(send)
-                await self._manager.handle_request(scope, self._until_ended(receive, access), stream.send)
-                await stream.complete()
-                return
-            await self._manager.handle_request(scope, receive, send)
+        # After the key and scope: a request that is refused must not cost the import.
+        sessions = await self._open_sessions()
+        if request.method != "GET":
+            await sessions.handle(scope, receive, send)
+            return
+        with access.services.limits.stream(access.caller):
+            stream = _Stream(send)
+            await sessions.handle(scope, self._until_ended(receive, access), stream.send)
+            await stream.complete()
+
+    async def _open_sessions(self) -> McpSessions:
+        """Return the sessions; the first request starts the task that they live in."""
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            # An empty context: the task outlives this request, whose id and trace must not appear in its log lines.
+            self._serving = asyncio.create_task(self._serve(self._opened), name="mcp sessions", context=Context())
+        # Shielded: other requests wait for the same future when the client of this one disconnects.
+        return await asyncio.shield(self._opened)
+
+    async def _serve(self, opened: asyncio.Future[McpSessions]) -> None:
+        """Serve sessions until the server stops, all in this task: anyio leaves a cancel scope where it was entered."""
+        try:
+            sessions = (await asyncio.to_thread(_import_sessions))()
+            async with sessions.run():
+                opened.set_result(sessions)
+                await self._stopping.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            # The requests that wait raise the error, and the next request tries again.
+            self._opened = None
+            opened.set_exception(error)
 
     def _until_ended(self, receive: Receive, access: Access) -> Receive:
-        """Return what hears that the client is gone as soon as the server drains, or its key is not valid any more."""
+        """Return a `receive` that reports a disconnect once the server drains or the key of the request is revoked."""
 
         async def receiving() -> Message:
             ends = (self._draining.wait(), wait_refused(access))
@@ -110,22 +133,8 @@ class McpEndpoint:
 
         return receiving
 
-    def _choose_served(self, ctx: ServerRequestContext[Any]) -> Served:
-        request: Any = ctx.request
-        access: Access = request.scope["state"]["access"]
-        services = access.services
 
-        def find_agent(name: str | None) -> AgentSpec:
-            return services.agents.agent_for(access.caller, name)
+def _import_sessions() -> type[McpSessions]:
+    from bough.server.mcp.sessions import McpSessions
 
-        names = services.agents.names()
-        resources = ServedResources(
-            settings=services.settings,
-            store=access.store,
-            workspace=services.settings.home,
-            agents=find_agent,
-            agent_names=names,
-            transcript=services.transcript,
-            may_read=lambda kind: kind not in SCOPES or kind in access.caller.scopes,
-        )
-        return Served(conversations=ServedConversations(access), resources=resources, agents=names)
+    return McpSessions

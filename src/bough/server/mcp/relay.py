@@ -39,12 +39,12 @@ async def relay_stdio(url: str) -> None:
     async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
         await _require_server(http, url)
         async with (
-            stdio_server() as (said, answers),
-            streamable_http_client(f"{url.rstrip('/')}/mcp", http_client=http) as (heard, sent),
+            stdio_server() as (requests, answers),
+            streamable_http_client(f"{url.rstrip('/')}/mcp", http_client=http) as (responses, sent),
             anyio.create_task_group() as relaying,
         ):
-            relaying.start_soon(_pass_on, heard, answers)
-            await _pass_on(said, sent)
+            relaying.start_soon(_pass_on, responses, answers)
+            await _pass_on(requests, sent)
             relaying.cancel_scope.cancel()  # the client is gone: nobody hears an answer
 
 

@@ -23,7 +23,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, NotFound, PermissionDenied
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
-from bough.server.forms.documents import Transcript, write_document
+from bough.server.conversations.documents import Transcript, write_document
 from bough.settings import Settings
 from bough.skills import SkillRegistry
 
@@ -106,7 +106,7 @@ class ServedResources:
             NotFound: There is no such thing.
         """
         parts = _split(uri)
-        path = [each for each in parts.path.split("/") if each]
+        path = [segment for segment in parts.path.split("/") if segment]
         self.require(parts.netloc)
         match (parts.netloc, *path):
             case ("conversations", id):
@@ -129,7 +129,7 @@ class ServedResources:
             NotFound: There is no such conversation.
         """
         parts = _split(uri)
-        path = [each for each in parts.path.split("/") if each]
+        path = [segment for segment in parts.path.split("/") if segment]
         if parts.netloc != "conversations" or not path:
             raise InvalidInput("only conversations change", hint="subscribe to bough://conversations/{id}")
         self.require(parts.netloc)
@@ -157,8 +157,8 @@ class ServedResources:
         return path.read_text("utf-8")
 
     def _agent(self, name: str) -> AgentSpec:
-        if name not in (known := dict.fromkeys(["default", *self.agent_names])):
-            raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(known)}")
+        if name not in (names := dict.fromkeys(["default", *self.agent_names])):
+            raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names)}")
         return self.agents(None if name == "default" and name not in self.agent_names else name)
 
     def _registry(self) -> SkillRegistry:
@@ -193,12 +193,12 @@ def _uuid(text: str) -> UUID:
 
 
 def _first(query: str) -> int | None:
-    asked = parse_qs(query, keep_blank_values=True)
-    if unknown := sorted(asked.keys() - {"from"}):
+    parameters = parse_qs(query, keep_blank_values=True)
+    if unknown := sorted(parameters.keys() - {"from"}):
         raise InvalidInput(f"{unknown[0]!r:.40} is not known in an address", hint="?from= is the first event")
-    given = asked.get("from")
-    if given is None:
+    start = parameters.get("from")
+    if start is None:
         return None
-    if _PLACE.fullmatch(given[0]) is None:
-        raise InvalidInput(f"from={given[0]!r:.20} is not a number", hint="give the number of the first event")
-    return int(given[0])
+    if _PLACE.fullmatch(start[0]) is None:
+        raise InvalidInput(f"from={start[0]!r:.20} is not a number", hint="give the number of the first event")
+    return int(start[0])

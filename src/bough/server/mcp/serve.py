@@ -111,8 +111,8 @@ class McpService:
 
         try:
             tool = self._find_tool(params.name)
-            given = _validate(tool, params.arguments or {})
-            result = await tool.call(self._choose_served(ctx).conversations, given, report)
+            arguments = _validate(tool, params.arguments or {})
+            result = await tool.call(self._choose_served(ctx).conversations, arguments, report)
         except BoughError as error:
             return _refuse(explain_error(error))
         except Exception:  # noqa: BLE001 - the request's boundary: what we did not foresee is logged here, and no more is said
@@ -167,9 +167,9 @@ class McpService:
             raise InvalidInput(f"there is no tool {name!r:.80}", hint=f"there are: {', '.join(self._tools)}")
         return self._tools[name]
 
-    async def _answer(self, ctx: Context, asked: Awaitable[_RESULT]) -> _RESULT:
+    async def _answer(self, ctx: Context, response: Awaitable[_RESULT]) -> _RESULT:
         try:
-            return await asked
+            return await response
         except BoughError as error:
             raise MCPError(INVALID_PARAMS, explain_error(error), {"code": error.code}) from error
         except Exception as error:

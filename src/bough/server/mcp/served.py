@@ -12,10 +12,11 @@ from bough.conversation.fork.compare import compare
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access
+from bough.server.bodies.conversations import NewConversation, WorkspaceForm
 from bough.server.conversations.conversation import Start, open_conversation, require_short, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
 from bough.server.conversations.forking import fork
-from bough.server.forms.conversations import NewConversation, WorkspaceForm
+from bough.server.conversations.starting import start_conversation
 from bough.server.mcp.arguments import (
     CompareArguments,
     DecideArguments,
@@ -38,7 +39,6 @@ from bough.server.mcp.conversations import (
     find_failure,
     overrides_of,
 )
-from bough.server.starting import start_conversation
 from bough.tasks import Task
 from bough.tasks.state import STOPPED_STATES
 from bough.types import JsonObject, new_id
@@ -52,64 +52,64 @@ class ServedConversations(McpConversations[UUID]):
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
+    async def decide(self, arguments: DecideArguments, progress: Progress) -> JsonObject:
         """Decide on a waiting call, and continue the run."""
-        access, id = self._access, given.conversation
+        access, id = self._access, arguments.conversation
         access.caller.require("write", "conversations", "approve")
         record = await access.store.get(id)
         state = await access.services.states.state_of(record)
-        choice = CallChoice(**given.model_dump(exclude={"conversation"}))
+        choice = CallChoice(**arguments.model_dump(exclude={"conversation"}))
         decision = await choose(access, record, state, choice)
         await decide(access, id, decision, run=True)
         return await self._describe(id, record.head, run=True, progress=progress)
 
-    async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
+    async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
         self._access.caller.require("read", "conversations")
-        return describe_comparison(await compare(self._access.store, given.a, given.b))
+        return describe_comparison(await compare(self._access.store, arguments.a, arguments.b))
 
-    async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
+    async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of the tenant's conversations, most recently updated first."""
         self._access.caller.require("read", "conversations")
-        return describe_page(await self._access.store.list(filter_of(given), given.cursor, given.limit))
+        return describe_page(await self._access.store.list(filter_of(arguments), arguments.cursor, arguments.limit))
 
-    async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
+    async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent of the server do something in a conversation of its own."""
         access = self._access
         access.caller.require("write", "tasks")
-        if given.agent not in access.services.agents.names():
-            raise NotFound(f"no agent is named {given.agent!r:.80}", hint="see the tool's schema")
-        spec, id = access.services.agents.agent_for(access.caller, given.agent), new_id()
+        if arguments.agent not in access.services.agents.names():
+            raise NotFound(f"no agent is named {arguments.agent!r:.80}", hint="see the tool's schema")
+        spec, id = access.services.agents.agent_for(access.caller, arguments.agent), new_id()
         folder = access.services.workspaces.folder_for(access.caller, id, None)
-        message = UserMessage.text(given.prompt)
+        message = UserMessage.text(arguments.prompt)
         require_short(access, message)
         await start(
             access, Start(id=id, agent=spec, workspace=folder, message=message, run=True, about={"form": "ours"})
         )
-        if given.wait:
+        if arguments.wait:
             await self._describe(id, 0, run=True, progress=progress)
         run = await access.services.runs.latest(id)
         if run is None:
             raise InvalidInput("nothing was started", hint="give a prompt")
         return describe_task(await access.services.runs.broker.poll(str(run.task)))
 
-    async def get_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
+    async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
         """Return where a task stands."""
         self._access.caller.require("read", "tasks")
-        return describe_task(await self._find(given.task))
+        return describe_task(await self._find(arguments.task))
 
-    async def cancel_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
+    async def cancel_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
         """Cancel a task."""
         self._access.caller.require("write", "tasks")
-        found = await self._find(given.task)
-        return describe_task(await self._access.services.runs.broker.cancel(found.id))
+        task = await self._find(arguments.task)
+        return describe_task(await self._access.services.runs.broker.cancel(task.id))
 
-    async def _create(self, given: StartArguments) -> UUID:
+    async def _create(self, arguments: StartArguments) -> UUID:
         self._access.caller.require("write", "conversations")
-        if given.message is not None:  # before there is anything that it could be said to
-            require_short(self._access, UserMessage.text(given.message))
-        folder = None if given.workspace == "." else WorkspaceForm(working_dir=given.workspace)
-        body = NewConversation(title=given.title, tags=given.tags, agent=given.agent, workspace=folder)
+        if arguments.message is not None:  # before there is anything that it could be said to
+            require_short(self._access, UserMessage.text(arguments.message))
+        folder = None if arguments.workspace == "." else WorkspaceForm(working_dir=arguments.workspace)
+        body = NewConversation(title=arguments.title, tags=arguments.tags, agent=arguments.agent, workspace=folder)
         record, _ = await start_conversation(self._access, body, None)
         return record.id
 
@@ -117,11 +117,11 @@ class ServedConversations(McpConversations[UUID]):
         self._access.caller.require("write", "conversations")
         return (await self._access.store.get(id)).id
 
-    async def _fork(self, source: UUID, given: ForkArguments) -> tuple[UUID, int]:
+    async def _fork(self, source: UUID, arguments: ForkArguments) -> tuple[UUID, int]:
         access = self._access
-        named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
-        made = await fork(access, await access.store.get(source), at=cut_of(given), **named)
-        return made.record.id, made.state.base
+        options: Any = {"title": arguments.title, "overrides": overrides_of(arguments), "reason": arguments.reason}
+        new_fork = await fork(access, await access.store.get(source), at=cut_of(arguments), **options)
+        return new_fork.record.id, new_fork.state.base
 
     async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
         """Say something and have it answered, as a task that any process may take."""

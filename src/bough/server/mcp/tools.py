@@ -43,9 +43,11 @@ class ServedTool:
     description: str
     reads_only: bool = False
 
-    async def call(self, conversations: McpConversations[Any], given: ToolArguments, progress: Progress) -> JsonObject:
+    async def call(
+        self, conversations: McpConversations[Any], arguments: ToolArguments, progress: Progress
+    ) -> JsonObject:
         """Do it, and return its result."""
-        return await getattr(conversations, self.method)(given, progress)
+        return await getattr(conversations, self.method)(arguments, progress)
 
     def declare(self, agents: Sequence[str] = ()) -> Tool:
         """Return it as a client is told of it.

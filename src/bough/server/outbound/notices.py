@@ -58,18 +58,18 @@ def describe_notice(
 
 def _add_deliveries(tables: Tables, conversation: UUID, event: StoredEvent) -> bool:
     """Write what is to be delivered of an event, and say whether anything is."""
-    said = _list_notices(event)
-    if not said:
+    notices = _list_notices(event)
+    if not notices:
         return False
-    return _deliver_to_listeners(tables, tables.get(conversation).owner or LOCAL, conversation, said, event.seq)
+    return _deliver_to_listeners(tables, tables.get(conversation).owner or LOCAL, conversation, notices, event.seq)
 
 
 def _deliver_to_listeners(
-    tables: Tables, tenant: str, conversation: UUID, said: Sequence[tuple[str, JsonObject]], seq: int | None
+    tables: Tables, tenant: str, conversation: UUID, notices: Sequence[tuple[str, JsonObject]], seq: int | None
 ) -> bool:
     added = False
     for id, kind, target, kinds in tables.run("server.listening", tenant=tenant):
-        for name, data in said:
+        for name, data in notices:
             if kind == A2A and (name != "task.state" or data.get("task") != target):
                 continue
             if name in json.loads(kinds):

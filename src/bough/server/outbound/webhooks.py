@@ -128,9 +128,9 @@ class Webhooks:
         key_id, nonce, sealed = self._sealed.box.seal(_about(hook.tenant, hook.id), hook.secret)
 
         def write(tables: Tables) -> Sequence[Any] | None:
-            if kind == EVENTS and id is not None and (there := tables.one("server.webhook", id=id)) is not None:
-                _require_repeated(tables, _read_row(there), hook)
-                return there
+            if kind == EVENTS and id is not None and (existing := tables.one("server.webhook", id=id)) is not None:
+                _require_repeated(tables, _read_row(existing), hook)
+                return existing
             if kind == A2A:
                 others = {row[0] for row in tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)}
                 if len(others - {hook.id}) >= MAX_WEBHOOKS:
@@ -144,8 +144,8 @@ class Webhooks:
             )  # fmt: skip
             return None
 
-        there = await self._store.together(SERVER, write)
-        return (hook, True) if there is None else (self._open(there), False)
+        existing = await self._store.together(SERVER, write)
+        return (hook, True) if existing is None else (self._open(existing), False)
 
     async def list(self, tenant: str, *, kind: str = EVENTS, target: str | None = None) -> list[Webhook]:
         """Return the webhooks of a tenant, oldest first; a secret that cannot be opened is empty."""
@@ -215,10 +215,10 @@ class Webhooks:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
             finally:
-                left = list(sending)
-                for task in left:
+                pending = list(sending)
+                for task in pending:
                     task.cancel()
-                await asyncio.gather(*left, return_exceptions=True)
+                await asyncio.gather(*pending, return_exceptions=True)
 
     async def _take_due(self, sending: Collection[_Place]) -> list[tuple[_Place, _Delivery]]:
         """Claim deliveries that are due: no other server makes them while the claim holds.
@@ -239,7 +239,7 @@ class Webhooks:
                 for id, tenant, url in tables.run("server.due_webhooks", now=now)
             }
             slots = DeliverySlots(sending)
-            taken: list[tuple[_Place, _Delivery]] = []
+            due: list[tuple[_Place, _Delivery]] = []
             while (id := slots.choose(hooks)) is not None:
                 rows = tables.run("server.take_due", webhook=id, now=now, until=until, most=1)
                 row = tables.one("server.webhook", id=id)
@@ -247,8 +247,8 @@ class Webhooks:
                     del hooks[id]
                     continue
                 slots.add(hooks[id])
-                taken.append((hooks[id], (rows[0][0], rows[0][1], rows[0][3], row)))
-            return taken
+                due.append((hooks[id], (rows[0][0], rows[0][1], rows[0][3], row)))
+            return due
 
         return await self._store.together(SERVER, take)
 
@@ -281,8 +281,8 @@ class Webhooks:
         """Return what is sent, and its headers."""
         if hook.kind == A2A:
             assert self.describe is not None  # noqa: S101 - whoever keeps such webhooks sets it
-            told = await self.describe(hook.tenant, hook.target or "")
-            return json.dumps(told).encode(), dict(json.loads(hook.secret)["headers"])
+            described = await self.describe(hook.tenant, hook.target or "")
+            return json.dumps(described).encode(), dict(json.loads(hook.secret)["headers"])
         content = body.encode()
         return content, sign(hook.secret, str(id), int(SystemClock().now().timestamp()), content)
 
@@ -356,10 +356,15 @@ def _read_row(row: Sequence[Any]) -> Webhook:
     )  # fmt: skip
 
 
-def _require_repeated(tables: Tables, there: Webhook, asked: Webhook) -> None:
+def _require_repeated(tables: Tables, existing: Webhook, repeated: Webhook) -> None:
     """Check that a webhook was made by the same request within the last day."""
-    row = tables.one("server.webhook_made", id=there.id)
-    is_same = (there.tenant, there.kind, there.url, there.kinds) == (asked.tenant, asked.kind, asked.url, asked.kinds)
+    row = tables.one("server.webhook_made", id=existing.id)
+    is_same = (existing.tenant, existing.kind, existing.url, existing.kinds) == (
+        repeated.tenant,
+        repeated.kind,
+        repeated.url,
+        repeated.kinds,
+    )
     if not is_same or row is None or tables.now() - row[0] > REPEATED_SECONDS * _SECOND:
         raise Conflict("the Idempotency-Key was used before", hint="use another one; a secret is not shown again")
 

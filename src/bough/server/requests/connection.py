@@ -19,16 +19,16 @@ class OpenConnections:
     """Counts the connections of a server.
 
     Args:
-        most: How many may be open; one address may have three quarters of them.
+        maximum: How many may be open; one address may have three quarters of them.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._open: Counter[str] = Counter()
 
     def admit(self, address: str) -> bool:
         """Count a connection that begins; False if there are too many."""
-        if self._open.total() >= self._most or self._open[address] >= max(1, self._most * 3 // 4):
+        if self._open.total() >= self._maximum or self._open[address] >= max(1, self._maximum * 3 // 4):
             return False
         self._open[address] += 1
         return True

@@ -102,11 +102,11 @@ class HeadRequests:
                 message = {**message, "body": b""}
             await send(message)
 
-        asked = {**scope, "method": "GET"}
+        get_scope = {**scope, "method": "GET"}
         try:
-            await self._app(asked, receiving, sending)
+            await self._app(get_scope, receiving, sending)
         finally:
-            scope.update({name: asked[name] for name in _FOUND if name in asked})
+            scope.update({name: get_scope[name] for name in _FOUND if name in get_scope})
         if not ended:  # a stream, which was told that its client is gone
             await send({"type": "http.response.body", "body": b""})
 
@@ -193,12 +193,12 @@ def _too_long(bound: int) -> RefusedRequest:
 
 async def _discard(receive: Receive) -> None:
     """Take a little more of a body that is too long: a connection closed on unread bytes loses its answer with them."""
-    left = _DISCARDED_BYTES
+    remaining = _DISCARDED_BYTES
     with suppress(TimeoutError):
         async with asyncio.timeout(_DISCARD_SECONDS):
-            while left > 0:
+            while remaining > 0:
                 message = await receive()
-                left -= len(message.get("body", b""))
+                remaining -= len(message.get("body", b""))
                 if not message.get("more_body", False):
                     return
 

@@ -52,7 +52,7 @@ def render_page(document: JsonObject) -> str:
 
 def _operation(method: str, path: str, operation: JsonObject) -> str:
     parameters: list[Any] = operation.get("parameters", [])
-    names = ", ".join(f"<code>{escape(each['name'])}</code>" for each in parameters)
+    names = ", ".join(f"<code>{escape(parameter['name'])}</code>" for parameter in parameters)
     codes = ", ".join(code for code in operation.get("responses", {}) if code.startswith("2"))
     rows = [escape(str(operation.get("description") or operation.get("summary") or ""))]
     rows += [f"Parameters: {names}."] if names else []

@@ -175,11 +175,11 @@ def _of_http(error: HTTPException, request_id: str) -> Response:
 
 
 def _invalid(error: RequestValidationError, request_id: str) -> Response:
-    found = [cast("JsonObject", each) for each in error.errors()]
-    if any(each["type"] == "json_invalid" for each in found):
+    errors = [cast("JsonObject", item) for item in error.errors()]
+    if any(item["type"] == "json_invalid" for item in errors):
         malformed = BoughError("the body is not valid JSON", code="malformed", hint="send one JSON value in UTF-8")
         return response_of(problem_of(malformed, request_id))
-    fields = list({each.field: each for each in map(_field_problem, _drop_other_branches(found)[:20])}.values())
+    fields = list({item.field: item for item in map(_field_problem, _drop_other_branches(errors)[:20])}.values())
     first = fields[0]
     invalid = BoughError(f"{first.field}: {first.rule}", code="invalid_input", hint=_hint(first))
     return response_of(problem_of(invalid, request_id, errors=fields))
@@ -194,9 +194,9 @@ def _field_problem(error: JsonObject) -> FieldProblem:
     field = ".".join(parts) or "body"
     near = None
     if error["type"] == "extra_forbidden":
-        known = list_known_fields()
-        if parts[-1] not in known:  # a field of another body: a hint cannot name it
-            near = next(iter(get_close_matches(parts[-1], known, 1, _NEAR)), None)
+        known_names = list_known_fields()
+        if parts[-1] not in known_names:  # a field of another body: a hint cannot name it
+            near = next(iter(get_close_matches(parts[-1], known_names, 1, _NEAR)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
     return FieldProblem(field=field[:200], rule=_rule(error))
 
@@ -216,7 +216,7 @@ def _is_branch(part: Any) -> bool:
 
 def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
     """Return errors without those that only say that a value is not of another branch, where one says more."""
-    places = [tuple(each["loc"]) for each in errors]
+    places = [tuple(item["loc"]) for item in errors]
 
     def says_less(error: JsonObject) -> bool:
         place = tuple(error["loc"])
@@ -225,7 +225,7 @@ def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
         around = place[:-1]
         return any(len(other) > len(place) and other[: len(around)] == around for other in places)
 
-    return [each for each in errors if not says_less(each)]
+    return [item for item in errors if not says_less(item)]
 
 
 def _rule(error: JsonObject) -> str:
@@ -245,15 +245,15 @@ def list_known_fields() -> list[str]:
 
 def _list_forms() -> dict[str, type[BaseModel]]:
     """Return all forms of bodies by name."""
-    from bough.server.forms.base import Form
+    from bough.server.bodies.base import Form
 
-    found: dict[str, type[BaseModel]] = {}
+    forms: dict[str, type[BaseModel]] = {}
     pending: list[type[BaseModel]] = [Form]
     while pending:
         kind = pending.pop()
-        found[kind.__name__] = kind
+        forms[kind.__name__] = kind
         pending += kind.__subclasses__()
-    return found
+    return forms
 
 
 SCHEMA_REF = "#/components/schemas/Problem"

@@ -63,9 +63,9 @@ class NeedsKey:
 class StrictRoute(APIRoute):
     """A route that takes JSON in UTF-8 and refuses query parameters that it does not know."""
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
-        super().__init__(path, endpoint, **given)
-        if any(isinstance(each.call, NeedsKey) for each in self.dependant.dependencies):
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        if any(isinstance(dependency.call, NeedsKey) for dependency in self.dependant.dependencies):
             either: JsonObject = {"security": [{name: []} for name in SECURITY_SCHEMES]}
             self.openapi_extra = either | (self.openapi_extra or {})
         self._direct = _DirectAnswer(self) if _is_plain(self) else None
@@ -80,14 +80,16 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler."""
         handle = super().get_route_handler()
-        known = frozenset(_query_names(self.dependant))
-        rights = [each.call for each in self.dependant.dependencies if isinstance(each.call, NeedsKey)]
+        known_names = frozenset(_query_names(self.dependant))
+        rights = [
+            dependency.call for dependency in self.dependant.dependencies if isinstance(dependency.call, NeedsKey)
+        ]
         takes_json = self.body_field is not None and not _takes_form(self)
 
         async def strict(request: Request) -> Response:
             for right in rights:  # FastAPI reads the body first: of a stranger's nothing is kept or parsed
                 await right(request)
-            _require_known(request, known)
+            _require_known(request, known_names)
             _require_texts(request)
             if takes_json:
                 _require_json(request)
@@ -102,7 +104,9 @@ class _DirectAnswer:
     def __init__(self, route: StrictRoute) -> None:
         dependant: Any = route.dependant
         self._call: Callable[..., Coroutine[Any, Any, Any]] = dependant.call
-        self._rights: list[tuple[str, NeedsKey]] = [(each.name, each.call) for each in dependant.dependencies]
+        self._rights: list[tuple[str, NeedsKey]] = [
+            (dependency.name, dependency.call) for dependency in dependant.dependencies
+        ]
         self._known = frozenset(_query_names(dependant))
         self._path, self._query, self._headers = dependant.path_params, dependant.query_params, dependant.header_params
         self._request_name: str | None = dependant.request_param_name
@@ -165,7 +169,10 @@ def _is_plain(route: StrictRoute) -> bool:
         and isinstance(route.response_class, DefaultPlaceholder)
         and route.response_field is not None
         and iscoroutinefunction(dependant.call)
-        and all(isinstance(each.call, NeedsKey) and each.name is not None for each in dependant.dependencies)
+        and all(
+            isinstance(dependency.call, NeedsKey) and dependency.name is not None
+            for dependency in dependant.dependencies
+        )
         and not (route.response_model_include or route.response_model_exclude or route.response_model_exclude_none)
         and not (route.response_model_exclude_unset or route.response_model_exclude_defaults)
     )
@@ -196,9 +203,9 @@ class RouteIndex(BaseRoute):
             if len(self._candidates) > _MAX_KEYS:  # anyone may send any combination of known segments
                 self._candidates.popitem(last=False)
         for route in candidates:
-            match, found = route.matches(scope)
+            match, child_scope = route.matches(scope)
             if match is Match.FULL:
-                return (match, found) if isinstance(route, StrictRoute) else (Match.NONE, {})
+                return (match, child_scope) if isinstance(route, StrictRoute) else (Match.NONE, {})
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -235,18 +242,18 @@ def _may_match(path: str, segments: Sequence[str], literals: Sequence[str | None
     return True
 
 
-def _require_known(request: Request, known: frozenset[str]) -> None:
+def _require_known(request: Request, known_names: frozenset[str]) -> None:
     """Check that a route knows all query parameters."""
-    unknown = next((name for name in request.query_params if name not in known), None)
+    unknown = next((name for name in request.query_params if name not in known_names), None)
     if unknown is not None:
         raise RequestValidationError([{"type": "extra_forbidden", "loc": ("query", unknown), "msg": ""}])
 
 
 def _require_texts(request: Request) -> None:
     """Check that what stands in the address can be stored or looked for in every store."""
-    given = [("query", name, value) for name, value in request.query_params.multi_items()]
-    given += [("path", name, str(value)) for name, value in request.path_params.items()]
-    for place, name, value in given:
+    parameters = [("query", name, value) for name, value in request.query_params.multi_items()]
+    parameters += [("path", name, str(value)) for name, value in request.path_params.items()]
+    for place, name, value in parameters:
         if not is_text(value):
             raise RequestValidationError([{"type": "text", "loc": (place, name), "msg": "not a text"}])
 
@@ -269,9 +276,9 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
         annotation: Any = field.field_info.annotation
         yield field.alias
         model: Mapping[str, Any] = getattr(annotation, "model_fields", {})
-        yield from (each.alias or name for name, each in model.items())
-    for each in dependant.dependencies:
-        yield from _query_names(each)
+        yield from (dependency.alias or name for name, dependency in model.items())
+    for dependency in dependant.dependencies:
+        yield from _query_names(dependency)
 
 
 def _takes_form(route: APIRoute) -> bool:
@@ -279,9 +286,9 @@ def _takes_form(route: APIRoute) -> bool:
     return type(info).__name__ in ("Form", "File")
 
 
-def router(tag: str, **given: Any) -> APIRouter:
+def router(tag: str, **options: Any) -> APIRouter:
     """Return a router whose routes are strict and whose refusals are documented."""
-    return APIRouter(tags=[tag], route_class=StrictRoute, responses=RESPONSES, **given)
+    return APIRouter(tags=[tag], route_class=StrictRoute, responses=RESPONSES, **options)
 
 
 _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
@@ -290,12 +297,15 @@ _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type"
 class WorkspaceRouter(APIRouter):
     """Registers each route twice, below `/api` and below a conversation: OpenHands' client knows both forms."""
 
-    def add_api_route(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Register a route in both forms."""
-        super().add_api_route(f"/api{path}", endpoint, **given)
+        super().add_api_route(f"/api{path}", endpoint, **options)
         extra = {"parameters": [_ID_PARAMETER]}
-        named: dict[str, Any] = given | {"name": f"{endpoint.__name__}_of_conversation", "openapi_extra": extra}
-        super().add_api_route("/api/conversations/{id}" + path, endpoint, **named)
+        route_options: dict[str, Any] = options | {
+            "name": f"{endpoint.__name__}_of_conversation",
+            "openapi_extra": extra,
+        }
+        super().add_api_route("/api/conversations/{id}" + path, endpoint, **route_options)
 
 
 def workspace_router() -> WorkspaceRouter:

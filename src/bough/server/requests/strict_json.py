@@ -46,10 +46,10 @@ def _refuse(name: str) -> Any:
 
 def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; one that says a name twice is read differently by whoever looked at it before us."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise Malformed("it has an object that says a name twice", hint="say each name once")
-    return found
+    return fields
 
 
 def _too_deep() -> Malformed:
@@ -64,14 +64,14 @@ def _check(value: Any) -> None:
         if depth > MAX_DEPTH:
             raise _too_deep()
         below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                fields = cast("dict[str, Any]", each)
+        for item in level:
+            if isinstance(item, dict):
+                fields = cast("dict[str, Any]", item)
                 below += [*fields, *fields.values()]
-            elif isinstance(each, list):
-                below += cast("list[Any]", each)
-            elif isinstance(each, float) and not math.isfinite(each):
+            elif isinstance(item, list):
+                below += cast("list[Any]", item)
+            elif isinstance(item, float) and not math.isfinite(item):
                 raise Malformed("it has a number that is not finite", hint="send a smaller one, or null")
-            elif isinstance(each, str) and not is_text(each):
+            elif isinstance(item, str) and not is_text(item):
                 raise Malformed("it has text that cannot be kept", hint="no lone surrogates, no zero characters")
         level = below

@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
+from bough.server.bodies.base import Form, ItemPage, Stamp, Success, stamp
+from bough.server.bodies.tasks import CallAnswer
 from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
 from bough.server.conversations.details import find_waiting_since
-from bough.server.forms.base import Form, ItemPage, Stamp, Success, stamp
-from bough.server.forms.tasks import CallAnswer
 from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
 
@@ -57,9 +57,9 @@ async def list_waiting(query: Annotated[ApprovalQuery, Query()], access: Reader)
     """List what waits, the longest waiting conversation first; a page holds whole conversations."""
     if query.conversation is not None:
         return ItemPage(items=await _waiting_in(access, await access.store.get(query.conversation)))
-    wanted = ConversationFilter(status="waiting_for_confirmation")
-    page = await access.store.list(wanted, query.page_id, query.limit, "updated")
-    items = [each for record in page.items for each in await _waiting_in(access, record)]
+    waiting = ConversationFilter(status="waiting_for_confirmation")
+    page = await access.store.list(waiting, query.page_id, query.limit, "updated")
+    items = [approval for record in page.items for approval in await _waiting_in(access, record)]
     return ItemPage(items=items, next_page_id=page.next_cursor)
 
 
@@ -83,14 +83,14 @@ async def decide_call(
 
 async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:
     state = await access.services.states.state_of(record)
-    found: list[WaitingApproval] = []
+    approvals: list[WaitingApproval] = []
     if not state.waiting:
-        return found
+        return approvals
     since = stamp(await find_waiting_since(access.store, record))
     for id, about in state.waiting.items():
         call = state.calls.get(id)
-        asked: JsonObject = about.get("request") or {}
-        found.append(
+        request: JsonObject = about.get("request") or {}
+        approvals.append(
             WaitingApproval(
                 conversation=record.id,
                 title=record.title,
@@ -103,7 +103,7 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
                 risk=about.get("risk"),
                 reason=str(about.get("reason") or ""),
                 since=since,
-                question=asked.get("question"),
+                question=request.get("question"),
             )
         )
-    return found
+    return approvals

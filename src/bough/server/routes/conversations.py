@@ -15,6 +15,18 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
 from bough.server.access import Access, Reader, Writer
+from bough.server.bodies.base import ItemPage, Success, answer_page
+from bough.server.bodies.conversations import AnyStart, Change, ConversationPage, ConversationQuery, Graft
+from bough.server.bodies.info import (
+    ComparedFile,
+    ComparedSide,
+    ComparisonInfo,
+    ConversationInfo,
+    Ledger,
+    LineageInfo,
+    LineageItem,
+    summarize,
+)
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import (
@@ -24,12 +36,8 @@ from bough.server.conversations.conversation import (
     open_conversation,
     read_snapshot,
 )
-from bough.server.forms.base import ItemPage, Success, answer_page
-from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
-from bough.server.forms.info import ConversationInfo, Ledger, summarize
-from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
+from bough.server.conversations.starting import start_conversation
 from bough.server.requests.routing import ConversationId, router
-from bough.server.starting import AnyStart, start_conversation
 from bough.types import JsonObject
 
 routes = router("Conversations")
@@ -113,9 +121,9 @@ async def delete_conversation(
     require_match(record, if_match)
     concerned = [record] if mode != "cascade" else await _list_branches(access, record)
     live = await access.services.runs.live_among(concerned)
-    if live or any(each.status == "running" for each in concerned):
-        what = "the conversation" if len(concerned) == 1 else "the conversation, or a fork of it,"
-        raise Conflict(f"{what} is running", hint="interrupt it first")
+    if live or any(conversation.status == "running" for conversation in concerned):
+        subject = "the conversation" if len(concerned) == 1 else "the conversation, or a fork of it,"
+        raise Conflict(f"{subject} is running", hint="interrupt it first")
     services = access.services
     await access.store.delete(id, mode)
     services.states.forget(id)
@@ -135,8 +143,8 @@ async def get_lineage(id: ConversationId, access: Reader) -> LineageInfo:
 async def compare_conversations(id: ConversationId, other: UUID, access: Reader) -> ComparisonInfo:
     """Return what two conversations share and where they differ."""
     left, right = await access.store.get(id), await access.store.get(other)
-    found = await compare(access.store, id, other)
-    return _comparison(found, left, right)
+    comparison = await compare(access.store, id, other)
+    return _comparison(comparison, left, right)
 
 
 @routes.post("/api/conversations/{id}/graft")
@@ -181,11 +189,11 @@ async def _make_listed(access: Access, record: ConversationRecord, *, full: bool
 
 async def _list_branches(access: Access, record: ConversationRecord) -> list[ConversationRecord]:
     """Return a conversation with its forks and theirs. O(those)."""
-    found, left = list[ConversationRecord](), [record]
-    while left:
-        found.append(each := left.pop())
-        left += await access.store.children(each.id)
-    return found
+    branches, pending = list[ConversationRecord](), [record]
+    while pending:
+        branches.append(branch := pending.pop())
+        pending += await access.store.children(branch.id)
+    return branches
 
 
 async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
@@ -217,15 +225,15 @@ def _filter_of(query: ConversationQuery) -> ConversationFilter:
     )
 
 
-def _comparison(found: Comparison, left: ConversationRecord, right: ConversationRecord) -> ComparisonInfo:
+def _comparison(comparison: Comparison, left: ConversationRecord, right: ConversationRecord) -> ComparisonInfo:
     sides = [
         ComparedSide(
             id=record.id, head=record.head, own=Ledger.of(side.usage), calls=[_call(call) for call in side.calls]
         )
-        for side, record in ((found.a, left), (found.b, right))
+        for side, record in ((comparison.a, left), (comparison.b, right))
     ]
-    files = [ComparedFile(path=file.path, change=file.change) for file in found.files]
-    return ComparisonInfo(common=found.common, a=sides[0], b=sides[1], cost_usd=found.cost_usd, files=files)
+    files = [ComparedFile(path=file.path, change=file.change) for file in comparison.files]
+    return ComparisonInfo(common=comparison.common, a=sides[0], b=sides[1], cost_usd=comparison.cost_usd, files=files)
 
 
 def _call(call: Any) -> JsonObject:

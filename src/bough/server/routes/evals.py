@@ -13,7 +13,7 @@ from bough.errors import NotFound, PermissionDenied
 from bough.evals.run.folder import RunFolder, list_runs, summarize_run
 from bough.server.access import Access, EvalReader
 from bough.server.auth.caller import LOCAL
-from bough.server.forms.base import Form, ItemPage
+from bough.server.bodies.base import Form, ItemPage
 from bough.server.requests.routing import router
 from bough.types import JsonObject
 
@@ -41,9 +41,9 @@ async def list_eval_runs(query: Annotated[RunsQuery, Query()], access: EvalReade
     _require_operator(access)
 
     def look() -> ItemPage[JsonObject]:
-        found = [each for each in _runs(access) if query.page_id is None or each.run <= query.page_id]
-        items = [summarize_run(each) for each in found[: query.limit]]
-        return ItemPage(items=items, next_page_id=found[query.limit].run if len(found) > query.limit else None)
+        matches = [item for item in _runs(access) if query.page_id is None or item.run <= query.page_id]
+        items = [summarize_run(item) for item in matches[: query.limit]]
+        return ItemPage(items=items, next_page_id=matches[query.limit].run if len(matches) > query.limit else None)
 
     return await asyncio.to_thread(look)
 
@@ -60,10 +60,10 @@ async def get_eval_case(run: str, case: str, access: EvalReader) -> list[JsonObj
     """Return the results of a case: one for each attempt, with its conversation and its scores."""
     folder = await _find_run(access, run)
     report = await asyncio.to_thread(folder.read_report)
-    found: list[JsonObject] = [each for each in (report or {}).get("cases", ()) if each["case"] == case]
-    if not found:
+    matches: list[JsonObject] = [item for item in (report or {}).get("cases", ()) if item["case"] == case]
+    if not matches:
         raise NotFound("the run has no result of such a case")
-    return found
+    return matches
 
 
 @routes.get("/api/evals/{run}/compare/{other}")
@@ -77,9 +77,9 @@ async def compare_eval_runs(run: str, other: str, access: EvalReader) -> JsonObj
 async def _find_run(access: Access, run: str) -> RunFolder:
     _require_operator(access)
     if _RUN.fullmatch(run):  # never a path, nor a part of an id as on the command line
-        found = await asyncio.to_thread(lambda: [each for each in _runs(access) if each.run == run])
-        if found:
-            return found[0]
+        matches = await asyncio.to_thread(lambda: [item for item in _runs(access) if item.run == run])
+        if matches:
+            return matches[0]
     raise NotFound("there is no such run", hint="GET /api/evals lists them")
 
 

@@ -12,12 +12,12 @@ from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
+from bough.server.bodies.base import ItemPage, Success, answer_page
+from bough.server.bodies.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import open_conversation, require_short, say
 from bough.server.conversations.deciding import decide, list_approvals
-from bough.server.forms.base import ItemPage, Success, answer_page
-from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
 from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.live import StreamQuery, sse_frames
@@ -79,7 +79,7 @@ async def get_events(
 ) -> list[JsonObject | None]:
     """Return events by id, null where there is none."""
     reader = await _reader(access, id, ours=wants_ours(accept))
-    return [await _one_or_none(reader, each) for each in ids]
+    return [await _one_or_none(reader, event_id) for event_id in ids]
 
 
 @routes.get("/api/conversations/{id}/events/{event_id}")
@@ -102,19 +102,19 @@ async def send_message(
     require_match(record, if_match)
     message = body.event()
     require_short(access, message)
-    wanted = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
-    message = message.model_copy(update={"id": wanted})
+    event_id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
+    message = message.model_copy(update={"id": event_id})
     is_repeatable = body.id is not None or idempotency_key is not None  # an id just made is nowhere yet
     if is_repeatable and await _is_there(access, id, message):
-        return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
+        return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
     async with open_conversation(access, record) as conversation:
         try:
             await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
         except Conflict:
-            if await _is_elsewhere(access, wanted):
+            if await _is_elsewhere(access, event_id):
                 raise _make_taken() from None
             raise
-    return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
+    return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
 
 
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")

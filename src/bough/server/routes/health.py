@@ -48,7 +48,8 @@ async def get_machine_health(access: Admin, request: Request, response: Response
     ready = (await get_ready(request, response))["checks"]
     response.status_code = 200
     serving = [
-        Check("server", name, "ok" if said == "ok" else "broken", said, essential=True) for name, said in ready.items()
+        Check("server", name, "ok" if status == "ok" else "broken", status, essential=True)
+        for name, status in ready.items()
     ]
     checks = [*serving, *await access.services.health.look()]
     works = not any(check.essential and check.state != "ok" for check in checks)

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from bough.server.access import Access, Admin
 from bough.server.auth.caller import SCOPES, Role
 from bough.server.auth.keys import KeyInfo, NewKey, format_key_texts, require_no_wider
+from bough.server.bodies.base import Form, Stamp, Success, Whole, stamp
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
-from bough.server.forms.base import Form, Stamp, Success, Whole, stamp
 from bough.server.requests.routing import router
 
 routes = router("Keys")
@@ -73,8 +73,8 @@ class ListedKey(BaseModel):
     def of(cls, info: KeyInfo) -> ListedKey:
         """Return it as an answer."""
         times = {name: getattr(info, name) for name in ("created", "expires", "used", "revoked")}
-        said = {name: None if time is None else stamp(time) for name, time in times.items()}
-        return cls(id=info.id, name=info.name, role=info.role, scopes=list(info.scopes), **said)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        times_shown = {name: None if time is None else stamp(time) for name, time in times.items()}
+        return cls(id=info.id, name=info.name, role=info.role, scopes=list(info.scopes), **times_shown)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @routes.get("/api/keys")
@@ -91,10 +91,10 @@ async def create_key(
     scopes = SCOPES if body.scopes is None and access.caller.key is None else body.scopes or access.caller.scopes
     require_no_wider(access.caller, body.role, scopes)
     expires = None if body.expires_seconds is None else timedelta(seconds=body.expires_seconds)
-    named = {"tenant": access.caller.tenant, "role": body.role, "scopes": scopes, "expires": expires}
-    named["texts"] = _derive_texts(access, request, idempotency_key)
-    made = await access.services.keys.table.create(body.name, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    return _answer_made(access, response, made)
+    options = {"tenant": access.caller.tenant, "role": body.role, "scopes": scopes, "expires": expires}
+    options["texts"] = _derive_texts(access, request, idempotency_key)
+    new_key = await access.services.keys.table.create(body.name, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return _answer_made(access, response, new_key)
 
 
 @routes.delete("/api/keys/{key}")
@@ -119,8 +119,8 @@ async def rotate_key(
     texts = _derive_texts(access, request, idempotency_key)
     check = partial(require_no_wider, access.caller)
     table = access.services.keys.table
-    made = await table.rotate(key, tenant=access.caller.tenant, grace=grace, texts=texts, check=check)
-    return _answer_made(access, response, made)
+    new_key = await table.rotate(key, tenant=access.caller.tenant, grace=grace, texts=texts, check=check)
+    return _answer_made(access, response, new_key)
 
 
 def _derive_texts(access: Access, request: Request, idempotency_key: str | None) -> list[str]:
@@ -129,8 +129,8 @@ def _derive_texts(access: Access, request: Request, idempotency_key: str | None)
     return [] if id is None else format_key_texts(access.services.sealed.box.derive_secrets(f"api key|{id}", 36))
 
 
-def _answer_made(access: Access, response: Response, made: NewKey) -> MadeKey:
+def _answer_made(access: Access, response: Response, key: NewKey) -> MadeKey:
     access.services.keys.forget()
-    if not made.is_new:
+    if not key.is_new:
         mark_replayed(response)
-    return MadeKey.of(made)
+    return MadeKey.of(key)

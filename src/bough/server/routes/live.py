@@ -15,8 +15,8 @@ from sse_starlette import ServerSentEvent
 from bough.errors import BoughError, InvalidInput
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
-from bough.server.forms.base import Form
-from bough.server.forms.events import EventForm
+from bough.server.bodies.base import Form
+from bough.server.bodies.events import EventForm
 from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
 from bough.server.watch import watch_key
 
@@ -41,14 +41,14 @@ class StreamQuery(Form):
         Raises:
             InvalidInput: It is not a position in a conversation of `head` events.
         """
-        given = last_event_id or self.after
-        if given is None:
+        start = last_event_id or self.after
+        if start is None:
             return -1
-        if given == "now":
+        if start == "now":
             return head - 1
-        if _PLACE.fullmatch(given) is None or not -1 <= int(given) < max(head, 1):
+        if _PLACE.fullmatch(start) is None or not -1 <= int(start) < max(head, 1):
             raise InvalidInput("after: not a place in this conversation", hint=f"-1 to {head - 1}, or now")
-        return int(given)
+        return int(start)
 
 
 async def sse_frames(
@@ -65,14 +65,14 @@ async def sse_frames(
         async with services.broadcasts.join(record.id) as broadcast, watch_key(access, broadcast) as is_refused:
             yield await _state(access, record, record.head)
             calls: dict[str, str] = {}
-            async for heard in broadcast.read(after, is_refused):
-                if isinstance(heard, StoredEvent):
-                    yield _event_frames(broadcast, heard, form, calls)
-                    if _changes_status(heard):
-                        yield await _state_after(broadcast, access, record.id, heard)
-                elif (frame := _frame_of(heard, deltas=query.deltas)) is not None:
+            async for update in broadcast.read(after, is_refused):
+                if isinstance(update, StoredEvent):
+                    yield _event_frames(broadcast, update, form, calls)
+                    if _changes_status(update):
+                        yield await _state_after(broadcast, access, record.id, update)
+                elif (frame := _frame_of(update, deltas=query.deltas)) is not None:
                     yield frame
-                if isinstance(heard, CaughtUp) and query.until == "caught_up":
+                if isinstance(update, CaughtUp) and query.until == "caught_up":
                     return
 
 
@@ -88,15 +88,15 @@ def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, ca
     return broadcast.share(stored.seq, (type(form), call), encode)
 
 
-def _frame_of(heard: Heard, *, deltas: bool) -> bytes | None:
+def _frame_of(update: Heard, *, deltas: bool) -> bytes | None:
     """Return the frame of anything but an event; None where there is none."""
-    match heard:
+    match update:
         case Fragment() if deltas:
-            return _frame("delta", {"order": heard.order, "kind": heard.kind, "text": heard.text})
+            return _frame("delta", {"order": update.order, "kind": update.kind, "text": update.text})
         case CaughtUp():
-            return _frame("caught_up", {"seq": heard.seq})
+            return _frame("caught_up", {"seq": update.seq})
         case StreamEnd():
-            return _frame("end", {"reason": heard.reason})
+            return _frame("end", {"reason": update.reason})
         case _:
             return None
 
@@ -121,8 +121,8 @@ async def _state_after(broadcast: Broadcast, access: Access, id: UUID, stored: S
 
 async def _state(access: Access, record: ConversationRecord, head: int) -> bytes:
     run = await access.services.runs.latest(record.id)
-    said: dict[str, Any] = {"execution_status": record.status, "head": head}
-    return _frame("state", said | {"run": None if run is None else run.model_dump(mode="json")})
+    state: dict[str, Any] = {"execution_status": record.status, "head": head}
+    return _frame("state", state | {"run": None if run is None else run.model_dump(mode="json")})
 
 
 def _changes_status(stored: StoredEvent) -> bool:

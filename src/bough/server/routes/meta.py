@@ -11,10 +11,10 @@ import bough
 from bough.errors import BoughError, NotSupported, Unauthenticated
 from bough.events.record import ConversationFilter
 from bough.server.access import AgentReader, access_of, key_of, services_of
+from bough.server.health import is_writable
 from bough.server.requests.home import make_home, wants_html
 from bough.server.requests.openapi import render_page
 from bough.server.requests.routing import router
-from bough.server.write_probe import is_writable
 from bough.types import JsonObject
 
 routes = router("Server")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import Field
@@ -11,16 +11,15 @@ from pydantic import Field
 from bough.errors import Conflict, NotSupported
 from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
+from bough.server.bodies.agents import ModelName
+from bough.server.bodies.base import Form, LenientForm, Number, Reason, Success, Text
+from bough.server.bodies.conversations import read_secrets
+from bough.server.bodies.rules import LimitsForm, parse_openhands_analyzer, parse_openhands_policy
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import open_to_ask
 from bough.server.conversations.model import change_model
 from bough.server.conversations.policies import replace_analyzer, replace_limits, replace_policy
-from bough.server.forms.base import Form, LenientForm, Number, Reason, Success, Text
-from bough.server.forms.conversations import LimitsForm, ModelName
-from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
-from bough.server.openhands.policies import analyzer_of, policy_of
-from bough.server.openhands.starting import secret_values
 from bough.server.requests.routing import ConversationId, router
 from bough.tasks import Task, TaskState
 from bough.types import JsonObject
@@ -49,6 +48,30 @@ class ModelBody(Form):
     model: ModelName
     base_url: str | None = Field(default=None, min_length=1, max_length=2000)
     api_key: str | None = Field(default=None, min_length=1, max_length=4096, repr=False)
+
+
+class PolicyBody(LenientForm):
+    """When a call waits for a person."""
+
+    policy: JsonObject
+
+
+class AnalyzerBody(LenientForm):
+    """What rates the risk of a call; null removes it."""
+
+    security_analyzer: JsonObject | None
+
+
+class SecretsBody(LenientForm):
+    """Secrets by name: strings, or OpenHands' `StaticSecret`s."""
+
+    secrets: dict[str, Any] = Field(max_length=100)
+
+
+class QuestionBody(LenientForm):
+    """A question about a conversation."""
+
+    question: str = Field(min_length=1, max_length=1 << 20, pattern=r"\S")
 
 
 @routes.post("/api/conversations/{id}/run")
@@ -148,7 +171,7 @@ async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Te
 async def set_confirmation_policy(id: ConversationId, body: PolicyBody, access: Writer) -> Success:
     """Change which calls wait for a person; one that asks less often needs the scope `approve`."""
     await access.store.get(id)
-    await replace_policy(access, id, policy_of(body.policy))
+    await replace_policy(access, id, parse_openhands_policy(body.policy))
     return Success()
 
 
@@ -156,7 +179,8 @@ async def set_confirmation_policy(id: ConversationId, body: PolicyBody, access: 
 async def set_security_analyzer(id: ConversationId, body: AnalyzerBody, access: Writer) -> Success:
     """Change what says how risky a call is; another one than the present one, or none, needs the scope `approve`."""
     await access.store.get(id)
-    await replace_analyzer(access, id, None if body.security_analyzer is None else analyzer_of(body.security_analyzer))
+    posted = body.security_analyzer
+    await replace_analyzer(access, id, None if posted is None else parse_openhands_analyzer(posted))
     return Success()
 
 
@@ -164,7 +188,7 @@ async def set_security_analyzer(id: ConversationId, body: AnalyzerBody, access: 
 async def set_secrets(id: ConversationId, body: SecretsBody, access: Writer) -> Success:
     """Give its scripts secrets by name; they are sealed, and occur in no answer."""
     record = await access.store.get(id)
-    values = secret_values(body.secrets)
+    values = read_secrets(body.secrets)
     state = await access.services.states.state_of(record)
     await access.services.sealed.put(record, state.policies, values)
     return Success()

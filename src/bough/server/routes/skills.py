@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from bough.errors import InvalidInput, LimitExceeded, NotFound, NotSupported, TooLarge
 from bough.server.access import Access, SkillReader
-from bough.server.forms.base import Form, Success
+from bough.server.bodies.base import Form, Success
 from bough.server.requests.routing import router
 from bough.skills import Skill, SkillMetadata, SkillRegistry, TriggerIndex
 from bough.skills.model import KeywordTrigger, PathTrigger, TaskTrigger, Trigger
@@ -65,8 +65,8 @@ class SkillMatch(BaseModel):
 async def list_skills(access: SkillReader) -> list[SkillSummary]:
     """Return the skills that the operator has installed."""
     registry = await _open_registry(access)
-    found = [(each, True) for each in registry.list_all()] + [(each, False) for each in registry.withheld]
-    return [_summarize(each, trusted=trusted) for each, trusted in found]
+    matches = [(item, True) for item in registry.list_all()] + [(item, False) for item in registry.withheld]
+    return [_summarize(item, trusted=trusted) for item, trusted in matches]
 
 
 @routes.get("/api/skills/{name}")
@@ -102,8 +102,8 @@ async def match_skills(body: MatchForm, access: SkillReader) -> list[SkillMatch]
     registry = await _open_registry(access, await _roots_of(access, body))
     matches = await asyncio.to_thread(lambda: TriggerIndex(registry.list_all()).match(body.text))
     return [
-        SkillMatch(name=each.skill, trigger=each.kind, keyword=each.keyword, why=f"{each.kind}: {each.keyword}")
-        for each in matches
+        SkillMatch(name=item.skill, trigger=item.kind, keyword=item.keyword, why=f"{item.kind}: {item.keyword}")
+        for item in matches
     ]
 
 
@@ -142,7 +142,9 @@ def _summarize(skill: SkillMetadata, *, trusted: bool) -> SkillSummary:
 
 
 def _describe(skill: Skill) -> SkillInfo:
-    told = [{name: value for name, value in each.as_dict().items() if name != "path"} for each in skill.diagnostics]
+    diagnostics = [
+        {name: value for name, value in item.as_dict().items() if name != "path"} for item in skill.diagnostics
+    ]
     return SkillInfo(
         **_summarize(skill.summary(), trusted=True).model_dump(),
         content=skill.content,
@@ -151,7 +153,7 @@ def _describe(skill: Skill) -> SkillInfo:
         triggers=list(_words_of(skill.trigger)),
         allowed_tools=None if skill.allowed_tools is None else list(skill.allowed_tools),
         servers=sorted(skill.mcp_tools.get("mcpServers", skill.mcp_tools)),
-        diagnostics=told,
+        diagnostics=diagnostics,
     )
 
 

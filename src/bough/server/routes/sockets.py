@@ -15,12 +15,12 @@ from bough.conversation import State
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
+from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
+from bough.server.bodies.events import NewMessage
+from bough.server.bodies.openhands_events import state_id
+from bough.server.bodies.peer import is_posted_in_force
 from bough.server.conversations.conversation import info, open_conversation, say
-from bough.server.forms.base import MAX_PLACE, Form, Moment, stamp
-from bough.server.forms.events import NewMessage
-from bough.server.forms.peer import is_posted_in_force
 from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
-from bough.server.openhands.ids import state_id
 from bough.server.requests.routing import router
 from bough.server.requests.strict_json import parse_json
 from bough.server.watch import wait_refused
@@ -91,11 +91,11 @@ async def _authenticate(socket: WebSocket) -> str | None:
             frame = parse_json(await _receive_text(socket))
     except (TimeoutError, Malformed):
         raise _Closed(UNAUTHENTICATED) from None
-    said = cast("JsonObject", frame) if isinstance(frame, dict) else {}
-    found = said.get("session_api_key")
-    if said.get("type") != "auth" or not isinstance(found, str):
+    fields = cast("JsonObject", frame) if isinstance(frame, dict) else {}
+    session_key = fields.get("session_api_key")
+    if fields.get("type") != "auth" or not isinstance(session_key, str):
         raise _Closed(UNAUTHENTICATED)
-    return found
+    return session_key
 
 
 def _read_query(socket: WebSocket) -> SocketQuery:
@@ -214,26 +214,26 @@ class _Socket:
         after, since = self._begin(head)
         form = self._access.services.form_of(ours=self._query.form == "ours")
         calls: dict[str, str] = {}
-        async for heard in broadcast.read(after):
-            match heard:
+        async for update in broadcast.read(after):
+            match update:
                 case StoredEvent():
-                    calls |= form.calls_made(heard)
-                    if since is None or stamp(heard.ts) >= since:
-                        for part in form.encode(heard, calls):
+                    calls |= form.calls_made(update)
+                    if since is None or stamp(update.ts) >= since:
+                        for part in form.encode(update, calls):
                             await self._send(part)
                 case RunEnded():
-                    self._tasks.append(asyncio.create_task(self._send_end_of_run(heard)))
+                    self._tasks.append(asyncio.create_task(self._send_end_of_run(update)))
                     self._tasks = [task for task in self._tasks if not task.done()]
                 case _:
-                    await self._send_other(heard)
+                    await self._send_other(update)
 
-    async def _send_other(self, heard: Heard) -> None:
-        if isinstance(heard, Fragment) and self._sends_deltas:
-            field = "reasoning_content" if heard.kind == "thinking" else "content"
-            delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: heard.text}
+    async def _send_other(self, update: Heard) -> None:
+        if isinstance(update, Fragment) and self._sends_deltas:
+            field = "reasoning_content" if update.kind == "thinking" else "content"
+            delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: update.text}
             await self._send({"id": str(new_id()), "timestamp": self._now(), **delta})
-        if isinstance(heard, StreamEnd):
-            raise _Closed(NOT_THERE if heard.reason == "deleted" else GOING_AWAY)
+        if isinstance(update, StreamEnd):
+            raise _Closed(NOT_THERE if update.reason == "deleted" else GOING_AWAY)
 
     async def _send_end_of_run(self, ended: RunEnded) -> None:
         """Send the state after a run, not before the client can be listening for it; of a quick run once more.
@@ -263,8 +263,8 @@ class _Socket:
             return self._query.after, None
         if self._query.resend_mode is None:
             return head - 1, None
-        given = self._query.after_timestamp if self._query.resend_mode == "since" else None
-        return -1, None if given is None else stamp(given)
+        value = self._query.after_timestamp if self._query.resend_mode == "since" else None
+        return -1, None if value is None else stamp(value)
 
     async def _receive_all(self) -> None:
         while True:
@@ -278,13 +278,13 @@ class _Socket:
     async def _take(self, frame: Any) -> None:
         if isinstance(frame, dict) and cast("JsonObject", frame).get("type") == "auth":
             return  # a client with a key says so even where none is needed
-        given = NewMessage.model_validate(frame)
-        message = given.event()
+        value = NewMessage.model_validate(frame)
+        message = value.event()
         access = self._access
         access.caller.require("write", "conversations")
         access.services.limits.count_request(access.caller)
         async with open_conversation(access, self._cid) as conversation:
-            await say(access, conversation, message, run=given.run or "run" not in given.model_fields_set)
+            await say(access, conversation, message, run=value.run or "run" not in value.model_fields_set)
 
     async def _watch_key(self) -> None:
         """End the socket within a second after its key was revoked."""

@@ -15,14 +15,13 @@ from starlette.status import HTTP_201_CREATED
 from bough.errors import NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
-from bough.server.auth.owned import make_taken
-from bough.server.auth.owned_tasks import OwnedTasks
+from bough.server.auth.owned import OwnedTasks, make_taken
+from bough.server.bodies.agents import AgentForm
+from bough.server.bodies.base import MAX_PLACE, ItemPage
+from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
-from bough.server.forms.base import MAX_PLACE, ItemPage
-from bough.server.forms.conversations import AgentForm
-from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.requests.routing import router
 from bough.tasks import Task, TaskFilter, TaskState
 from bough.types import new_id
@@ -69,10 +68,10 @@ def _message_of(body: NewTask) -> UserMessage:
 
 def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
     agents = access.services.agents
-    asked = body.agent if body.system_prompt is None else AgentForm(system_prompt=body.system_prompt)
+    agent = body.agent if body.system_prompt is None else AgentForm(system_prompt=body.system_prompt)
     return Start(
         id=id,
-        agent=agents.agent_for(access.caller, asked),
+        agent=agents.agent_for(access.caller, agent),
         workspace=access.services.workspaces.folder_for(access.caller, id, None),
         message=_message_of(body),
         run=True,
@@ -88,8 +87,8 @@ async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -
         if id is not None:
             await access.store.get(id)
     states = frozenset[TaskState]() if query.state is None else frozenset({TaskState(query.state)})
-    wanted = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
-    page = await _tasks(access).list(wanted, query.page_id, query.limit)
+    filter = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
+    page = await _tasks(access).list(filter, query.page_id, query.limit)
     return ItemPage(items=[await _describe(access, task) for task in page.items], next_page_id=page.next_cursor)
 
 
@@ -107,11 +106,11 @@ async def get_task_events(
     accept: Annotated[str | None, Header()] = None,
 ) -> list[TaskEventInfo]:
     """Return the latest 1,000 events behind `after`; with `Accept: text/event-stream` all of them, then live ones."""
-    found = await _tasks(access).get(str(task))
+    record = await _tasks(access).get(str(task))
     if accept is not None and "text/event-stream" in accept:
         access.services.limits.require_stream(access.caller)
-        return EventSourceResponse(_stream(access, found.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
-    return [TaskEventInfo.of(event) for event in found.events if event.seq > after]
+        return EventSourceResponse(_stream(access, record.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    return [TaskEventInfo.of(event) for event in record.events if event.seq > after]
 
 
 async def _stream(access: Access, task: str, after: int) -> AsyncIterator[ServerSentEvent]:

@@ -11,13 +11,12 @@ from pydantic import Field
 
 from bough.events.bundle.keys import parse_public_key, read_known_keys
 from bough.server.access import Approver, Reader, Writer
+from bough.server.bodies.base import Form
+from bough.server.bodies.info import ConversationInfo
+from bough.server.bodies.rules import PolicyForm, parse_policy
 from bough.server.bounds.etag import set_tag
 from bough.server.conversations.conversation import info, info_of_record, open_conversation
-from bough.server.conversations.policies import parse_policy
 from bough.server.conversations.transfer import SPOOLED_BYTES, import_file, iterate_file, write_file
-from bough.server.forms.base import Form
-from bough.server.forms.conversations import PolicyForm
-from bough.server.forms.info import ConversationInfo
 from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
 
@@ -55,11 +54,11 @@ class Adoption(Form):
 )
 async def export_conversation(id: ConversationId, access: Reader, body: ExportForm | None = None) -> StreamingResponse:
     """Write a conversation to a file: a signed bundle for other stores, JSON lines, or a document to read."""
-    asked = body or ExportForm()
-    file = await write_file(access, await access.store.get(id), asked.format)
-    ending = "bough" if asked.format == "bundle" else asked.format
+    form = body or ExportForm()
+    file = await write_file(access, await access.store.get(id), form.format)
+    ending = "bough" if form.format == "bundle" else form.format
     headers = {"Content-Disposition": f'attachment; filename="{id}.{ending}"', "X-Content-Type-Options": "nosniff"}
-    return StreamingResponse(iterate_file(file), headers=headers, media_type=_MEDIA_TYPES[asked.format])
+    return StreamingResponse(iterate_file(file), headers=headers, media_type=_MEDIA_TYPES[form.format])
 
 
 @routes.post(
@@ -84,8 +83,8 @@ async def import_conversation(
         async for chunk in request.stream():
             file.write(chunk)
         file.seek(0)
-        named: Any = {"trusted": None if accept_unknown and not signed_by else trusted, "workspace": workspace}
-        record, is_new = await import_file(access, file, **named)
+        options: Any = {"trusted": None if accept_unknown and not signed_by else trusted, "workspace": workspace}
+        record, is_new = await import_file(access, file, **options)
     access.services.states.forget(record.id)
     set_tag(response, record.head)
     response.headers["Location"] = f"/api/conversations/{record.id}"

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from bough.events.record import ConversationFilter, ConversationRecord, Status
 from bough.server.access import Access, Reader
-from bough.server.forms.base import Form, ItemPage
-from bough.server.forms.info import Ledger
+from bough.server.bodies.base import Form, ItemPage
+from bough.server.bodies.info import Ledger
 from bough.server.requests.routing import ConversationId, router
 from bough.server.usage import UsageKey, UsageSum, sum_of_each, sum_usage
 
@@ -69,8 +69,8 @@ class TreePage(ItemPage[TreeItem]):
 @routes.get("/api/usage")
 async def get_usage(query: Annotated[UsageQuery, Query()], access: Reader) -> list[UsageRow]:
     """Return what the caller's conversations used; deleted ones count."""
-    found = await sum_usage(access.services.store, access.caller.owner, query.by, query.from_, query.to)
-    return [UsageRow.of_sum(row) for row in found]
+    rows = await sum_usage(access.services.store, access.caller.owner, query.by, query.from_, query.to)
+    return [UsageRow.of_sum(row) for row in rows]
 
 
 @routes.get("/api/conversations/{id}/tree")
@@ -78,20 +78,22 @@ async def get_tree(id: ConversationId, query: Annotated[TreeQuery, Query()], acc
     """Return a page of the tree of forks that a conversation belongs to."""
     record = await access.store.get(id)
     page = await access.store.list(ConversationFilter(root=record.root), query.page_id, query.limit, "created")
-    shown = page.items if query.root else await _select_descendants(access, page.items, id)
-    ids = [each.id for each in shown]
-    used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(shown)
-    items = [_tree_item(each, used.get(each.id), live=each.id in live) for each in shown]
+    visible = page.items if query.root else await _select_descendants(access, page.items, id)
+    ids = [conversation.id for conversation in visible]
+    used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(visible)
+    items = [
+        _tree_item(conversation, used.get(conversation.id), live=conversation.id in live) for conversation in visible
+    ]
     return TreePage(root=record.root, items=items, next_page_id=page.next_cursor)
 
 
 async def _select_descendants(access: Access, records: list[ConversationRecord], id: UUID) -> list[ConversationRecord]:
     """Return those that descend from a conversation, itself among them. O(depth) each."""
-    found: list[ConversationRecord] = []
+    descendants: list[ConversationRecord] = []
     for record in records:
         if record.id == id or id in [above.id for above in await access.store.ancestry(record.id)]:
-            found.append(record)
-    return found
+            descendants.append(record)
+    return descendants
 
 
 def _tree_item(record: ConversationRecord, used: UsageSum | None, *, live: bool) -> TreeItem:

@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from bough.server.access import WebhookAdmin
+from bough.server.bodies.base import Form, Stamp, Success, stamp
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
-from bough.server.forms.base import Form, Stamp, Success, stamp
 from bough.server.outbound.notices import KINDS
 from bough.server.outbound.webhooks import Webhook
 from bough.server.requests.routing import router
@@ -58,8 +58,8 @@ async def create_webhook(
 ) -> MadeWebhook:
     """Have somebody told of what happens in the tenant; the secret signs what is sent."""
     id = id_from_key(access.caller, request, idempotency_key)
-    named = {"kinds": body.kinds or KINDS, "id": None if id is None else str(id)}
-    hook, is_new = await access.services.webhooks.add(access.caller.tenant, body.url, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    options = {"kinds": body.kinds or KINDS, "id": None if id is None else str(id)}
+    hook, is_new = await access.services.webhooks.add(access.caller.tenant, body.url, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     if not is_new:
         mark_replayed(response)
     return MadeWebhook(**ListedWebhook.of(hook).model_dump(), secret=hook.secret)

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, JsonValue, StringConstraints
 
-from bough.server.forms.base import Flag, Form, Number, Reason, Stamp, Whole, stamp
-from bough.server.forms.conversations import Message
-from bough.server.forms.info import Ledger
+from bough.server.bodies.base import Flag, Form, Number, Reason, Stamp, Whole, stamp
+from bough.server.bodies.conversations import Message
+from bough.server.bodies.info import Ledger
 from bough.tasks import Task, TaskEvent, TaskState
 from bough.types import JsonObject
 

@@ -56,10 +56,10 @@ def agent_in_force(posted: JsonObject, agent: JsonObject, policies: JsonObject) 
         posted: What the row keeps of the request; empty for conversations that were not started in this form.
         agent: The agent of the log's fold; `policies`: its rules.
     """
-    wanted: JsonObject | None = posted.get("agent")
-    if wanted is None or not _is_posted(posted, agent):
+    posted_agent: JsonObject | None = posted.get("agent")
+    if posted_agent is None or not _is_posted(posted, agent):
         return _from_record(agent)
-    llm: JsonObject = dict(wanted.get("llm") or {})
+    llm: JsonObject = dict(posted_agent.get("llm") or {})
     if model_named(str(llm.get("model"))) != agent.get("model"):
         llm["model"] = agent.get("model")
     if llm.get("base_url") != agent.get("base_url"):
@@ -68,8 +68,8 @@ def agent_in_force(posted: JsonObject, agent: JsonObject, policies: JsonObject) 
     if bool(llm.get("api_key")) != has_key:
         llm["api_key"] = MASKED if has_key else None
     if "spec" in posted and posted["spec"]["prompt"] != _digest(agent.get("system_prompt")):
-        return {**wanted, "llm": llm, "system_prompt": agent.get("system_prompt"), "agent_context": None}
-    return {**wanted, "llm": llm}
+        return {**posted_agent, "llm": llm, "system_prompt": agent.get("system_prompt"), "agent_context": None}
+    return {**posted_agent, "llm": llm}
 
 
 def is_posted_in_force(posted: JsonObject, agent: JsonObject) -> bool:

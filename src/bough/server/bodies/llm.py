@@ -9,9 +9,9 @@ from typing import Any
 
 from bough.agents.retry_policy import RetryPolicy
 from bough.errors import InvalidInput
-from bough.server.forms.base import is_empty
-from bough.server.forms.peer import model_named
-from bough.server.openhands.bodies import LlmBody
+from bough.server.bodies.agents import LlmBody
+from bough.server.bodies.base import is_empty
+from bough.server.bodies.peer import model_named
 
 _REFUSED = (
     "api_version", "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_profile_name",
@@ -46,12 +46,12 @@ _PEERS_RETRIES: Mapping[str, float] = {
 }  # fmt: skip
 
 
-def model_of(llm: LlmBody) -> str:
+def model_string(llm: LlmBody) -> str:
     """Return the model string that the peer's one stands for: `provider/name` is `provider:name`."""
     return model_named(llm.model)
 
 
-def settings_of(llm: LlmBody) -> dict[str, Any]:
+def model_settings(llm: LlmBody) -> dict[str, Any]:
     """Return the settings of the model's requests, as PydanticAI names them.
 
     Raises:
@@ -59,28 +59,28 @@ def settings_of(llm: LlmBody) -> dict[str, Any]:
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
     _require_known(extra)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, (setting, low, high) in _NUMBERS.items():
         if extra.get(name) is not None:
-            found[setting] = _number(name, extra[name], low, high)
-    return found | _thinking(model_of(llm), extra)
+            settings[setting] = _number(name, extra[name], low, high)
+    return settings | _thinking(model_string(llm), extra)
 
 
-def retry_of(llm: LlmBody) -> RetryPolicy | None:
+def retry_policy(llm: LlmBody) -> RetryPolicy | None:
     """Return how requests are repeated; None where nothing else is asked for than the peer's client always says.
 
     Raises:
         InvalidInput: A field is not a number that it can be.
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
-    given = {name: extra[name] for name in _PEERS_RETRIES if extra.get(name) is not None}
-    if not {name for name, value in given.items() if value != _PEERS_RETRIES[name]}:
+    posted = {name: extra[name] for name in _PEERS_RETRIES if extra.get(name) is not None}
+    if not {name for name, value in posted.items() if value != _PEERS_RETRIES[name]}:
         return None
-    asked = {**_PEERS_RETRIES, **{name: _number(name, value, 0, 86_400) for name, value in given.items()}}
+    values = {**_PEERS_RETRIES, **{name: _number(name, value, 0, 86_400) for name, value in posted.items()}}
     return RetryPolicy(
-        attempts=1 + round(asked["num_retries"]),
-        base_seconds=max(asked["retry_multiplier"], asked["retry_min_wait"]),
-        max_wait_seconds=asked["retry_max_wait"],
+        attempts=1 + round(values["num_retries"]),
+        base_seconds=max(values["retry_multiplier"], values["retry_min_wait"]),
+        max_wait_seconds=values["retry_max_wait"],
     )
 
 
@@ -90,10 +90,10 @@ def _require_known(extra: Mapping[str, Any]) -> None:
             raise _refusal(name, "not supported", "models are reached through the operator's settings")
     if extra.get("auth_type") not in (None, "api_key"):
         raise _refusal("auth_type", "only api_key is served here", "leave it out")
-    known = {*_KEPT, *_REFUSED, *_NUMBERS, *_PEERS_RETRIES, "reasoning_effort", "extended_thinking_budget"}
+    known_names = {*_KEPT, *_REFUSED, *_NUMBERS, *_PEERS_RETRIES, "reasoning_effort", "extended_thinking_budget"}
     for name, value in extra.items():
-        if name not in known and not is_empty(value):
-            near = get_close_matches(name, known, 1)
+        if name not in known_names and not is_empty(value):
+            near = get_close_matches(name, known_names, 1)
             raise _refusal(name, "no such field", f"did you mean `{near[0]}`?" if near else "leave it out")
 
 
@@ -118,6 +118,6 @@ def _number(name: str, value: Any, low: float, high: float) -> Any:
     return int(value) if name in _WHOLE else value
 
 
-def _refusal(name: str, what: str, hint: str) -> InvalidInput:
+def _refusal(name: str, problem: str, hint: str) -> InvalidInput:
     field = f"agent.llm.{name}"
-    return InvalidInput(f"{field}: {what}", hint=hint, details={"field": field})
+    return InvalidInput(f"{field}: {problem}", hint=hint, details={"field": field})

@@ -15,9 +15,9 @@ from bough.errors import NotFound
 from bough.execution.base import CodeExecutionResult
 from bough.server.access import Access, FileReader
 from bough.server.environment.commands import run_in_sandbox
-from bough.server.openhands.files import FilePath
-from bough.server.openhands.places import WorkspacePlace, on_tree, place_of
+from bough.server.environment.places import WorkspacePlace, on_tree, place_of
 from bough.server.requests.routing import workspace_router
+from bough.server.routes.files import FilePath
 
 routes = workspace_router()
 
@@ -47,14 +47,14 @@ async def list_changes(path: FilePath, request: Request, access: FileReader, ref
     """Return the files of a repository that have changed; nothing where there is no repository."""
     place = await place_of(request, access)
     folder = place.resolve(path)
-    known = await _git(
+    listed = await _git(
         access, place, folder, f"diff --no-ext-diff --no-textconv --name-status -M -z {shlex.quote(ref)} --"
     )
-    if not known.ok:
+    if not listed.ok:
         return []
     new = await _git(access, place, folder, "ls-files --others --exclude-standard -z")
     added = [GitChange(status="ADDED", path=name) for name in _names(new.stdout)]
-    return sorted([*_changes(known.stdout), *added], key=lambda change: change.path)
+    return sorted([*_changes(listed.stdout), *added], key=lambda change: change.path)
 
 
 @routes.get("/git/diff")
@@ -81,8 +81,8 @@ async def _read_original(access: Access, place: WorkspacePlace, file: Path, ref:
     """
     folder = await asyncio.to_thread(_nearest_folder, file)
     name = shlex.quote(f"{ref}:./{file.relative_to(folder)}")
-    shown = await _git(access, place, folder, f"show --no-ext-diff --no-textconv {name} --")
-    return shown.stdout.decode("utf-8", "replace") if shown.ok else None
+    output = await _git(access, place, folder, f"show --no-ext-diff --no-textconv {name} --")
+    return output.stdout.decode("utf-8", "replace") if output.ok else None
 
 
 def _nearest_folder(file: Path) -> Path:
@@ -98,7 +98,7 @@ async def _git(access: Access, place: WorkspacePlace, folder: Path, arguments: s
 
 def _repository_of(folder: Path) -> Path:
     """Return the nearest folder above that begins a repository, for a user's own files; else the folder itself."""
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 
 def _names(output: bytes) -> list[str]:

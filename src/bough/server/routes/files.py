@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from bough.server.access import FileReader, FileWriter
-from bough.server.forms.base import ItemPage, Success, stamp
-from bough.server.openhands.places import on_tree, place_of
+from bough.server.bodies.base import ItemPage, Success, stamp
+from bough.server.environment.places import on_tree, place_of
 from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()
@@ -103,11 +103,11 @@ def _kind_of(mode: int) -> str:
 
 def _part_of(content: bytes, range: str | None, headers: dict[str, str]) -> Response:
     """Return the bytes that a `Range` asks for; one that cannot be read is none."""
-    found = None if range is None else _RANGE.fullmatch(range.strip())
-    if found is None:
+    match = None if range is None else _RANGE.fullmatch(range.strip())
+    if match is None:
         return Response(content, media_type="application/octet-stream", headers=headers)
-    first = int(found[1])
-    last = min(int(found[2]) if found[2] else len(content) - 1, len(content) - 1)
+    first = int(match[1])
+    last = min(int(match[2]) if match[2] else len(content) - 1, len(content) - 1)
     if first > last:
         raise HTTPException(416, "the file is shorter", headers={"Content-Range": f"bytes */{len(content)}"})
     headers = headers | {"Content-Range": f"bytes {first}-{last}/{len(content)}"}

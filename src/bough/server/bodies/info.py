@@ -15,8 +15,8 @@ from bough.conversation.rules import read_recorded_limits
 from bough.events.model import Usage
 from bough.events.record import ConversationRecord, Status
 from bough.guard import AlwaysConfirm
-from bough.server.forms.base import Stamp, stamp
-from bough.server.forms.peer import agent_in_force, describe_analyzer
+from bough.server.bodies.base import Stamp, stamp
+from bough.server.bodies.peer import agent_in_force, describe_analyzer
 from bough.types import JsonObject
 
 MAX_ITERATIONS = 1_000_000
@@ -206,17 +206,17 @@ def _row(record: ConversationRecord, running: bool) -> dict[str, Any]:
 def _lineage(record: ConversationRecord) -> Lineage | None:
     if record.forked_from is None or record.forked_at is None:
         return None
-    said = record.lineage
+    lineage = record.lineage
     return Lineage(
         root=record.root,
         forked_from=record.forked_from,
         at=record.forked_at,
         event_id=record.fork_event,
-        reason=said.get("reason"),
-        actor=said.get("actor"),
-        overrides=said.get("overrides") or [],
-        pending=said.get("pending", "close"),
-        workspace=said.get("workspace", "shared"),
+        reason=lineage.get("reason"),
+        actor=lineage.get("actor"),
+        overrides=lineage.get("overrides") or [],
+        pending=lineage.get("pending", "close"),
+        workspace=lineage.get("workspace", "shared"),
     )
 
 
@@ -274,3 +274,49 @@ def _waiting_call(state: State, id: str, about: JsonObject, since: str) -> Waiti
         reason=str(about.get("reason") or ""),
         since=since,
     )
+
+
+class LineageItem(BaseModel):
+    """One conversation of a line of descent: `at` events of the one before are shared."""
+
+    id: UUID
+    title: str | None
+    at: int | None
+    event_id: UUID | None
+
+    @classmethod
+    def of(cls, record: ConversationRecord) -> LineageItem:
+        """Return it from a row."""
+        return cls(id=record.id, title=record.title, at=record.forked_at, event_id=record.fork_event)
+
+
+class LineageInfo(BaseModel):
+    """A line of descent, the root first."""
+
+    items: list[LineageItem]
+
+
+class ComparedSide(BaseModel):
+    """What one of two conversations has of its own."""
+
+    id: UUID
+    head: int
+    own: Ledger
+    calls: list[JsonObject]
+
+
+class ComparedFile(BaseModel):
+    """A file that is not the same in both workspaces."""
+
+    path: str
+    change: str
+
+
+class ComparisonInfo(BaseModel):
+    """Two conversations side by side."""
+
+    common: int
+    a: ComparedSide
+    b: ComparedSide
+    cost_usd: float | None
+    files: list[ComparedFile]

@@ -43,10 +43,10 @@ class WorkspacePlace(NamedTuple):
         """
         if not path or "\0" in path or len(path) > 4096:
             raise InvalidInput("path: not a path", hint="absolute, or relative to the workspace")
-        found = Path(os.path.normpath(self.base / path))
-        if not self.open and found != self.root and self.root not in found.parents:
+        resolved = Path(os.path.normpath(self.base / path))
+        if not self.open and resolved != self.root and self.root not in resolved.parents:
             raise PermissionDenied("path: it lies outside of the workspace", hint="name a path below it")
-        return found
+        return resolved
 
     def resolve_folder(self, path: str) -> Path:
         """Return the real path of a folder that commands are to run in.

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from bough.errors import InvalidInput
 from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
-from bough.server.forms.base import MAX_PLACE, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
+from bough.server.bodies.base import MAX_PLACE, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
 from bough.types import JsonObject
 
 
@@ -95,12 +95,12 @@ class NewMessage(LenientForm):
         Raises:
             InvalidInput: An image is no `data:` URL.
         """
-        named: dict[str, Any] = {} if self.id is None else {"id": self.id}
+        ids: dict[str, Any] = {} if self.id is None else {"id": self.id}
         sender = self.sender or "user"
         if isinstance(self.content, str):
-            return UserMessage.text(self.content, sender=sender, **named)
+            return UserMessage.text(self.content, sender=sender, **ids)
         parts = tuple(part for item in self.content for part in item.parts())
-        return UserMessage(content=parts, sender=sender, **named)
+        return UserMessage(content=parts, sender=sender, **ids)
 
 
 class MessageSent(Success):

@@ -105,11 +105,11 @@ class LenientForm(Form):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_empty(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        fields = cast("dict[str, Any]", given)
-        return {name: value for name, value in fields.items() if name in cls.model_fields or not is_empty(value)}
+    def _drop_empty(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        values = cast("dict[str, Any]", data)
+        return {name: value for name, value in values.items() if name in cls.model_fields or not is_empty(value)}
 
 
 def is_empty(value: Any) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 import pydantic_core
 
-from bough.errors import hide_places
+from bough.errors import InvalidInput, hide_places
 from bough.events.model import (
     BaseEvent,
     Condensed,
@@ -28,10 +29,42 @@ from bough.events.model import (
     UserMessage,
 )
 from bough.events.record import StoredEvent
-from bough.server.forms.base import stamp
-from bough.server.forms.peer import describe_analyzer
-from bough.server.openhands.ids import part_id
+from bough.server.bodies.base import stamp
+from bough.server.bodies.peer import describe_analyzer
 from bough.types import JsonObject
+
+_STATE = "state"
+
+
+class PartId(NamedTuple):
+    """An event, and which of its parts is meant."""
+
+    event: UUID
+    part: int
+
+
+def part_id(event: str, part: int) -> str:
+    """Return the id of a part of an event; part 0 has the event's own."""
+    return event if part == 0 else f"{event}.{part}"
+
+
+def state_id(event: UUID | None) -> str:
+    """Return the id of a `full_state` frame that was sent behind an event."""
+    return f"{event or UUID(int=0)}.{_STATE}"
+
+
+def parse_id(text: str) -> PartId:
+    """Return the event and the part that an id names; a state frame's id names its event.
+
+    Raises:
+        InvalidInput: It is no such id.
+    """
+    whole, _, suffix = text.partition(".")
+    try:
+        return PartId(UUID(whole), int(suffix) if suffix and suffix != _STATE else 0)
+    except ValueError as error:
+        raise InvalidInput("an event id is not valid", hint="a UUID, as an event has it") from error
+
 
 Calls = Mapping[str, str]
 _Encoder = Callable[[Any, Calls], Sequence[JsonObject]]
@@ -251,11 +284,13 @@ _HOOK_TYPES = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", 
 
 
 def _hook(event: HookRan, calls: Calls) -> list[JsonObject]:
-    named = next((kind for kind in _HOOK_TYPES if kind.lower() == event.hook.replace("_", "").lower()), "PreToolUse")
+    hook_type = next(
+        (kind for kind in _HOOK_TYPES if kind.lower() == event.hook.replace("_", "").lower()), "PreToolUse"
+    )
     encoded: JsonObject = {
         "kind": "HookExecutionEvent",
         "source": "hook",
-        "hook_event_type": named,
+        "hook_event_type": hook_type,
         "hook_command": event.command or event.hook,
         "success": event.verdict != "error",
         "blocked": event.verdict == "deny",
@@ -284,13 +319,13 @@ def _limit(event: LimitReached, calls: Calls) -> list[JsonObject]:
 def _state_changed(event: StateChanged, calls: Calls) -> list[JsonObject]:
     changes = dict(event.changes)
     policies: JsonObject = dict(changes.pop("policies", {}))
-    said: JsonObject = {"execution_status": changes.pop("status", None)}
-    said |= {name: changes.pop(name, None) for name in ("title", "tags")}
-    said |= {"confirmation_policy": policies.pop("policy", None)}
-    said |= {"security_analyzer": describe_analyzer(policies.pop("analyzer", None))}
-    parts = [_state_update(key, said[key]) for key in _OWN_KEYS if said[key] is not None]
-    rest = changes | ({"policies": policies} if policies else {})
-    return [*parts, *([_state_update("bough.StateChanged", rest)] if rest or not parts else [])]
+    changed: JsonObject = {"execution_status": changes.pop("status", None)}
+    changed |= {name: changes.pop(name, None) for name in ("title", "tags")}
+    changed |= {"confirmation_policy": policies.pop("policy", None)}
+    changed |= {"security_analyzer": describe_analyzer(policies.pop("analyzer", None))}
+    parts = [_state_update(key, changed[key]) for key in _OWN_KEYS if changed[key] is not None]
+    other_changes = changes | ({"policies": policies} if policies else {})
+    return [*parts, *([_state_update("bough.StateChanged", other_changes)] if other_changes or not parts else [])]
 
 
 def _other(stored: StoredEvent) -> JsonObject:

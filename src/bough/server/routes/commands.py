@@ -10,9 +10,9 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from bough.server.access import CommandReader, CommandWriter
+from bough.server.bodies.base import Form, ItemPage, Moment, Success, stamp
 from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
-from bough.server.forms.base import Form, ItemPage, Moment, Success, stamp
-from bough.server.openhands.places import WorkspacePlace, place_of
+from bough.server.environment.places import WorkspacePlace, place_of
 from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()
@@ -61,8 +61,8 @@ async def search_output(
     """Return output of commands, and the commands themselves."""
     await place_of(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
-    found = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
-    events = [event for command in found for event in (command.info, *command.output) if _is_wanted(event, query)]
+    matches = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
+    events = [event for command in matches for event in (command.info, *command.output) if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")
     ids = [str(event.id) for event in events]
     start = ids.index(query.page_id) if query.page_id in ids else 0

@@ -1,0 +1,106 @@
+"""The applications of the library `a2a`, one for each agent and address it is served at."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from a2a.auth.user import User
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.server.context import ServerCallContext
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes.common import ServerCallContextBuilder
+from a2a.types.a2a_pb2 import StreamResponse
+from google.protobuf.json_format import MessageToDict
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bough.server.a2a.card import card_of
+from bough.server.a2a.handler import BrokerHandler
+from bough.server.a2a.listing import AGENT
+from bough.server.a2a.push import PushConfigs
+from bough.server.a2a.tasks import AgentTasks
+from bough.server.access import Access
+from bough.server.auth.caller import Caller
+from bough.server.auth.owned import OwnedStore
+from bough.server.requests.problems import answer_to, request_id_of
+from bough.server.services import Services
+from bough.types import JsonObject
+
+_MAX_APPS = 200
+
+
+class AgentApplications:
+    """The applications in use, at most 200: the least recently used one is dropped first."""
+
+    def __init__(self) -> None:
+        self._apps: OrderedDict[tuple[str, str, bool], Starlette] = OrderedDict()
+
+    def find(self, services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
+        """Return the application of an agent at an address; built at its first request."""
+        key = name, url, needs_key
+        app = self._apps.get(key)
+        if app is None:
+            app = self._apps[key] = _make_app(services, name, url, needs_key=needs_key)
+        self._apps.move_to_end(key)
+        # The address comes from the header `Host`: without a bound any client could fill the memory.
+        if len(self._apps) > _MAX_APPS:
+            self._apps.popitem(last=False)
+        return app
+
+    @staticmethod
+    async def describe_task(services: Services, tenant: str, task: str) -> JsonObject:
+        """Return the body of a push notification: the current state of a task."""
+        caller = Caller(tenant=tenant)
+        access = Access(caller=caller, store=OwnedStore(services.store, caller.owner), services=services)
+        record = await services.runs.broker.poll(task)
+        tasks = AgentTasks(access, str(record.metadata.get(AGENT)))
+        return MessageToDict(StreamResponse(task=await tasks.describe(record)))
+
+
+class _CallerUser(User):
+    """A caller as a user of the library."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the request has a key."""
+        return self._caller.key is not None
+
+    @property
+    def user_name(self) -> str:
+        """The tenant, which owns the tasks."""
+        return self._caller.tenant
+
+
+class _ContextBuilder(ServerCallContextBuilder):
+    def build(self, request: Request) -> ServerCallContext:
+        """Return the context of a request: its caller, store and services."""
+        access: Access = request.scope["state"]["access"]
+        extensions = get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
+        state = {"access": access, "headers": dict(request.headers)}
+        return ServerCallContext(user=_CallerUser(access.caller), state=state, requested_extensions=extensions)
+
+
+def _make_app(services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
+    card = card_of(services.agents.find_named(name), url, needs_key=needs_key)
+    handler = BrokerHandler(name, card, PushConfigs(services.webhooks))
+    grace = max(1.0, services.server.shutdown_seconds / 2)
+    builder = _ContextBuilder()
+    app = Starlette(
+        exception_handlers={HTTPException: _answer},
+        routes=[
+            *create_agent_card_routes(card),
+            *create_jsonrpc_routes(handler, "/", builder, enable_v0_3_compat=True, shutdown_grace_period=grace),
+            *create_rest_routes(handler, builder, enable_v0_3_compat=True, shutdown_grace_period=grace),
+        ],
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    return answer_to(error, request_id_of(request.scope))

@@ -1,0 +1,156 @@
+"""The rules of a conversation in a body: policy, limits, allow-list, condenser; and OpenHands' forms of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_from_json
+from bough.errors import InvalidInput
+from bough.guard import AllowList, Limits, Policy, RuleAnalyzer, SecurityAnalyzer, analyzer_from_json, policy_from_json
+from bough.server.bodies.base import MAX_PLACE, Flag, Form, Number, Whole, is_empty
+from bough.server.bodies.peer import RULE_KINDS
+from bough.types import JsonObject
+
+_POLICY_FIELDS = ("kind", "threshold", "confirm_unknown")
+
+
+class PolicyForm(Form):
+    """When a call waits for a person."""
+
+    kind: Literal["AlwaysConfirm", "NeverConfirm", "ConfirmRisky"]
+    threshold: Literal["LOW", "MEDIUM", "HIGH"] | None = None
+    confirm_unknown: Flag | None = None
+
+    def as_json(self) -> JsonObject:
+        """Return it as the guard reads it."""
+        return self.model_dump(exclude_none=True)
+
+
+class LimitsForm(Form):
+    """Bounds of a run; what is left out has its default, null is unbounded."""
+
+    requests: Whole | None = Field(default=None, ge=0)
+    input_tokens: Whole | None = Field(default=None, ge=0)
+    output_tokens: Whole | None = Field(default=None, ge=0)
+    total_tokens: Whole | None = Field(default=None, ge=0)
+    cost_usd: Number | None = Field(default=None, ge=0)
+    wall_seconds: Number | None = Field(default=None, ge=0)
+    steps: Whole | None = Field(default=None, ge=0)
+    tasks: Whole | None = Field(default=None, ge=0)
+    depth: Whole | None = Field(default=None, ge=0)
+    unpriced: Literal["refuse", "allow"] = "refuse"
+
+    def limits(self) -> Limits:
+        """Return it as the guard has it."""
+        return Limits(**self.model_dump(exclude_unset=True))
+
+
+AllowEntry = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+AllowEntries = Annotated[list[AllowEntry], Field(max_length=200)]
+AllowForm = AllowEntries | Annotated[list[AllowEntries], Field(max_length=20)]
+"""Which calls may be made at all: `["Read", "Bash(git:*)"]`, or several such lists, each of which must allow a call."""
+
+
+def read_allow_list(allow_list: list[str] | list[list[str]]) -> AllowList:
+    """Return the allow-list of a body.
+
+    Raises:
+        InvalidInput: An entry is neither `Tool` nor `Tool(pattern)`.
+    """
+    entries = [entry_or_list for entry_or_list in allow_list if isinstance(entry_or_list, str)]
+    lists = [entry_or_list for entry_or_list in allow_list if not isinstance(entry_or_list, str)] or [
+        entries
+    ]  # one empty list allows nothing
+    if any(not AllowList.of(entry).lists[0] for entries in lists for entry in entries):
+        raise InvalidInput("allow_list: an entry names no tool", hint='for example ["Read", "Bash(git:*)"]')
+    return AllowList(tuple(AllowList.of(*entries).lists[0] for entries in lists))
+
+
+class CondenserForm(Form):
+    """How the model's context is kept short; the conversation's own model writes summaries."""
+
+    kind: Literal["SummarizingCondenser", "KeepFirstCondenser"]
+    max_events: Whole = Field(default=120, ge=4, le=MAX_PLACE)
+    keep_first: Whole = Field(default=2, ge=0, le=MAX_PLACE)
+    max_tokens: Whole | None = Field(default=None, ge=1, le=MAX_PLACE)
+
+    def condenser(self) -> Condenser:
+        """Return it as a conversation has it.
+
+        Raises:
+            InvalidInput: `keep_first` is too large for `max_events`, or the kind has no `max_tokens`.
+        """
+        if self.kind == "KeepFirstCondenser" and self.max_tokens is not None:
+            raise InvalidInput(
+                "condenser.max_tokens: KeepFirstCondenser counts messages, not tokens", hint="leave it out"
+            )
+        recorded = self.model_dump(exclude=set() if self.kind == "SummarizingCondenser" else {"max_tokens"})
+        return condenser_from_json(recorded, NoCondenser())
+
+
+def parse_policy(policy: JsonObject) -> Policy:
+    """Return the policy that a body describes; the error does not repeat what was sent.
+
+    Raises:
+        InvalidInput: There is no such policy.
+    """
+    try:
+        return policy_from_json(policy)
+    except InvalidInput as error:
+        raise InvalidInput("confirmation_policy: no such policy", hint=error.hint) from None
+
+
+def parse_analyzer(analyzer: JsonObject) -> SecurityAnalyzer:
+    """Return the analyzer that a body describes; the error does not repeat what was sent.
+
+    Raises:
+        InvalidInput: There is no such analyzer.
+    """
+    try:
+        return analyzer_from_json(analyzer)
+    except InvalidInput as error:
+        raise InvalidInput("security_analyzer: no such analyzer", hint=error.hint) from None
+
+
+def parse_openhands_policy(policy: JsonObject | None) -> Policy:
+    """Return the policy of a body of OpenHands' client, which sends a threshold with policies that have none.
+
+    Raises:
+        InvalidInput: There is no such policy.
+    """
+    fields = policy or {}
+    policy_fields = {name: fields[name] for name in _POLICY_FIELDS if name in fields}
+    if policy_fields.get("kind") != "ConfirmRisky":
+        policy_fields = {"kind": policy_fields.get("kind")}
+    if fields.keys() - set(_POLICY_FIELDS):
+        raise InvalidInput("policy: unknown fields", hint="kind, threshold, confirm_unknown")
+    return parse_policy(policy_fields)
+
+
+def parse_openhands_analyzer(analyzer: JsonObject | None) -> SecurityAnalyzer:
+    """Return the analyzer of a body of OpenHands' client.
+
+    Raises:
+        InvalidInput: There is no such analyzer.
+    """
+    if (analyzer or {}).get("kind") in (*RULE_KINDS, "RuleAnalyzer"):
+        return RuleAnalyzer()
+    raise InvalidInput("security_analyzer.kind: no such analyzer", hint=f"one of: {', '.join(RULE_KINDS)}")
+
+
+def parse_openhands_condenser(condenser: JsonObject | None) -> Condenser | None:
+    """Return the condenser of an agent of OpenHands' client; None if it has none.
+
+    Raises:
+        InvalidInput: There is no such condenser.
+    """
+    if condenser is None or is_empty(condenser) or condenser.get("kind") in ("NoOpCondenser", "NoOp"):
+        return None
+    if condenser.get("kind") != "LLMSummarizingCondenser":
+        raise InvalidInput("agent.condenser.kind: no such condenser", hint="LLMSummarizingCondenser or NoOpCondenser")
+    size, first, tokens = condenser.get("max_size", 240), condenser.get("keep_first", 2), condenser.get("max_tokens")
+    if not all(isinstance(value, int) for value in (size, first)):
+        raise InvalidInput("agent.condenser: max_size and keep_first are whole numbers", hint="leave them out")
+    return SummarizingCondenser(max_events=size, keep_first=first, **({} if tokens is None else {"max_tokens": tokens}))
