@@ -152,7 +152,7 @@ class TaskBroker:
         Args:
             seconds: How long a run may take to reach the end of its step, before its tools are killed.
         """
-        self._stopping.set()
+        self._stopping.set()  # first, or the dispatcher claims another task for each that is handed back
         for active in list(self.worker.active.values()):
             active.hand_back()
         if runs := self._runs():
@@ -164,7 +164,7 @@ class TaskBroker:
 
     async def aclose(self) -> None:
         """Stop taking tasks, cancel the running ones and wait for them to end. Idempotent."""
-        self._is_left = True
+        self._is_left = True  # before anything is awaited: a submission in between would never be run here
         self._stopping.set()
         running, self._running = self._running, None
         while (running is not None and not running.done()) or self.worker.active:
@@ -175,7 +175,7 @@ class TaskBroker:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             # A finished run leaves `active` in its next step; without this yield the loop would cancel it again.
             await asyncio.sleep(0)
-        await self.worker.aclose()
+        await self.worker.aclose()  # after the runs, which use its MCP servers
         await self._watch.aclose()
         if self._owns_store:
             await self.store.aclose()
@@ -207,7 +207,7 @@ class TaskBroker:
     def forget_agents(self, names: Iterable[str]) -> None:
         """Unregister agents. Their unfinished tasks can no longer run in this process."""
         for name in names:
-            self._agents.pop(name, None)
+            self._agents.pop(name, None)  # in place: worker, submitter and delegation share this mapping
 
     # Names of agentic_patterns.
 
@@ -436,7 +436,7 @@ class TaskBroker:
             _LOG.info(
                 "task %s submitted agent=%s queue=%s", submitted.row.task_id, submitted.row.agent, submission.queue
             )
-        self.wake(submitted.row.task_id, submitted.row.queue)
+        self.wake(submitted.row.task_id, submitted.row.queue)  # after the commit, or the claim finds no row
         return submitted
 
     async def _pause(self, conversation: UUID, request: PauseRequested) -> None:

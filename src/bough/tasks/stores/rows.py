@@ -243,7 +243,7 @@ def move(
         "task.move", k=row.k, was=row.state, version=row.version, state=to.number, attempts=attempt,
         not_before=not_before, last=head - 1, job=job,
     )  # fmt: skip
-    if not moved:
+    if not moved:  # raising rolls the append back, so that the log never has a transition that the row lacks
         raise InvalidTransition(
             f"task {row.task_id} has moved on meanwhile",
             hint="read it again",
@@ -305,6 +305,7 @@ def _notify_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: 
     )
     parent = UUID(bytes=row.parent_id)
     waiting = read_waiting(tables, parent, row.parent)
+    # Only the call that waits for this task: the conversation may wait for others, or for approvals, at the same time.
     still_waiting = {id: call for id, call in waiting.items() if call.get("task") != row.task_id}
     if len(still_waiting) == len(waiting):
         tables.append(parent, [ended])

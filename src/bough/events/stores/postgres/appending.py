@@ -115,6 +115,7 @@ class BatchedAppend:
     def _repeat(self, groups: list[Group], lost: _Lost) -> dict[int, BatchResult]:
         """Look up groups whose answer was lost, and send the missing appends once more."""
         try:
+            # Look before resending: an append with `expected_head` would be refused by its own first copy.
             outcomes = self._find(groups)
             missing = _without(groups, outcomes)
             return outcomes | (self._write(missing, is_repeated=True) if missing else {})

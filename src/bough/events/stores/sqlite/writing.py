@@ -84,9 +84,10 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         end = self._ends.get(cid) or self._read_end(cid)
         if generation is not None and generation != end.generation:
             raise faults.make_fenced(cid, generation, end.generation)
-        first = end.head
+        first = end.head  # including queued appends of this transaction, which the row does not show yet
         if expected_head is not None and expected_head != first:
             raise faults.make_moved_on(cid, expected_head, first)
+        # After all checks: a refused append must have written nothing, or its whole transaction is rolled back.
         if draft.changes:
             self.apply(end.number, draft.changes)
         if draft.rows:
@@ -103,6 +104,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         if not self._ends:
             return
         written_at = self.now()
+        # Conversations that were only looked up keep their row: updating it would change their order in lists.
         heads = [(end.head, written_at, end.number) for end in self._ends.values() if end.is_moved]
         cid, rows = next(iter(self._ends)), self._waiting
         self.forget()  # before writing: after an error the queue must be empty, or the appends would be written twice
