@@ -121,14 +121,14 @@ def run(
         InvalidInput: The folder is in no repository, or in one that `find_repository` refuses.
         Unavailable: There is no git, or it took too long.
     """
-    found = find_repository(folder) if repository is None else repository
-    if found is None:
+    repo = find_repository(folder) if repository is None else repository
+    if repo is None:
         raise InvalidInput(f"{folder} is not in a git repository", hint="run `git init` in it")
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         **_ENVIRONMENT,
-        "GIT_DIR": str(found.git_dir),
-        "GIT_WORK_TREE": str(found.work_tree),
+        "GIT_DIR": str(repo.git_dir),
+        "GIT_WORK_TREE": str(repo.work_tree),
         "GIT_ALLOW_PROTOCOL": ":".join(protocols),
         **(env or {}),
     }
@@ -184,10 +184,10 @@ def _follow(dot_git: Path) -> Path | None:
     """Return the folder that a `.git` file names."""
     with dot_git.open("rb") as source:
         text = source.read(_MAX_GITFILE_BYTES)
-    named = text.removeprefix(b"gitdir:").strip()
-    if named == text.strip() or not named:
+    target = text.removeprefix(b"gitdir:").strip()
+    if target == text.strip() or not target:
         return None
-    return Path(os.path.realpath(dot_git.parent / os.fsdecode(named)))
+    return Path(os.path.realpath(dot_git.parent / os.fsdecode(target)))
 
 
 def _is_own(git_dir: Path, dot_git: Path) -> bool:

@@ -70,7 +70,7 @@ async def check_executors(chosen_executor: str) -> list[Check]:
     if chosen_executor.partition(":")[0] == "container":
         gaps["container"] = list_gaps("container")
     limits = [
-        Check("executor", f"{name}: not promised", "missing", gap) for name, found in gaps.items() for gap in found
+        Check("executor", f"{name}: not promised", "missing", gap) for name, missing in gaps.items() for gap in missing
     ]
     return [_check_isolation(None if chosen is None else chosen.isolation), *checks, *limits]
 
@@ -118,10 +118,10 @@ async def check_tasks(tasks: RelationalTaskStore) -> list[Check]:
         raise
     except BoughError as error:
         return [Check("tasks", "rows", "broken", error.message, error.hint)]
-    said = ", ".join(f"{count} {state.value}" for state, count in counts.items()) or "none"
+    summary = ", ".join(f"{count} {state.value}" for state, count in counts.items()) or "none"
     delivered = Check("tasks", "dispatch", "ok", dispatcher.version)
     broken = [Check("tasks", "dispatch", "broken", finding.problem) for finding in findings]
-    return [Check("tasks", "rows", "ok", said), *(broken or [delivered])]
+    return [Check("tasks", "rows", "ok", summary), *(broken or [delivered])]
 
 
 def check_config(settings: Settings) -> list[Check]:
@@ -129,14 +129,18 @@ def check_config(settings: Settings) -> list[Check]:
     from bough.agents.config.agents import AgentConfig
 
     try:
-        found = AgentConfig.load(settings=settings)
+        config = AgentConfig.load(settings=settings)
     except BoughError as error:
         return [Check("config", "config.yaml", "broken", error.message, error.hint or "bough agents check")]
-    if found.file.path is None:
+    if config.file.path is None:
         return [Check("config", "config.yaml", "missing", "no agents are configured", "write a config.yaml")]
-    counts = {"agents": len(found.names), "models": len(found.config.models), "servers": len(found.config.mcp_servers)}
-    said = ", ".join(f"{count} {what}" for what, count in counts.items())
-    return [Check("config", "config.yaml", "ok", f"{found.file.path}: {said}")]
+    counts = {
+        "agents": len(config.names),
+        "models": len(config.config.models),
+        "servers": len(config.config.mcp_servers),
+    }
+    summary = ", ".join(f"{count} {noun}" for noun, count in counts.items())
+    return [Check("config", "config.yaml", "ok", f"{config.file.path}: {summary}")]
 
 
 def check_versions() -> Iterator[Check]:

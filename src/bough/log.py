@@ -15,7 +15,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
-        told = {
+        entry = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
@@ -24,7 +24,7 @@ class JsonFormatter(logging.Formatter):
         fields = {key: value for key, value in vars(record).items() if key not in _STANDARD and value is not None}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told | fields, default=str)
+        return json.dumps(entry | fields, default=str)
 
 
 def json_to_file(path: Path) -> logging.Handler:

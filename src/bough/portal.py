@@ -271,24 +271,24 @@ class Portal:
         self._ending = True
         deadline = time.monotonic() + END_SECONDS
         closing = _Call(self._close_all, (deadline - _RELEASE_SECONDS,), {})
-        left = ["left what was open, as Ctrl-C asked, or because the event loop is blocked"]
+        lines = ["left what was open, as Ctrl-C asked, or because the event loop is blocked"]
         with suppress(KeyboardInterrupt, Unavailable):
             self._soon(closing.start)
             concurrent.futures.wait([closing.done], timeout=deadline - time.monotonic())
             if closing.done.done():
-                left = closing.done.result()
+                lines = closing.done.result()
                 if running := self._threads.wait_idle(deadline - time.monotonic()):
-                    left.append(f"left {running} blocking call{'s' if running > 1 else ''} running in threads")
+                    lines.append(f"left {running} blocking call{'s' if running > 1 else ''} running in threads")
             self._soon(self._stop.set)
             self._thread.join(max(0.1, deadline - time.monotonic()))
-        for line in left:
+        for line in lines:
             _say(line)
 
     async def _close_all(self, deadline: float) -> list[str]:
         """Close everything side by side, cancel what is late and the tasks that are left; return what went wrong."""
-        held = [*self._held.values(), *((thing, type(thing).__name__) for thing in self._weakly_held)]
+        open_things = [*self._held.values(), *((thing, type(thing).__name__) for thing in self._weakly_held)]
         self._held.clear()
-        closing = {asyncio.create_task(thing.aclose()): name for thing, name in held}
+        closing = {asyncio.create_task(thing.aclose()): name for thing, name in open_things}
         if closing:
             await asyncio.wait(closing, timeout=max(0.0, deadline - time.monotonic()))
         # A run that was interrupted has a result, for the thread that waits for it.
@@ -301,7 +301,7 @@ class Portal:
         if late:
             await asyncio.wait(late, timeout=_RELEASE_SECONDS / 2)
         await self._loop.shutdown_asyncgens()
-        return [said for task, name in closing.items() if (said := _say_how(task, name, late))]
+        return [outcome for task, name in closing.items() if (outcome := _say_how(task, name, late))]
 
 
 def _say_how(task: asyncio.Task[None], name: str, late: Collection[asyncio.Task[Any]]) -> str:

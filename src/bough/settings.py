@@ -90,10 +90,10 @@ _KEYS = frozenset(field.name for field in fields(Settings))
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
-    found = {key: env[f"BOUGH_{key.upper()}"] for key in _KEYS if env.get(f"BOUGH_{key.upper()}")}
-    if "skill_roots" in found:
-        return found | {"skill_roots": [root for root in found["skill_roots"].split(os.pathsep) if root]}
-    return dict(found)
+    values = {key: env[f"BOUGH_{key.upper()}"] for key in _KEYS if env.get(f"BOUGH_{key.upper()}")}
+    if "skill_roots" in values:
+        return values | {"skill_roots": [root for root in values["skill_roots"].split(os.pathsep) if root]}
+    return dict(values)
 
 
 def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:

@@ -129,8 +129,8 @@ class Guards:
         """Return these guards and the folders that lie below `workspace`; others need none, nobody can write there."""
         top = os.path.realpath(workspace)
         below = [os.path.relpath(os.path.realpath(folder), top) for folder in folders]
-        found = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
-        return replace(self, paths=tuple(dict.fromkeys((*self.paths, *found))))
+        inside_paths = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
+        return replace(self, paths=tuple(dict.fromkeys((*self.paths, *inside_paths))))
 
     def is_root(self, parts: Sequence[str]) -> bool:
         """Whether `parts` lead to a guarded file or folder itself."""

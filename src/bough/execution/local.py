@@ -120,8 +120,8 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
     def _is_stateful(self, checked: Plan) -> bool:
         """Whether a run is for the interpreter that stays."""
-        wanted = checked.request.stateful
-        return self.stateful if wanted is None else wanted
+        stateful = checked.request.stateful
+        return self.stateful if stateful is None else stateful
 
     async def warm_up(self, request: CodeExecutionInput) -> bool:
         """Start a warm sandbox for runs like `request`, which needs an `execution_id`, and wait until it stands.
@@ -258,10 +258,10 @@ def _no_state(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
 
 
 def _unavailable(reports: Sequence[RungReport], min_isolation: Isolation) -> SandboxUnavailable:
-    what = " ".join(f"{report.name}: {report.missing}" for report in reports)
+    reasons = " ".join(f"{report.name}: {report.missing}" for report in reports)
     hint = next((report.install for report in reports if report.install), "")
     return SandboxUnavailable(
-        f"No sandbox of at least {min_isolation.name} works on this machine. {what}".rstrip(),
+        f"No sandbox of at least {min_isolation.name} works on this machine. {reasons}".rstrip(),
         hint=hint or "Use a machine with user namespaces or Landlock, or a ContainerCodeExecutor.",
         details={"rungs": [{"name": r.name, "missing": r.missing, "install": r.install} for r in reports]},
     )

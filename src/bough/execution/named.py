@@ -46,5 +46,5 @@ def executor_named(name: str) -> CodeExecutor:
 
 def make_recorded_executor(name: str) -> CodeExecutor | None:
     """Return a new executor of the kind that a log names; None where it is a program's own, which a log only names."""
-    wanted = _RECORDED.get(name, name)
-    return executor_named(wanted) if wanted in ("sandbox", "unsafe") or wanted.startswith("container") else None
+    current = _RECORDED.get(name, name)
+    return executor_named(current) if current in ("sandbox", "unsafe") or current.startswith("container") else None

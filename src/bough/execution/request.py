@@ -97,12 +97,12 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
     _check_files(request)
     python, argv, path0, code_file = _program(request)
     workspace, state = (None, None) if request.workspace is None else _workspace(os.fspath(request.workspace))
-    shown = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
+    identities = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
     mounts: list[Mount] = []
     for mount in request.mounts:
         checked, state = _mount(mount, request, workspace)
         mounts.append(checked)
-        shown[checked.target] = (state.st_dev, state.st_ino)
+        identities[checked.target] = (state.st_dev, state.st_ino)
     return Plan(
         request=request,
         python=python,
@@ -115,7 +115,7 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         workspace=workspace,
         mounts=tuple(mounts),
         rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
-        shown=shown,
+        shown=identities,
     )
 
 
@@ -213,10 +213,10 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _check_limits(limits: ExecutionLimits) -> None:
-    for each in fields(limits):
-        value = getattr(limits, each.name)
+    for limit in fields(limits):
+        value = getattr(limits, limit.name)
         if not isinstance(value, int) or value < 0:
-            raise InvalidInput(f"The limit {each.name} is {value!r}.", hint="Limits are whole numbers, zero or more.")
+            raise InvalidInput(f"The limit {limit.name} is {value!r}.", hint="Limits are whole numbers, zero or more.")
     for name in ("memory_bytes", "processes", "open_files", "tmp_bytes", "work_bytes"):
         if getattr(limits, name) == 0:
             raise InvalidInput(f"The limit {name} is 0; nothing could run.", hint="Give at least 1.")
@@ -330,12 +330,12 @@ def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | N
     Raises:
         InvalidInput: It is gone; or it lies in the workspace, behind a link.
     """
-    given = os.path.normpath(source)
+    normalized = os.path.normpath(source)
     folders = [] if workspace is None else [os.path.normpath(str(request.workspace)), workspace]
     try:
         for folder in folders:
-            if workspace is not None and given.startswith(folder + "/"):
-                names = given[len(folder) + 1 :]
+            if workspace is not None and normalized.startswith(folder + "/"):
+                names = normalized[len(folder) + 1 :]
                 return f"{workspace}/{names}", _look_beneath(workspace, names.split("/"))
         real = os.path.realpath(source)
         return real, os.lstat(real)

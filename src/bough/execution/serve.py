@@ -62,18 +62,18 @@ def serve_command(
 
 
 def _read_request(text: str) -> CodeExecutionInput:
-    given: dict[str, Any] = json.loads(text)
-    names, top, paths = given["guards"]
+    record: dict[str, Any] = json.loads(text)
+    names, top, paths = record["guards"]
     return CodeExecutionInput(
         code=_START,
         language="sh",
-        argv=tuple(given["command"]),
+        argv=tuple(record["command"]),
         mounts=tuple(
-            Mount(source=source, target=target, writable=writable) for source, target, writable in given["mounts"]
+            Mount(source=source, target=target, writable=writable) for source, target, writable in record["mounts"]
         ),
-        workspace=given["workspace"],
-        env=given["env"],
-        network=Network(domains=tuple(given["domains"])),
+        workspace=record["workspace"],
+        env=record["env"],
+        network=Network(domains=tuple(record["domains"])),
         timeout_seconds=MAX_TIMEOUT_SECONDS,
         guards=Guards(names=frozenset(names), top=frozenset(top), paths=tuple(paths)),
     )

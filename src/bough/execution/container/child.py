@@ -90,8 +90,8 @@ class ExecRun(ContainerRun):
     def settle(self) -> None:
         """End what the program left behind, if it left anything."""
         with self._lock:
-            left = list_processes(self._container) - self._resting - {self.first_process()}
-            if left and not self._is_settled:
+            leftover = list_processes(self._container) - self._resting - {self.first_process()}
+            if leftover and not self._is_settled:
                 self._restart()
             self._is_settled = True
 

@@ -77,9 +77,9 @@ class FrameReader:
                 if stream := self._streams.get(self._kind):
                     stream.add(bytes(part))
                 continue
-            wanted = _HEADER_BYTES - len(self._header)
-            self._header += view[:wanted]
-            view = view[wanted:]
+            missing_bytes = _HEADER_BYTES - len(self._header)
+            self._header += view[:missing_bytes]
+            view = view[missing_bytes:]
             if len(self._header) == _HEADER_BYTES:
                 self._kind = self._header[0]
                 self._left = int.from_bytes(self._header[4:], "big")
@@ -105,7 +105,7 @@ def run_in_container(
         is_full: Asked again and again whether the container's files take too much.
     """
     stdout, stderr = HeadTail(command.stdout_bytes), HeadTail(command.stderr_bytes)
-    made = engine.api.exec_create(
+    created = engine.api.exec_create(
         container,
         list(command.argv),
         user=command.user or "",
@@ -113,17 +113,17 @@ def run_in_container(
         environment=dict(command.env),
     )
     deadline = time.monotonic() + command.timeout_seconds
-    with engine.api.exec_start(made["Id"], socket=True) as stream:
+    with engine.api.exec_start(created["Id"], socket=True) as stream:
         try:
             reader = FrameReader(stdout, stderr)
-            bound = _read(engine, made["Id"], stream, reader, deadline, stop=stop, is_full=is_full)
+            bound = _read(engine, created["Id"], stream, reader, deadline, stop=stop, is_full=is_full)
             if bound is not None or stop.is_set():
                 end()
         finally:
             stream._response.close()
-    known = engine.api.exec_inspect(made["Id"])["ExitCode"]
+    exit_code = engine.api.exec_inspect(created["Id"])["ExitCode"]
     return CommandOutcome(
-        exit_code=known if bound is None and not stop.is_set() else None,
+        exit_code=exit_code if bound is None and not stop.is_set() else None,
         stdout=stdout.value(),
         stderr=stderr.value(),
         timed_out=bound == "time",

@@ -46,11 +46,11 @@ class ContainerDisk:
     def is_full(self) -> bool:
         """Whether it is over its bound and has grown; looks at most once a second. Blocks."""
         with self._lock:
-            begun = time.monotonic()
-            if begun < self._next:
+            started_at = time.monotonic()
+            if started_at < self._next:
                 return False
             used = self.measure()
-            self._next = time.monotonic() + max(LOOK_SECONDS, _SHARE * (time.monotonic() - begun))
+            self._next = time.monotonic() + max(LOOK_SECONDS, _SHARE * (time.monotonic() - started_at))
             if used <= self._found:
                 return False
             self._found = used
@@ -61,7 +61,7 @@ class ContainerDisk:
         if self._is_readable:
             return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
-        own = sum(int(each.get("SizeRw") or 0) for each in listed)
+        own = sum(int(container.get("SizeRw") or 0) for container in listed)
         return own + self._use.measure()
 
 

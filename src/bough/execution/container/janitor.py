@@ -75,7 +75,7 @@ def _ask(socket_path: str, method: str, path: str) -> Any:
 def _remove_containers(socket_path: str, label: str) -> int:
     """Remove all that have the label; return how many there were."""
     filters = quote(json.dumps({"label": [label]}))
-    ids = [str(each["Id"]) for each in _ask(socket_path, "GET", f"/containers/json?all=1&filters={filters}")]
+    ids = [str(container["Id"]) for container in _ask(socket_path, "GET", f"/containers/json?all=1&filters={filters}")]
     for id in ids:
         _ask(socket_path, "DELETE", f"/containers/{id}?force=1&v=1")
     return len(ids)
@@ -89,10 +89,10 @@ def main() -> None:
         pass
     empty = 0
     for _ in range(_ROUNDS):
-        found = 1
+        remaining = 1
         with suppress(OSError, ValueError, http.client.HTTPException, KeyError, TypeError):
-            found = _remove_containers(*sys.argv[1:3])
-        empty = 0 if found else empty + 1
+            remaining = _remove_containers(*sys.argv[1:3])
+        empty = 0 if remaining else empty + 1
         if empty == 2:
             return
         time.sleep(_PAUSE_SECONDS)

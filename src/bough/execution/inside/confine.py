@@ -358,11 +358,11 @@ def begin(sandlock, fds, own):
 
 def main():
     """Do what the arguments say."""
-    package_folder, what = sys.argv[1:3]
+    package_folder, command = sys.argv[1:3]
     sandlock = import_sandlock(package_folder)
-    if what == "probe":
+    if command == "probe":
         probe(sandlock, *sys.argv[3:6])
-    elif what == "serve":
+    elif command == "serve":
         serve(sandlock, socket.socket(fileno=int(sys.argv[3])))
     else:
         start(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))

@@ -28,24 +28,24 @@ def adopt_orphans():
 
 def children_of(pid):
     """Return the pids of the direct children of `pid`, of all its threads."""
-    found = []
+    children = []
     try:
         for task in os.listdir("/proc/%d/task" % pid):
             with open("/proc/%d/task/%s/children" % (pid, task)) as source:
-                found += [int(child) for child in source.read().split()]
+                children += [int(child) for child in source.read().split()]
     except OSError:
         pass
-    return found
+    return children
 
 
 def descendants():
     """Return the pids below this process, outermost first."""
-    found, todo = [], [os.getpid()]
+    pids, todo = [], [os.getpid()]
     while todo:
         children = children_of(todo.pop())
-        found += children
+        pids += children
         todo += children
-    return found
+    return pids
 
 
 def kill_all():

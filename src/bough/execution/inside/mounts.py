@@ -109,8 +109,8 @@ def cover(folder, path, identity):
         os.close(fd)
     fd = open_beneath(folder, path)
     try:
-        kept = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not take it away
-        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | kept
+        noexec = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not take it away
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | noexec
         mount(None, "/proc/self/fd/%d" % fd, None, flags)
     finally:
         os.close(fd)

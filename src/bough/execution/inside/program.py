@@ -186,8 +186,8 @@ def has_an_end(thing):
 
 def run_file():
     """Run the file named by the arguments in this process."""
-    _, path, path0, *rest = sys.argv
-    return become_main({"python": path, "path0": path0, "argv": [path, *rest], "env": None})
+    _, path, path0, *arguments = sys.argv
+    return become_main({"python": path, "path0": path0, "argv": [path, *arguments], "env": None})
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ class Group:
     def memory_kills(self) -> int:
         """How often the kernel killed something in it for lack of memory."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
-        found = [line.partition(" ") for folder in self.folders for line in _lines(folder, name)]
-        return sum(int(value) for key, _, value in found if key == "oom_kill")
+        counters = [line.partition(" ") for folder in self.folders for line in _lines(folder, name)]
+        return sum(int(value) for key, _, value in counters if key == "oom_kill")
 
     def remove(self) -> None:
         """Remove it; waits up to two seconds for the last processes in it to be gone. Blocks."""
@@ -123,10 +123,10 @@ class LateGroup:
             if self._closed or self._group is not None:
                 return
             group = self._make()
-            taken: set[int] = set()
-            while group is not None and (new := [pid for pid in pids() if pid not in taken]):
+            entered_pids: set[int] = set()
+            while group is not None and (new := [pid for pid in pids() if pid not in entered_pids]):
                 group.take(new)
-                taken.update(new)
+                entered_pids.update(new)
             self._group = group
 
     @property
@@ -181,19 +181,19 @@ def _version_2() -> Hierarchy | None:
     for candidate in (folder, ROOT):
         if candidate == ROOT:
             _write_if_there(ROOT, "cgroup.subtree_control", "+memory +pids")
-        given = " ".join(_lines(candidate, "cgroup.subtree_control")).split()
-        if all(name in given for name in _NEEDED):
+        controllers = " ".join(_lines(candidate, "cgroup.subtree_control")).split()
+        if all(name in controllers for name in _NEEDED):
             return Hierarchy(2, dict.fromkeys(_NEEDED, candidate))
     return None
 
 
 def _groups_of(pid: int | str) -> dict[str, str]:
     """Return the group of a process by controller; version 2 has the name ''."""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for line in _lines(f"/proc/{pid}", "cgroup"):
         _, controllers, path = line.split(":", 2)
-        found.update(dict.fromkeys(controllers.split(","), path))
-    return found
+        groups.update(dict.fromkeys(controllers.split(","), path))
+    return groups
 
 
 def _existing(mount: str, path: str) -> str:

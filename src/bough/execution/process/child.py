@@ -146,11 +146,11 @@ class ChildProcess:
         stdout = Pipe(self._launch.limits.stdout_bytes)
         stderr = Pipe(self._launch.limits.stderr_bytes)
         try:
-            begun = time.monotonic()
+            started_at = time.monotonic()
             self._start(stdout, stderr)
             await self._until_over(timeout_seconds, watch)
             harvested = await _both(harvest(), self._until_gone((stdout, stderr)))
-            return self._make_ended(stdout, stderr, time.monotonic() - begun), harvested
+            return self._make_ended(stdout, stderr, time.monotonic() - started_at), harvested
         finally:
             stdout.close()
             stderr.close()
@@ -237,16 +237,16 @@ class ChildProcess:
         timer = self._loop.call_later(GRACE_SECONDS, self._kill)
         await self._watch_end()
         timer.cancel()
-        if left := [pipe.ended for pipe in pipes if not pipe.ended.done()]:
-            await asyncio.wait(left, timeout=GRACE_SECONDS)
+        if open_pipes := [pipe.ended for pipe in pipes if not pipe.ended.done()]:
+            await asyncio.wait(open_pipes, timeout=GRACE_SECONDS)
 
     def _watch_end(self) -> asyncio.Future[Any]:
         return asyncio.gather(self._exited, self._hung_up)
 
     def _check_over(self) -> None:
         """Note that nothing of the program is left, by what the first process said or by its own end."""
-        said = self._launch.reports_last and ExitReport.parse(bytes(self._report)).wait_status is not None
-        if not self._over.done() and (said or (self._exited.done() and self._hung_up.done())):
+        has_reported = self._launch.reports_last and ExitReport.parse(bytes(self._report)).wait_status is not None
+        if not self._over.done() and (has_reported or (self._exited.done() and self._hung_up.done())):
             self._over.set_result(None)
 
     async def _settle(self) -> None:
@@ -347,13 +347,13 @@ async def _both(first: Awaitable[_T], second: Awaitable[None]) -> _T:
 
 def processes_below(pid: int) -> list[int]:
     """Return the processes that descend from `pid`. Blocks."""
-    found: list[int] = []
+    descendants: list[int] = []
     todo = [pid]
     while todo:
         children = [child for task in _tasks(todo.pop()) for child in read_numbers(f"{task}/children")]
-        found += children
+        descendants += children
         todo += children
-    return found
+    return descendants
 
 
 def _tasks(pid: int) -> list[str]:
@@ -386,15 +386,15 @@ class ExitReport:
     @classmethod
     def parse(cls, data: bytes) -> ExitReport:
         """Read the lines `r`, `e ERRNO` and `s STATUS CPU RSS`; anything else counts for nothing."""
-        found: dict[bytes, list[int]] = {}
+        reports: dict[bytes, list[int]] = {}
         for line in data.split(b"\n"):
             kind, *numbers = line.split(b" ")
             if all(number.isdigit() and len(number) < 19 for number in numbers):
-                found.setdefault(kind, [int(number) for number in numbers])
-        ended = found.get(b"s", [])
-        failed = found.get(b"e", [])
+                reports.setdefault(kind, [int(number) for number in numbers])
+        ended = reports.get(b"s", [])
+        failed = reports.get(b"e", [])
         return cls(
-            stood=b"r" in found,
+            stood=b"r" in reports,
             wait_status=ended[0] & 0xFFFF if len(ended) == 3 else None,
             start_errno=failed[0] if len(failed) == 1 else None,
             cpu_seconds=ended[1] / 1e6 if len(ended) == 3 else 0.0,

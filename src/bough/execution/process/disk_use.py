@@ -91,31 +91,31 @@ class DiskUse:
             but: Sockets whose waiting descriptors were sent from outside.
         """
         devices = {os.stat(folder).st_dev for folder in self._folders if os.path.isdir(folder)}
-        found: dict[tuple[int, int], int] = {}
+        sizes: dict[tuple[int, int], int] = {}
         in_flight: dict[int, int] = {}
         sockets: set[int] = set()
-        for each in processes_below(pid):
+        for process in processes_below(pid):
             try:
-                for state in self._list_open(each, in_flight):
+                for state in self._list_open(process, in_flight):
                     if stat.S_ISSOCK(state.st_mode):
                         sockets.add(state.st_ino)
                     if stat.S_ISREG(state.st_mode) and not state.st_nlink and state.st_dev in devices:
-                        found[identity_of(state)] = state.st_blocks * 512
+                        sizes[identity_of(state)] = state.st_blocks * 512
             except PermissionError:
-                if _is_first_process(each):
+                if _is_first_process(process):
                     continue  # bough's own, which hides from the program
                 return self._latest + self._limits.open_files * self._limits.file_size_bytes
-            for identity, size in self._list_mapped(each):
+            for identity, size in self._list_mapped(process):
                 if identity[0] in devices:
-                    found.setdefault(identity, size)
+                    sizes.setdefault(identity, size)
         # A descriptor is on its way for microseconds; where it is twice in a row, it is kept there.
-        kept = sum(
+        queued = sum(
             min(in_flight[number], self._in_flight[number])
             for number in (in_flight.keys() & self._in_flight.keys()) - but
         )
         self._in_flight = in_flight
         self.sockets = len(sockets)
-        return self._latest + sum(found.values()) + kept * self._limits.file_size_bytes
+        return self._latest + sum(sizes.values()) + queued * self._limits.file_size_bytes
 
     def count_private_names(self, pid: int) -> int:
         """Return how many files and folders are in the fullest of a run's own file systems in memory; 0: it has none.
@@ -124,11 +124,11 @@ class DiskUse:
         processes of a run see the same file systems; one that has just ended is skipped. Blocks.
         """
         ours = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
-        for each in processes_below(pid):
+        for process in processes_below(pid):
             with suppress(OSError):
-                roots = [f"/proc/{each}/root{path}" for path in _PRIVATE]
-                seen = [path for path in roots if os.stat(path).st_dev not in ours and _is_in_memory(path)]
-                states = [os.statvfs(path) for path in seen]
+                roots = [f"/proc/{process}/root{path}" for path in _PRIVATE]
+                private_paths = [path for path in roots if os.stat(path).st_dev not in ours and _is_in_memory(path)]
+                states = [os.statvfs(path) for path in private_paths]
                 return max((state.f_files - state.f_ffree for state in states), default=0)
         return 0
 
@@ -253,7 +253,7 @@ def _count_in_flight(path: str) -> int:
     """Return how many descriptors were sent to a socket and not received yet."""
     try:
         with open(path, "rb") as source:
-            found = _IN_FLIGHT.search(source.read())
+            match = _IN_FLIGHT.search(source.read())
     except OSError:
         return 0
-    return 0 if found is None else int(found.group(1))
+    return 0 if match is None else int(match.group(1))

@@ -165,8 +165,8 @@ def collect(
         if not entry.path.isprintable():
             walk.skipped.append((ascii(entry.path), "a name with control characters or not in UTF-8"))
             continue
-        left = limits.output_bytes - total if len(files) < limits.output_files else -1
-        outcome = _fetch(entry, left, limits)
+        remaining_bytes = limits.output_bytes - total if len(files) < limits.output_files else -1
+        outcome = _fetch(entry, remaining_bytes, limits)
         if isinstance(outcome, File):
             files.append(outcome)
             total += len(outcome.content)

@@ -64,8 +64,8 @@ class GuardedEntries:
 
     def covers(self, other: GuardedEntries) -> bool:
         """Whether all that can be mounted over of `other` was there already, wherever it lies now."""
-        known = {entry.identity for entry in self.mountable}
-        return all(entry.identity in known for entry in other.mountable)
+        identities = {entry.identity for entry in self.mountable}
+        return all(entry.identity in identities for entry in other.mountable)
 
 
 NOTHING_GUARDED: Final = GuardedEntries()
@@ -118,19 +118,19 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
     Raises:
         PermissionDenied: There is more of it than can be shown read-only.
     """
-    found: list[GuardedEntry] = []
+    matches: list[GuardedEntry] = []
     guarded = _GuardedWalk(guards)
     with closing(guarded.entries(root_fd)) as entries:
         for entry in entries:
             path = entry.folder.path if entry.name == os.curdir else entry.path
-            if len(found) == MAX_GUARDED or len(os.fsencode(path)) > _MAX_PATH_BYTES:
+            if len(matches) == MAX_GUARDED or len(os.fsencode(path)) > _MAX_PATH_BYTES:
                 raise PermissionDenied(
                     f"The workspace has more than {MAX_GUARDED} guarded names, or one that lies too deep: {path[:200]}",
                     hint="Use a folder further down as the workspace.",
                 )
             link = os.readlink(entry.name, dir_fd=entry.folder_fd) if entry.is_link else None
-            found.append(GuardedEntry(path, identity_of(entry.state), entry.is_folder, link))
-    return GuardedEntries(tuple(found), frozenset(guarded.unreadable))
+            matches.append(GuardedEntry(path, identity_of(entry.state), entry.is_folder, link))
+    return GuardedEntries(tuple(matches), frozenset(guarded.unreadable))
 
 
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
@@ -139,10 +139,10 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
     It is renamed and not deleted, because what a person makes at the same moment looks the same. What was there and was
     moved by the run, with the folder around it, is left alone. Only while nothing of the run is running.
     """
-    known = {entry.identity for entry in before.found}
+    identities = {entry.identity for entry in before.found}
     moved: list[tuple[str, str]] = []
     for entry in _GuardedWalk(guards, before=before).entries(root_fd):
-        if identity_of(entry.state) in known:
+        if identity_of(entry.state) in identities:
             continue
         aside = f"{entry.name[:200]}.removed-{secrets.token_hex(4)}"
         reason = f"{GUARDED_NAME}, set aside as {aside}"

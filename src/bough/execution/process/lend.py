@@ -151,8 +151,8 @@ def _chown_checked(parent_fd: int, name: str, uid: int) -> None:
     """Give away what a descriptor holds, looked at once more: a run may put another file in the place of a name."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
     try:
-        held = os.fstat(fd)
-        if held.st_uid == 0 and _is_safe(held):
+        state = os.fstat(fd)
+        if state.st_uid == 0 and _is_safe(state):
             os.chown(f"/proc/self/fd/{fd}", uid, -1)
     finally:
         os.close(fd)

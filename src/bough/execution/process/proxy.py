@@ -135,12 +135,12 @@ class AllowListProxy:
         if not any(rule.allows(host, port) for rule in self.rules):
             raise _RefusedError(403)
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise _RefusedError(502) from error
-        addresses = [str(address[0]) for *_, address in found]
+        addresses = [str(address[0]) for *_, address in infos]
         named_as_private = host == "localhost" or _is_address(host)
-        if not addresses or not (named_as_private or all(is_public(each) for each in addresses)):
+        if not addresses or not (named_as_private or all(is_public(resolved) for resolved in addresses)):
             raise _RefusedError(403)
         return addresses[0]
 
@@ -160,8 +160,8 @@ async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader
         raise _RefusedError(400) from error
     if not isinstance(request, h11.Request):
         raise _RefusedError(400)
-    named = [name for name, _ in request.headers]
-    if b"content-length" in named and b"transfer-encoding" in named:
+    header_names = [name for name, _ in request.headers]
+    if b"content-length" in header_names and b"transfer-encoding" in header_names:
         raise _RefusedError(400)
     return request
 
@@ -188,12 +188,12 @@ def _rebuild(request: h11.Request, host: str, port: int, path: str) -> h11.Reque
     """Return the request as its server shall see it: for the host that was checked, and the only one."""
     listed = [value for name, value in request.headers if name == b"connection"]
     dropped = _HOP_BY_HOP | {word.strip().lower() for value in listed for word in value.split(b",")}
-    kept = [(name, value) for name, value in request.headers if name not in dropped]
+    headers = [(name, value) for name, value in request.headers if name not in dropped]
     if any(name == b"transfer-encoding" for name, _ in request.headers):
-        kept.append((b"transfer-encoding", b"chunked"))
-    shown = f"[{host}]" if ":" in host else host
-    own = [(b"Host", (shown if port == 80 else f"{shown}:{port}").encode()), (b"Connection", b"close")]
-    return h11.Request(method=request.method, target=path, headers=[*own, *kept])
+        headers.append((b"transfer-encoding", b"chunked"))
+    url_host = f"[{host}]" if ":" in host else host
+    own = [(b"Host", (url_host if port == 80 else f"{url_host}:{port}").encode()), (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=path, headers=[*own, *headers])
 
 
 async def _send_body(

@@ -17,17 +17,17 @@ def is_public(text: str) -> bool:
     embedded = _find_embedded(address)
     if address.is_reserved and not embedded:
         return False
-    return all(each.is_global and not (each.is_multicast or each.is_unspecified) for each in (address, *embedded))
+    return all(ip.is_global and not (ip.is_multicast or ip.is_unspecified) for ip in (address, *embedded))
 
 
 def _find_embedded(address: Address) -> list[Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return []
-    found: list[Address] = []
+    embedded: list[Address] = []
     if any(address in network for network in _EMBEDDING):
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        embedded.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     if address.sixtofour is not None:
-        found.append(address.sixtofour)
+        embedded.append(address.sixtofour)
     if address.teredo is not None:
-        found += address.teredo
-    return found
+        embedded += address.teredo
+    return embedded

@@ -71,14 +71,14 @@ def _check_started(plan: Plan, ended: Ended) -> None:
     if ended.start_errno == errno.ESTALE:
         raise stale_workspace_error()
     if ended.start_errno is not None:
-        what = plan.argv[0] if plan.python is None else plan.cwd
+        subject = plan.argv[0] if plan.python is None else plan.cwd
         raise ExecutorError(
-            f"{what} could not be started: {os.strerror(ended.start_errno).lower()}.",
+            f"{subject} could not be started: {os.strerror(ended.start_errno).lower()}.",
             hint="Check that the interpreter or script is there and executable, and that the working folder exists.",
             details={"errno": ended.start_errno, "argv": list(plan.argv)},
         )
     if not ended.stood:
-        said = ended.stderr.kept.value().decode(errors="replace").strip()[-500:]
+        output = ended.stderr.kept.value().decode(errors="replace").strip()[-500:]
         raise ExecutorError(
-            f"The sandbox could not be built: {said or 'it ended without a word'}.", hint="Run `bough doctor`."
+            f"The sandbox could not be built: {output or 'it ended without a word'}.", hint="Run `bough doctor`."
         )

@@ -72,9 +72,9 @@ def uses_more_memory(pid: int, limit_bytes: int) -> bool:
     the shared ones divided by their users, which is dear.
     """
     pids = processes_below(pid)
-    if sum(_resident(each) for each in pids) <= limit_bytes:
+    if sum(_resident(process) for process in pids) <= limit_bytes:
         return False
-    return sum(_proportional(each) for each in pids) > limit_bytes
+    return sum(_proportional(process) for process in pids) > limit_bytes
 
 
 def _resident(pid: int) -> int:

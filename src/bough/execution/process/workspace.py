@@ -97,8 +97,8 @@ class Workspace:
     def list_shown(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
         """Return (path inside, device, number, whether it is read-only) of everything of the host that is shown."""
         writable = {WORK, *(mount.target for mount in plan.mounts if mount.writable)}
-        found = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
-        return [*found, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
+        entries = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
+        return [*entries, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
 
     @property
     def empty(self) -> str:
@@ -141,7 +141,7 @@ class Workspace:
         request = plan.request
         try:
             with open_descriptor(self.work) as root:
-                found = collect(
+                collected = collect(
                     root,
                     self.before,
                     limits=request.limits,
@@ -150,8 +150,8 @@ class Workspace:
                     tells_guarded=plan.workspace is None,
                 )
                 if plan.workspace is None:
-                    return found
-                return replace(found, skipped=(*found.skipped, *set_aside(root, request.guards, self.guarded)))
+                    return collected
+                return replace(collected, skipped=(*collected.skipped, *set_aside(root, request.guards, self.guarded)))
         except OSError as error:
             raise ExecutorError(
                 f"The workspace went away during the run: {error.strerror}.", hint="Leave it until the run is over."

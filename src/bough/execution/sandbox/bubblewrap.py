@@ -167,7 +167,7 @@ class BubblewrapRung:
     def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
         """Return the command of a zygote, whose first process keeps the rights to make mounts and give itself up."""
         users_fd = readable(_users(identity), "bough-users")
-        rights = ("--cap-drop", "ALL", *(each for name in _KEPT_BY_ZYGOTES for each in ("--cap-add", name)))
+        rights = ("--cap-drop", "ALL", *(word for name in _KEPT_BY_ZYGOTES for word in ("--cap-add", name)))
         userns = () if identity.uid is not None else ("--unshare-user", "--uid", "0", "--gid", "0")
         argv = [
             *self._namespaces(),
@@ -263,7 +263,7 @@ class BubblewrapRung:
 
     def _rights(self, identity: Identity) -> list[str]:
         if identity.uid is not None:
-            return ["--cap-drop", "ALL", *(each for name in _DROPPING for each in ("--cap-add", name))]
+            return ["--cap-drop", "ALL", *(word for name in _DROPPING for word in ("--cap-add", name))]
         ids = ["--uid", str(_HIDDEN_ID), "--gid", str(_HIDDEN_ID)]
         return ["--unshare-user", *self._options, *ids, "--cap-drop", "ALL"]
 
@@ -292,22 +292,22 @@ def _private(tmp_bytes: int) -> list[str]:
 
 def _parents(path: str) -> list[str]:
     """Return the options that make the folders above `path`, which everyone may pass through."""
-    made: list[str] = []
+    options: list[str] = []
     for folder in reversed(PurePosixPath(path).parents[:-1]):
-        made += ["--perms", "0755", "--dir", str(folder)]
-    return made
+        options += ["--perms", "0755", "--dir", str(folder)]
+    return options
 
 
 def _system(interpreter: Interpreter) -> tuple[str, ...]:
     """Return the options that show the system's folders and the interpreter's own."""
-    found: list[str] = [*_parents("/etc/passwd")]
+    options: list[str] = [*_parents("/etc/passwd")]
     for path in _SYSTEM:
         if os.path.islink(path):
-            found += ["--symlink", os.readlink(path), path]
+            options += ["--symlink", os.readlink(path), path]
         elif os.path.exists(path):
-            found += ["--ro-bind", path, path]
+            options += ["--ro-bind", path, path]
     folder = interpreter.folder
-    return tuple(found) if folder is None else (*found, *_parents(folder), "--ro-bind", folder, folder)
+    return tuple(options) if folder is None else (*options, *_parents(folder), "--ro-bind", folder, folder)
 
 
 def _users(identity: Identity) -> bytes:
@@ -340,13 +340,13 @@ def limits_of(plan: Plan, *, count_processes: bool) -> dict[str, int]:
         count_processes: Whether the system's own count, which is by user, is of this run alone.
     """
     limits = plan.request.limits
-    found = {
+    by_name = {
         _memory_limit(plan): limits.memory_bytes,
         "NOFILE": limits.open_files,
         "FSIZE": limits.file_size_bytes,
         "CORE": 0,
     }
-    return {**found, "NPROC": limits.processes} if count_processes else found
+    return {**by_name, "NPROC": limits.processes} if count_processes else by_name
 
 
 def _memory_limit(plan: Plan) -> str:

@@ -144,11 +144,11 @@ class LandlockRung:
         )
 
     def _boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
-        shown = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
+        writable = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
         read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
-            (shown if mount.writable else read_only)[mount.target] = mount.source
-        read_only |= dict.fromkeys(_find_missing_parents({*shown, *read_only}), workspace.empty)
+            (writable if mount.writable else read_only)[mount.target] = mount.source
+        read_only |= dict.fromkeys(_find_missing_parents({*writable, *read_only}), workspace.empty)
         guards = workspace.guards(plan)
         if not self.makes_mounts:
             read_only |= {f"{WORK}/{entry.path}": f"{workspace.work}/{entry.path}" for entry in guards}
@@ -156,10 +156,10 @@ class LandlockRung:
         if self._interpreter.folder is not None:
             system.append(self._interpreter.folder)
         return {
-            "shown": shown,
+            "shown": writable,
             "read_only": read_only,
             "readable": [*system, "/proc", *_DEVICES],
-            "writable": [*shown, "/dev/null"],
+            "writable": [*writable, "/dev/null"],
             "system": system,
             "identities": dict(plan.shown),
             "guarded": [(entry.path, entry.identity) for entry in guards],
@@ -197,8 +197,8 @@ def _check_reachable(paths: list[str]) -> None:
 
 
 def _package_folder() -> str | None:
-    found = importlib.util.find_spec("sandlock")
-    return None if found is None or found.origin is None else str(Path(found.origin).parent.parent)
+    spec = importlib.util.find_spec("sandlock")
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).parent.parent)
 
 
 def _supervisor() -> list[str]:

@@ -56,8 +56,8 @@ class PreloadedSupervisor:
     def child(self, launch: Launch) -> ChildProcess:
         """Return what runs `launch`, by a fork where this process stands. Starts it where it was wanted before."""
         with self._lock:
-            wanted, self._is_wanted = self._is_wanted, True
-        if wanted:
+            was_wanted, self._is_wanted = self._is_wanted, True
+        if was_wanted:
             with suppress(OSError):
                 self.start()
         return ForkedChild(launch, self)

@@ -71,8 +71,8 @@ class Preparation:
         Raises:
             ValueError: It is something else.
         """
-        size, _, rest = output.partition(b" ")
-        return cls(rest[: int(size)], tuple(os.fsdecode(path) for path in rest[int(size) :].split(b"\0") if path))
+        size, _, body = output.partition(b" ")
+        return cls(body[: int(size)], tuple(os.fsdecode(path) for path in body[int(size) :].split(b"\0") if path))
 
 
 def find_conditions(*, mounts: bool) -> set[Condition]:
@@ -81,12 +81,12 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
     Args:
         mounts: Whether the rung can make mounts of its own.
     """
-    found: dict[Condition, bool] = {
+    conditions: dict[Condition, bool] = {
         "root": os.geteuid() == 0,
         "mounts": mounts,
         "groups": usable_hierarchy() is not None,
     }
-    return {name for name, is_there in found.items() if is_there}
+    return {name for name, is_there in conditions.items() if is_there}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,7 +243,7 @@ def _own_process_only(seccomp: Any) -> bytes:
     head.append(_INSTRUCTION.pack(_JUMP, 0, 0, begins[-1]))
     behind = [
         _INSTRUCTION.pack(code, begins[-1] - place - 1 if if_true == _BEHIND else if_true, if_false, value)
-        for place, (code, if_true, if_false, value) in enumerate(each for block in blocks for each in block)
+        for place, (code, if_true, if_false, value) in enumerate(step for block in blocks for step in block)
     ]
     return b"".join(head + behind)
 
@@ -278,13 +278,13 @@ def _make_listing_filter(seccomp: Any) -> bytes:
 
 def _one_after_the_other(first: bytes, second: bytes) -> bytes:
     """Return a filter that asks `second` about what `first` lets through."""
-    asked: list[bytes] = []
+    instructions: list[bytes] = []
     count = len(first) // _INSTRUCTION.size
     for place, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
         if (code, value) == (_RETURN, _ALLOW):
             code, value = _JUMP, count - place - 1
-        asked.append(_INSTRUCTION.pack(code, if_true, if_false, value))
-    return b"".join(asked) + second
+        instructions.append(_INSTRUCTION.pack(code, if_true, if_false, value))
+    return b"".join(instructions) + second
 
 
 def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool, read_only_mounts: bool) -> bytes:

@@ -101,10 +101,10 @@ class Session:
     async def sweep(self) -> None:
         """Kill every process in it but the interpreter, and stop that one until the next run."""
         if self.alive:
-            heard = self.reports.count(b"k\n")
+            earlier_answers = self.reports.count(b"k\n")
             with suppress(OSError):
                 self.status.send(b"k")
-            await self._until(lambda: self.reports.count(b"k\n") > heard)
+            await self._until(lambda: self.reports.count(b"k\n") > earlier_answers)
 
     def send(self, fds: Sequence[int], token: bytes) -> None:
         """Let the interpreter continue, with one more run.

@@ -138,7 +138,7 @@ class WarmSandboxes:
         self._kept[key] = zygote
         self._touch(key)
         while len(self._kept) > self._max_kept:
-            idle = [each for each, kept in self._kept.items() if not kept.busy.locked()]
+            idle = [idle_key for idle_key, sandbox in self._kept.items() if not sandbox.busy.locked()]
             self._drop(idle[0])  # the newest is idle
 
     def _touch(self, key: Key) -> None:

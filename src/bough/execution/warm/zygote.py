@@ -49,8 +49,8 @@ class WarmRung(Protocol):
 def key_of(plan: Plan) -> Key:
     """Return what must be equal for two plans to be run by one zygote."""
     request = plan.request
-    shown = tuple(sorted(plan.shown.items()))
-    return (request.execution_id, plan.workspace, plan.mounts, shown, request.limits, request.network, request.guards)
+    files = tuple(sorted(plan.shown.items()))
+    return (request.execution_id, plan.workspace, plan.mounts, files, request.limits, request.network, request.guards)
 
 
 @dataclass
