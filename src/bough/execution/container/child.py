@@ -1,4 +1,4 @@
-"""A run in a container: who answers for it, and how the host talks to its first process."""
+"""A run in a container: its control by the engine, and the connection to its first process."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOKEN_SECONDS: Final = 5.0
 
 
 class ContainerRun:
-    """A run that has a container to itself. All methods block."""
+    """A run in a separate container. All methods block."""
 
     def __init__(self, container: Any) -> None:
         self._container = container
@@ -49,11 +49,11 @@ class ContainerRun:
         return str(self._container.status) in ("exited", "dead", "removing")
 
     def settle(self) -> None:
-        """End what the program left behind, where its own end does not; called before files are collected."""
+        """Kill processes that outlive the program. Called before files are collected."""
         # The first process of a container ends everything before it reports.
 
     def end(self) -> None:
-        """End the run, running or not; twice is fine."""
+        """Remove the container, running or not. Calling it twice is allowed."""
         remove_container(self._container)
 
 
@@ -81,14 +81,14 @@ class ExecRun(ContainerRun):
             return 0
 
     def has_ended(self) -> bool:
-        """Whether that process is gone."""
+        """Whether that process has exited."""
         try:
             return not self._api.exec_inspect(self._id)["Running"]
         except engine_errors() as error:
             return is_refusal(error)
 
     def settle(self) -> None:
-        """End what the program left behind, if it left anything."""
+        """Restart the container if processes of the run outlived its program."""
         with self._lock:
             leftover_pids = list_processes(self._container) - self._resting - {self.first_process()}
             if leftover_pids and not self._is_settled:
@@ -97,7 +97,7 @@ class ExecRun(ContainerRun):
 
     def end(self) -> None:
         """End every process of the container, unless the run has been settled."""
-        # The lock: a kill at a bound comes from another thread, and a second restart would end the next run.
+        # Locked: a kill at a limit comes from another thread, and a second restart would end the next run.
         with self._lock:
             if not self._is_settled:
                 self._restart()
@@ -136,12 +136,15 @@ class ContainerChild(ChildProcess):
         return 0 if self._group is None else self._group.memory_kills
 
     async def harvest(self, workspace: Workspace, plan: Plan) -> tuple[Collected, bool]:
-        """Return what came out, and whether memory ran out; then let the container go, and its control group with it.
+        """Return the output files and whether memory ran out, then release the container.
 
-        The first process stays until the host hangs up: with it the engine takes the group away, and what it counted.
+        The first process waits until the host closes the socket: when it exits, the engine removes the control group
+        and its counters.
         """
         try:
-            ran_out = self._memory_kills > self._kills_before  # before what may make a new group
+            ran_out = (
+                self._memory_kills > self._kills_before
+            )  # before `settle`, which may restart the container and so create a new group
             await finish(asyncio.to_thread(self._contained.settle))
             return await finish(asyncio.to_thread(workspace.collect, plan)), ran_out
         finally:
@@ -168,19 +171,19 @@ class ContainerChild(ChildProcess):
 
 
 class NoGroup(LateGroup):
-    """The engine has the run in a control group of its own."""
+    """No control group of bough: the engine has already put the run into a separate one."""
 
     @property
     def entered(self) -> bool:
-        """Always."""
+        """Return True always: the engine created the group."""
         return True
 
 
 class Invitation:
-    """A socket in the exchange on which the container's first process, and nobody else, fetches its descriptors.
+    """A socket in the exchange on which only the container's first process receives its descriptors.
 
-    The folder and the socket belong to the run's user, who may be a person of this machine. So a peer has to show the
-    token, which lies in a file of the exchange until it was used, and must be the process that the engine started.
+    The folder and the socket belong to the run's user, who may have a login on this machine. So a peer must present the
+    token, which is in a file of the exchange until it is used, and must be the process that the engine started.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -223,16 +226,16 @@ class Invitation:
                 except (OSError, TimeoutError):
                     token = b""
                 if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
-                    # Before the program is there, which could read it.
+                    # Before the program starts, since the program could read the token and connect.
                     os.unlink(self._token_path)
                     is_right = True
                     return connection
             finally:
-                if not is_right:  # a cancelled run closes it, too
+                if not is_right:  # also when the run is cancelled
                     connection.close()
 
 
 def peer(connection: socket.socket) -> int:
-    """Return the process on the other side as this machine numbers it."""
+    """Return the pid of the peer in the namespace of this process."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])

@@ -46,11 +46,11 @@ class ContainerDisk:
     def is_full(self) -> bool:
         """Whether it is over its bound and has grown; looks at most once a second. Blocks."""
         with self._lock:
-            begun = time.monotonic()
-            if begun < self._next:
+            started_at = time.monotonic()
+            if started_at < self._next:
                 return False
             used = self.measure()
-            self._next = time.monotonic() + max(LOOK_SECONDS, _SHARE * (time.monotonic() - begun))
+            self._next = time.monotonic() + max(LOOK_SECONDS, _SHARE * (time.monotonic() - started_at))
             if used <= self._found:
                 return False
             self._found = used

@@ -1,24 +1,24 @@
-"""The first process of a run, inside the sandbox: sets the bounds, starts the program, waits, reports.
+"""The first process of a run, inside the sandbox: sets limits, starts the program, waits for it and reports its end.
 
 It is started from compiled code with the arguments `start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the
-host; STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
-`s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host believes none of it about time or limits.
+host; STATUS_FD is a socket on which it answers `r` when it is ready, `e ERRNO` if the program could not be started, and
+`s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host does not trust it about time or limits.
 When the host sends `k`, it stops the program, kills everything else and answers `k`; after `c` the program continues.
-It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
+It exits when the program has exited, or when the host closes its end of the socket (or dies). Its exit kills every
 process in its process namespace, daemons included.
 
-CONF_FD may be the name of a file, and STATUS_FD 0, for sandboxes that let nothing else through; the program's input
-then is the file that the dict names.
+Sandboxes that pass no other descriptors give a file name as CONF_FD and 0 as STATUS_FD; the program then reads its
+input from the file that the dict names.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
 # ruff: noqa: S302 - as little as possible is imported, for old Pythons too
 
-import _signal as signal  # signal itself imports enum, which costs more than all the rest
+import _signal as signal  # signal itself imports enum, which costs more than all other imports together
 import gc
 import marshal
-import posix as os  # os itself is a millisecond for those who need it
+import posix as os  # importing os takes another millisecond
 import select
 import sys
 
@@ -33,21 +33,21 @@ ESTALE = 116
 CAPABILITY_VERSION_3 = 0x20080522
 
 PROGRAM_PID = (0x7EB0CA75).to_bytes(4, sys.byteorder)
-"""Stands for the program's own process in a filter, which may bound and order that one by its number."""
+"""Placeholder in a filter for the pid of the program, which may change limits and scheduling of itself only."""
 
 RLIMITS = {"FSIZE": 1, "DATA": 2, "CORE": 4, "NPROC": 6, "NOFILE": 7, "AS": 9}
-"""Their numbers; the module that knows them takes half a millisecond to load."""
+"""Numbers of the resource limits; importing `resource` for them takes half a millisecond."""
 
 
 def read_configuration(where):
-    """Return the dict that the host put into a descriptor, or a file, and close it."""
+    """Return the dict that the host wrote to a descriptor or a file. Closes the descriptor."""
     with open(int(where) if where.isdigit() else where, "rb") as source:
         return marshal.loads(source.read())
 
 
 def free_stdin(path):
-    """Put the file that the program shall read to descriptor 0; return where the status socket went that was there."""
-    status_fd = os.dup(0)
+    """Open the program's input as descriptor 0. Returns the new descriptor of the status socket, which was 0 before."""
+    status_fd = os.dup(0)  # before dup2, which closes the only descriptor of the socket
     source = os.open(path, os.O_RDONLY)
     os.dup2(source, 0)
     os.close(source)
@@ -55,19 +55,21 @@ def free_stdin(path):
 
 
 def drop_privileges(uid, gid):
-    """Become `uid` for good; needed where the host is root and no user namespace maps it away."""
+    """Change to `uid` irrevocably. Needed if the host is root and no user namespace maps root to another user."""
+    # Groups first and the user last: without the uid of root, neither call for groups is permitted.
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
 
 def drop_capabilities():
-    """Give up every capability, so that not even the inheritable ones are left."""
+    """Give up every capability, inheritable ones included."""
     call("capset", CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24))
 
 
 def drop_bounding_set():
-    """Make it impossible that an executed file brings a capability back."""
+    """Clear the bounding set, so that no executed file can restore a capability."""
+    # Before `drop_privileges`: clearing the set needs CAP_SETPCAP, which a change of uid takes away.
     with open("/proc/sys/kernel/cap_last_cap") as source:
         last = int(source.read())
     for capability in range(last + 1):
@@ -75,7 +77,7 @@ def drop_bounding_set():
 
 
 def check_shown(entries):
-    """Raise an error unless everything is shown that the host looked at: names may have changed since.
+    """Raise `ESTALE` unless each path leads to the file that the host checked, and is read-only where it must be.
 
     Args:
         entries: (path, device, number, whether it must be read-only) of each.
@@ -110,7 +112,7 @@ def is_bounded(number, value):
 
 
 def set_filter(program):
-    """Install a system-call filter on top of those there are, for good."""
+    """Install a system-call filter in addition to existing ones. It cannot be removed."""
     import ctypes
 
     class Program(ctypes.Structure):
@@ -124,8 +126,9 @@ def set_filter(program):
 
 
 def prepare_child(conf, status_fd):
-    """Make the forked child what the program expects to wake up in: bounds, folder, signals, no foreign descriptors."""
+    """Prepare the forked child for the program: limits, working folder, signals, no inherited descriptors."""
     os.set_inheritable(status_fd, False)
+    # Everything but the status socket: the program must not inherit the wake-up pipe or any descriptor of the host.
     os.closerange(3, status_fd)
     os.closerange(status_fd + 1, 4096)
     if conf["unreachable"]:
@@ -138,28 +141,29 @@ def prepare_child(conf, status_fd):
     set_limits(conf["limits"])
     if conf.get("stays"):
         offer_to_die_first()
+    # After the fork: the filter names the program's own pid, which the parent cannot know in advance.
     if "filter" in conf:
         set_filter(conf["filter"].replace(PROGRAM_PID, os.getpid().to_bytes(4, sys.byteorder)))
 
 
 def offer_to_die_first():
-    """Let the kernel, when it wants memory back, end the program and not the first process, which has to tell of it."""
+    """Make the out-of-memory killer choose the program before the first process, which must report the kill."""
     with open("/proc/self/oom_score_adj", "w") as target:
         target.write("1000")
 
 
 def wake_on_child():
-    """Return a descriptor that becomes readable whenever a child has ended."""
+    """Return a descriptor that becomes readable whenever a child has exited."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # a signal without a handler is not written to the pipe
     return reading
 
 
 def wait_for(child, status_fd, wakeup_fd):
-    """Reap everything that ends until `child` did: return its wait status and usage; None when the host hung up."""
+    """Reap processes until `child` exits; return its wait status and usage, or None if the host closed the socket."""
     watched = select.poll()
     watched.register(status_fd, select.POLLIN | select.POLLHUP)
     watched.register(wakeup_fd, select.POLLIN)
@@ -167,6 +171,7 @@ def wait_for(child, status_fd, wakeup_fd):
         ready = [fd for fd, _ in watched.poll()]
         if wakeup_fd in ready:
             os.read(wakeup_fd, 4096)
+        # One byte may stand for several exits, so every exited child is reaped before the next poll.
         pid = -1
         while pid:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -177,7 +182,7 @@ def wait_for(child, status_fd, wakeup_fd):
             if order == b"k":
                 freeze(child)
                 sweep(child)
-                freeze(child)  # one of the others may have let it continue
+                freeze(child)  # a process killed by the sweep may have sent it SIGCONT
                 os.write(status_fd, b"k\n")
             elif order == b"c":
                 os.kill(child, signal.SIGCONT)
@@ -186,7 +191,7 @@ def wait_for(child, status_fd, wakeup_fd):
 
 
 def is_running(pid):
-    """Whether a process is there and not only waiting to be reaped by its parent."""
+    """Whether a process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as source:
             return source.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
@@ -195,13 +200,15 @@ def is_running(pid):
 
 
 def freeze(child):
-    """Stop the program, all its threads, and wait until it stands still; or has ended, which is noted elsewhere."""
+    """Stop all threads of the program and wait until it has stopped or exited."""
     os.kill(child, signal.SIGSTOP)
+    # WNOWAIT leaves the exit status for `wait_for`, which reports it to the host.
     os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def sweep(child):
-    """Kill every process of the namespace but this one and `child`, and those made meanwhile, until there is none."""
+    """Kill every process of the namespace except this one and `child`, until no other is running."""
+    # A process may fork between the listing and its kill, so one pass is not enough.
     while True:
         spared = (os.getpid(), child)
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -218,7 +225,8 @@ def sweep(child):
 
 
 def kill_everything():
-    """Kill and reap every other process of the namespace; only for its first process."""
+    """Kill and reap every other process of the namespace. Only its first process may call this."""
+    # -1 is every process that this one may signal: those of the run in its own namespace, the user's on the host.
     try:
         while True:
             os.kill(-1, signal.SIGKILL)
@@ -233,7 +241,7 @@ def kill_everything():
 
 
 def report(status_fd, ended):
-    """Tell the host how the program ended, if it did."""
+    """Send the program's wait status and usage to the host, if it has exited."""
     if ended is not None:
         status, usage = ended
         cpu = int((usage.ru_utime + usage.ru_stime) * 1e6)
@@ -241,14 +249,14 @@ def report(status_fd, ended):
 
 
 def run(conf, status_fd):
-    """Fork. In the parent: report the child's end and end. In the child: return what must be executed here."""
-    wakeup_fd = wake_on_child()
-    gc.freeze()  # whoever collects garbage after the fork need not touch, and so copy, what already exists
+    """Fork. The parent reports the child's end and exits; in the child, return what must be executed."""
+    wakeup_fd = wake_on_child()  # before the fork: a child that exits at once must not be missed
+    gc.freeze()  # garbage collection in the child would otherwise write to, and so copy, the shared pages
     child = os.fork()
     if child:
         ended = wait_for(child, status_fd, wakeup_fd)
         if ended is not None and os.getpid() == 1:
-            kill_everything()
+            kill_everything()  # before the report: the host collects files once it has the report
         report(status_fd, ended)
         while conf.get("stays") and os.read(status_fd, 1):
             pass
@@ -267,7 +275,7 @@ def run(conf, status_fd):
 
 
 def hand_over_listener(port, status_fd):
-    """Listen on the loopback of this namespace, and let the host answer what connects."""
+    """Listen on the loopback of this namespace and send the listener to the host, whose proxy accepts from it."""
     import array
     import socket
 
@@ -280,7 +288,7 @@ def hand_over_listener(port, status_fd):
 
 
 def begin(conf, status_fd):
-    """Look at what is shown before anything of the program is started; end where it is something else."""
+    """Check the mounted files before the program starts. Reports the error and exits if a file has been replaced."""
     try:
         check_shown(conf.get("shown", ()))
     except OSError as error:
@@ -289,17 +297,18 @@ def begin(conf, status_fd):
 
 
 def start():
-    """Read the configuration, give up what is left of rights, and run."""
+    """Read the configuration, give up all remaining privileges, and run the program."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     status_fd = int(sys.argv[3])
     conf = read_configuration(sys.argv[2])
     if status_fd == 0:
         status_fd = free_stdin(conf["stdin"])
-    begin(conf, status_fd)
+    begin(conf, status_fd)  # before capabilities go: checking a file in another user's folder needs one
     if conf["uid"] is not None:
         drop_bounding_set()
         drop_privileges(conf["uid"], conf["gid"])
     drop_capabilities()
+    # After the change of uid, which sets the flag anew: the program has this uid and could trace this process.
     if conf["unreachable"]:
         call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     os.write(status_fd, b"r\n")

@@ -1,4 +1,4 @@
-"""Mounts made by what a descriptor holds, so that a name which changes meanwhile shows nothing else."""
+"""Mounts through descriptors, so that renaming a path meanwhile cannot expose another file."""
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # ruff: noqa: UP031 - for old Pythons too
@@ -30,14 +30,14 @@ def check(result, operation):
 
 
 def mount(source, target, kind, flags, options=None):
-    """Make one mount, or change one."""
+    """Create or change one mount."""
     words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
     data = None if options is None else options.encode()
     check(LIBC.mount(*words, ctypes.c_ulong(flags), data), "mount " + target)
 
 
 def clone_tree(fd):
-    """Return a descriptor of a copy of the mounts below what `fd` holds, attached nowhere yet."""
+    """Return a descriptor of a detached copy of the mounts below `fd`."""
     flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
     tree = LIBC.syscall(OPEN_TREE, ctypes.c_int(fd), b"", ctypes.c_uint(flags))
     check(tree < 0, "open_tree")
@@ -45,7 +45,7 @@ def clone_tree(fd):
 
 
 def attach_tree(tree, target):
-    """Mount what `clone_tree` returned over `target`, and close its descriptor."""
+    """Mount the tree from `clone_tree` over `target`. Closes its descriptor."""
     try:
         flags = MOVE_MOUNT_F_EMPTY_PATH
         done = LIBC.syscall(
@@ -71,7 +71,8 @@ def set_read_only(folder):
 
 
 def open_beneath(folder, path):
-    """Return a descriptor of what a relative path leads to, opened one name after another and never through a link."""
+    """Return a descriptor of a relative path, opened one name at a time without following links."""
+    # One open per name: O_NOFOLLOW applies to the last name of a path only.
     fd = os.open(folder, PLACE | os.O_DIRECTORY)
     for name in path.split("/"):
         try:
@@ -83,10 +84,10 @@ def open_beneath(folder, path):
 
 
 def make_read_only(folder, path, identity):
-    """Show what lies at `path` in `folder` read-only in its own place, if it is what the host found there.
+    """Remount `path` in `folder` read-only in place, if it is still the file that the host checked.
 
     Raises:
-        OSError: `ESTALE`: something else is there, or was meanwhile.
+        OSError: `ESTALE`: the path leads to another file, or did so meanwhile.
     """
     try:
         cover(folder, path, identity)
@@ -95,9 +96,9 @@ def make_read_only(folder, path, identity):
 
 
 def cover(folder, path, identity):
-    """Make the mount, and make it read-only.
+    """Bind `path` over itself and make that mount read-only.
 
-    The second descriptor holds the mount that was made; what is not a mount by then, the kernel refuses to change.
+    The second descriptor holds the new mount. If the path no longer leads to a mount, the kernel refuses the remount.
     """
     fd = open_beneath(folder, path)
     try:

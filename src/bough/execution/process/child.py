@@ -134,23 +134,23 @@ class ChildProcess:
         watch: Callable[[ChildProcess], Any],
         harvest: Callable[[], Awaitable[_T]],
     ) -> tuple[Ended, _T]:
-        """Start it, wait for its end or end it at `timeout_seconds`; return how it went, and its harvest.
+        """Run the process tree, stop it at `timeout_seconds`, and return how it ended and the result of `harvest`.
 
-        Cancelling ends the tree and waits until it is gone.
+        Cancelling kills the tree and waits until it has exited.
 
         Args:
-            watch: A coroutine function that runs beside it and may call `stop`.
-            harvest: A coroutine function that is called once no process of the program is left; the sandbox may still
-                be being taken down then.
+            watch: A coroutine function that runs concurrently and may call `stop`.
+            harvest: A coroutine function that is called once every process of the program has exited; the sandbox may
+                still be shutting down then.
         """
         stdout = Pipe(self._launch.limits.stdout_bytes)
         stderr = Pipe(self._launch.limits.stderr_bytes)
         try:
-            begun = time.monotonic()
+            started_at = time.monotonic()
             self._start(stdout, stderr)
             await self._until_over(timeout_seconds, watch)
             harvested = await _both(harvest(), self._until_gone((stdout, stderr)))
-            return self._make_ended(stdout, stderr, time.monotonic() - begun), harvested
+            return self._make_ended(stdout, stderr, time.monotonic() - started_at), harvested
         finally:
             stdout.close()
             stderr.close()
@@ -171,13 +171,14 @@ class ChildProcess:
         return frozenset()
 
     def stop(self, reason: str) -> None:
-        """End the whole tree now; the first reason given is the one that counts."""
+        """Stop the whole tree. Only the reason of the first call is recorded."""
         if self._exited.done():
             return
         if self.killed_by is None:
             self.killed_by = reason
         if self._status.fileno() >= 0:
             self._status.shutdown(socket.SHUT_WR)
+        # Later: the first process, when it sees the closed socket, kills and reaps its tree in order.
         self._loop.call_later(self._launch.kill_after_seconds, self._kill)
 
     def _start(self, stdout: Pipe, stderr: Pipe) -> None:
@@ -193,6 +194,7 @@ class ChildProcess:
                 hint="Run `bough doctor`.",
             ) from error
         finally:
+            # Our copies of the child's ends: with one open, the end of the child would never be seen as end of file.
             theirs.close()
             for fd in (conf, *([] if stdin is None else [stdin]), *self._launch.pass_fds):
                 os.close(fd)
@@ -218,7 +220,7 @@ class ChildProcess:
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def _until_over(self, timeout_seconds: float, watch: Callable[[ChildProcess], Any]) -> None:
-        """Wait until nothing of the program is left; when cancelled, until nothing of the sandbox is."""
+        """Wait until the program has exited; when cancelled, until the whole sandbox has exited."""
         timer = self._loop.call_later(timeout_seconds, self.stop, "timeout")
         watcher = self._loop.create_task(watch(self))
         try:
@@ -250,7 +252,7 @@ class ChildProcess:
             self._over.set_result(None)
 
     async def _settle(self) -> None:
-        """End what the program left behind, where its end alone does not."""
+        """Kill processes that outlive the program; for sandboxes where its end alone does not."""
 
     def _kill(self) -> None:
         if not self._exited.done():
@@ -365,7 +367,7 @@ def _tasks(pid: int) -> list[str]:
 
 
 def read_numbers(path: str) -> list[int]:
-    """Return the numbers in a file of `/proc`; none where it is gone."""
+    """Return the numbers in a file of `/proc`; empty if it does not exist."""
     try:
         with open(path) as source:
             return [int(word) for word in source.read().split()]
@@ -375,7 +377,7 @@ def read_numbers(path: str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExitReport:
-    """What the first process said, as far as it makes sense."""
+    """The report of the first process; malformed lines are ignored."""
 
     stood: bool = False
     wait_status: int | None = None

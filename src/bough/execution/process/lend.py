@@ -1,9 +1,9 @@
-"""Lending a workspace that belongs to root to the uid that its runs have, and giving it back.
+"""Changes the owner of a workspace from root to the uid of its runs, and back.
 
-A change of owner moves the ctime of a file, so a folder is lent before its first run, stays lent, and is given back
-when its executor is closed or has not used it for a while. Only owners change, groups stay, except those of files that
-runs made. What cannot be lent safely stays root's: a file with a second name elsewhere, a setuid file, a device, a
-guarded name, another file system.
+A change of owner changes the ctime of a file, so a folder is lent before its first run, stays lent, and is returned
+when its executor is closed or has been idle. Owners change and groups stay, except for groups of files that runs
+created. What cannot be lent safely stays with root: a file with several hard links, a setuid file, a device, a guarded
+name, another file system.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ IDLE_SECONDS: Final = 600.0
 
 
 class Lender:
-    """The workspaces that one executor has on loan to its runs. Used from many threads at once; all methods block.
+    """The workspaces that one executor has lent to its runs. Thread-safe; all methods block.
 
     Args:
-        notes: Returns a folder in which each loan is noted by a link, for the janitor.
+        notes: Returns a folder in which a link records each loan, for the janitor.
         idle_seconds: How long after its last use a workspace is given back.
     """
 
@@ -37,16 +37,16 @@ class Lender:
         self._lent: dict[str, _Loan] = {}
 
     def lend(self, workspace: str, uid: int, *, guarded: frozenset[str]) -> Callable[[], None]:
-        """Give what is root's below `workspace` to `uid`, unless it is lent already.
+        """Give files of root below `workspace` to `uid`, unless they are already lent.
 
-        Returns a function to be called when the run is over; a second call of it does nothing. Cost: O(entries) at the
+        Returns a function to call when the run is over; calling it twice does nothing more. Cost: O(entries) at the
         first call, a lookup later.
 
         Args:
-            guarded: Names that stay root's, at any depth.
+            guarded: Names that root keeps, at any depth.
 
         Raises:
-            OSError: This process may not change owners, or the folder is gone.
+            OSError: This process may not change owners, or the folder does not exist.
         """
         with self._lock:
             loan = self._lent.get(workspace)
@@ -69,13 +69,14 @@ class Lender:
                 loan.start_timer(self._idle_seconds, self._give_back_idle)
 
     def close(self) -> None:
-        """Give everything back; twice is fine."""
+        """Return every workspace to root. Calling it twice is allowed."""
         with self._lock:
             for loan in list(self._lent.values()):
                 self._end(loan)
 
     def _give_back_idle(self, loan: _Loan) -> None:
         with self._lock:
+            # Checked again under the lock: a run may have started between the timer and this call.
             if not loan.uses and self._lent.get(loan.workspace) is loan:
                 self._end(loan)
 
@@ -85,7 +86,7 @@ class Lender:
 
 
 class _Loan:
-    """One workspace that is lent: its descriptor, which carries the lock, and how many runs use it."""
+    """A lent workspace: the descriptor that holds its lock, and the runs that use it."""
 
     def __init__(self, workspace: str, uid: int, notes: str) -> None:
         self.workspace = workspace
@@ -93,8 +94,9 @@ class _Loan:
         self._uid = uid
         self._timer: threading.Timer | None = None
         self._fd = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Shared with other lending processes; `close` changes owners back only if it gets the exclusive lock.
         fcntl.flock(self._fd, fcntl.LOCK_SH)
-        # Noted before any owner is changed, so that a process that is shot in the middle is cleaned up after.
+        # Before any owner is changed, so that the janitor can repair the folder if this process is killed half-way.
         self._note = os.path.join(notes, f"lent-{uid}-{os.fstat(self._fd).st_gid}-{secrets.token_hex(4)}")
         os.symlink(workspace, self._note)
 
@@ -115,24 +117,24 @@ class _Loan:
         change(self._fd, ".", state)
 
     def start_timer(self, seconds: float, then: Callable[[_Loan], None]) -> None:
-        """Call `then` after a while, unless stopped."""
+        """Call `then` after `seconds`, unless stopped."""
         self._timer = threading.Timer(seconds, then, [self])
         self._timer.daemon = True
         self._timer.start()
 
     def stop_timer(self) -> None:
-        """Forget what was to be called."""
+        """Cancel the pending call, if any."""
         if self._timer is not None:
             self._timer.cancel()
 
     def close(self) -> None:
-        """Give the workspace back, unless another process lends it still: that one gives it back then."""
+        """Return the workspace to root, unless another process still lends it; that process then returns it."""
         self.stop_timer()
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.change_owners(_give_back(self._uid, os.fstat(self._fd).st_gid), skip=frozenset())
         except OSError:
-            # Held by another process, or the folder is gone. What stays is repaired by whoever lends it next.
+            # Another process holds the lock, or the folder is gone. The next loan repairs remaining owners.
             pass
         finally:
             os.unlink(self._note)
@@ -148,7 +150,7 @@ def _lend(uid: int) -> Callable[[int, str, os.stat_result], None]:
 
 
 def _chown_checked(parent_fd: int, name: str, uid: int) -> None:
-    """Give away what a descriptor holds, looked at once more: a run may put another file in the place of a name."""
+    """Change the owner through a descriptor and check it again: a run may replace the file behind a name."""
     fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
     try:
         state = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""The strongest rung without an engine: Linux namespaces made by bubblewrap, a seccomp filter, no capability.
+"""The strongest sandbox without a container engine: bubblewrap namespaces, a seccomp filter, no capability.
 
 Inside there is `/usr` and its links, an empty `/etc` with a user and group file, a private `/tmp`, `/dev` and `/proc`,
 `/work`, and what the request mounts; all but `/work`, `/tmp` and `/dev/shm` is read-only.
@@ -36,11 +36,11 @@ from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
-"""Settings of the kernel, which are the machine's and not the namespace's."""
+"""Kernel settings that belong to the machine and not to the namespace."""
 
 _PROBE_SECONDS = 10.0
 _DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
-"""What the first process needs to look at what is shown, and to give everything up, this included."""
+"""What the first process needs to check the mounted files and then to drop all privileges, these included."""
 _KEPT_BY_ZYGOTES = (*_DROPPING, "CAP_SYS_ADMIN", "CAP_KILL")
 _INSIDE = "/run/bough/inside"
 _RUNS = "/run/bough/runs"
@@ -48,7 +48,7 @@ _EMPTY = "/run/bough/empty"
 _OWN_WORKSPACE = "/run/bough/workspace"
 _MOUNTS = "/run/bough/mounts"
 _SESSION_FDS = 16
-"""How many descriptors a session keeps for itself, above those of the program."""
+"""How many descriptors a session needs in addition to those of the program."""
 
 _HIDDEN_ID = 65532
 
@@ -68,7 +68,7 @@ class BubblewrapRung:
     _shown: tuple[str, ...] = ()
 
     async def probe(self) -> RungReport:
-        """Find bubblewrap in PATH and run `true` behind it, with every option that a run has."""
+        """Find bubblewrap in PATH and run `true` in it, with every option that a run has."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
@@ -224,7 +224,7 @@ class BubblewrapRung:
         return places
 
     def warm_configuration(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
-        """Return what `inside/zygote.py` has to know of `plan`."""
+        """Return the configuration of `plan` for `inside/zygote.py`."""
         run = f"{_RUNS}/{os.path.basename(workspace.folder)}"
         binds = [(_OWN_WORKSPACE if plan.workspace is not None else f"{run}/work", WORK, False)]
         binds.append((f"{run}/code", CODE_FOLDER, True))
@@ -245,7 +245,7 @@ class BubblewrapRung:
         }
 
     def _isolation_arguments(self, identity: Identity, filter_fd: int, *, tmp_bytes: int = 1 << 20) -> list[str]:
-        """Return the options that are the same for every run: namespaces, rights, system folders."""
+        """Return the options common to all runs: namespaces, capabilities, system folders."""
         return [
             *self._namespaces(),
             *self._rights(identity),
@@ -268,23 +268,23 @@ class BubblewrapRung:
         return ["--unshare-user", *self._options, *ids, "--cap-drop", "ALL"]
 
     def _places(self, plan: Plan, workspace: Workspace) -> list[str]:
-        """Return the options that show the workspace, the code and the mounts."""
+        """Return the options that mount the workspace, the code and the requested mounts."""
         places = [*_parents(CODE_FOLDER), "--ro-bind", workspace.code, CODE_FOLDER]
         places += ["--bind", workspace.work, WORK]
         for mount in sorted(plan.mounts, key=lambda mount: mount.target.count("/")):
             if not mount.target.startswith(WORK + "/"):
                 places += _parents(mount.target)
             places += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
-        # By names, which may have changed since they were looked at: the first process compares what is there then.
+        # Mounted by name, which may lead elsewhere by now: the first process compares each file with the checked one.
         for entry in workspace.guards(plan):
             places += ["--ro-bind", f"{workspace.work}/{entry.path}", f"{WORK}/{entry.path}"]
         return places
 
 
 def _private(tmp_bytes: int) -> list[str]:
-    """Return the options for the file systems that every sandbox has to itself."""
+    """Return the options for the private file systems of a sandbox."""
     tmpfs = ("--size", str(tmp_bytes), "--perms", "1777", "--tmpfs")
-    # bwrap covers some of these by itself, but only where it may write to the folder, which is not so for root.
+    # bwrap covers some of these automatically, but only if it finds them writable, which it does not as root.
     kernel = tuple(word for path in _KERNEL for word in ("--ro-bind-try", path, path))
     devices = ("--proc", "/proc", *kernel, "--dev", "/dev", *tmpfs, "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
     return [*devices, *tmpfs, "/tmp"]  # noqa: S108
@@ -311,14 +311,14 @@ def _system(interpreter: Interpreter) -> tuple[str, ...]:
 
 
 def _users(identity: Identity) -> bytes:
-    """Return an /etc/passwd that knows root and the run's own user."""
+    """Return an /etc/passwd with root and the user of the run."""
     uid = _HIDDEN_ID if identity.uid is None else identity.uid
     gid = _HIDDEN_ID if identity.gid is None else identity.gid
     return b"root:x:0:0::/:/bin/false\nsandbox:x:%d:%d::%s:/bin/sh\n" % (uid, gid, HOME.encode())
 
 
 def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
-    """Return what `inside/init.py` has to know of `plan`."""
+    """Return the configuration of `plan` for `inside/init.py`."""
     return {
         "python": plan.python,
         "argv": list(plan.argv),
@@ -326,7 +326,7 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
         "cwd": plan.cwd,
         "env": plan.env,
         "home": HOME,
-        "unreachable": True,  # the first process has the program's uid, and is not to be read or changed by it
+        "unreachable": True,  # the program has the uid of the first process and must not read or trace it
         "uid": identity.uid,
         "gid": identity.gid,
         "limits": limits_of(plan, count_processes=True),
@@ -334,10 +334,10 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
 
 
 def limits_of(plan: Plan, *, count_processes: bool) -> dict[str, int]:
-    """Return the resource limits of `plan` by the names they have in the system.
+    """Return the resource limits of `plan` by their names in `resource`, without `RLIMIT_`.
 
     Args:
-        count_processes: Whether the system's own count, which is by user, is of this run alone.
+        count_processes: Whether the kernel's count of processes, which is per user, covers this run only.
     """
     limits = plan.request.limits
     rlimits = {
@@ -350,12 +350,12 @@ def limits_of(plan: Plan, *, count_processes: bool) -> dict[str, int]:
 
 
 def _memory_limit(plan: Plan) -> str:
-    """Name the limit that bounds memory: node reserves far more addresses than it ever uses."""
+    """Return the name of the memory limit. Node reserves far more address space than it uses, so `AS` would stop it."""
     return "DATA" if plan.python is None and plan.argv[0].rsplit("/", 1)[-1] == "node" else "AS"
 
 
 def _find_known_options(bwrap: str) -> tuple[str, ...]:
-    """Return the options that only newer versions of bubblewrap know."""
+    """Return the options that only newer versions of bubblewrap support."""
     try:
         done = subprocess.run([bwrap, "--help"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
@@ -364,7 +364,7 @@ def _find_known_options(bwrap: str) -> tuple[str, ...]:
 
 
 def _userns_remedy() -> str:
-    """Return the command that most likely lets bubblewrap make its namespaces on this machine."""
+    """Return the command that most likely allows bubblewrap to create namespaces on this machine."""
     if _read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
         return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
     if _read("/proc/sys/kernel/unprivileged_userns_clone") == "0":

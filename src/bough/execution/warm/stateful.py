@@ -1,7 +1,7 @@
-"""Interpreters that stay: one for each `execution_id`, in a sandbox of its own; variables and files live on in it.
+"""Persistent interpreters: one per `execution_id`, in a separate sandbox that keeps variables and files between runs.
 
-A run that is ended from outside, or that takes its interpreter down, takes the state with it; the result of that run
-and of the next one say so. Nothing is replayed.
+The state is lost if a run is stopped from outside or crashes its interpreter; the results of that run and of the next
+one report it. Nothing is replayed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_REMEMBERED: Final = 10_000
 
 
 class Session:
-    """One interpreter that stays, and its workspace."""
+    """One persistent interpreter and its workspace."""
 
     def __init__(self, run_directory: RunDirectory, workspace: Workspace, plan: Plan) -> None:
         self.workspace = workspace
@@ -55,7 +55,7 @@ class Session:
         self.has_run = False
 
     async def start(self, launch: Launch) -> None:
-        """Start it and wait until it stands.
+        """Start the interpreter and wait until it is ready.
 
         Raises:
             OSError: It could not be started, or ended at once.
@@ -90,16 +90,16 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """Its own wrapper; 0 before it was started."""
+        """The pid of the process that started the sandbox; 0 before `start`."""
         return 0 if self.process is None else self.process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether its interpreter still lives."""
+        """Whether the interpreter is still running."""
         return not self.gone.done()
 
     async def sweep(self) -> None:
-        """Kill every process in it but the interpreter, and stop that one until the next run."""
+        """Kill every process of the sandbox except the interpreter, and stop the interpreter until the next run."""
         if self.alive:
             earlier_reports = self.reports.count(b"k\n")
             with suppress(OSError):
@@ -107,14 +107,14 @@ class Session:
             await self._until(lambda: self.reports.count(b"k\n") > earlier_reports)
 
     def send(self, fds: Sequence[int], token: bytes) -> None:
-        """Let the interpreter continue, with one more run.
+        """Resume the interpreter and send it one run.
 
         Args:
             fds: What the run reads and writes.
             token: What its answer must end with. It waits in the socket until the code has ended.
 
         Raises:
-            OSError: It is gone.
+            OSError: The interpreter has exited.
         """
         self.status.send(b"c")
         self.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
@@ -122,13 +122,14 @@ class Session:
             self.calls.send(token)
 
     def kill(self) -> None:
-        """Shoot it, and everything in it."""
+        """Kill the interpreter and every process in its sandbox. Does not wait."""
+        # The first process ends the sandbox when the socket closes; the kill is for one that no longer reads it.
         if self.alive:
             self.status.shutdown(socket.SHUT_WR)
         asyncio.get_running_loop().call_later(0.05, self._shoot)
 
     async def close(self) -> None:
-        """End it and remove its workspace; waits until it is gone."""
+        """Stop the interpreter, wait until it has exited, and remove its workspace."""
         if self.process is not None:
             self.calls.close()
             self.kill()
@@ -165,7 +166,7 @@ class Session:
 
 
 class SessionCall(ChildProcess):
-    """One run in a session: it ends when the session answers, or is gone; to stop it is to end the session."""
+    """One run in a session. It ends when the session answers or exits; stopping the run ends the session."""
 
     def __init__(self, launch: Launch, session: Session) -> None:
         super().__init__(launch)
@@ -174,16 +175,16 @@ class SessionCall(ChildProcess):
 
     @property
     def pid(self) -> int:
-        """The session's own wrapper."""
+        """The pid of the process that started the session's sandbox."""
         return self._session.pid
 
     @property
     def own_sockets(self) -> frozenset[int]:
-        """The one by which the session is given its runs."""
+        """The inode of the socket on which the session receives its runs."""
         return frozenset((self._session.socket_inside,))
 
     def stop(self, reason: str) -> None:
-        """End the session, and with it this run."""
+        """End the session and therefore this run."""
         if not self._exited.done() and self.killed_by is None:
             self.killed_by = reason
             self._session.kill()
@@ -225,7 +226,7 @@ class SessionCall(ChildProcess):
             self._exited.set_result(None)
 
     async def _settle(self) -> None:
-        """Kill what the run left behind; where the interpreter died, wait for the word of the first process."""
+        """Kill the remaining processes; if the interpreter died, wait for the report of the first process."""
         if self.killed_by is None and self._answer().wait_status is not None:
             await self._session.sweep()
         else:
@@ -239,7 +240,7 @@ class SessionCall(ChildProcess):
 
 
 class _NotTaken(Exception):
-    """The interpreter ended before it began with a run, by what an earlier run left in it."""
+    """An earlier run made the interpreter exit before this run started."""
 
 
 class Sessions:
@@ -326,13 +327,13 @@ class Sessions:
             workspace = await finish(asyncio.to_thread(session.workspace.again, plan))
             if session.workspace.guarded.covers(workspace.guarded):
                 return session, workspace
-            # Somebody made a repository, for instance: only a new sandbox shows it read-only.
+            # For instance a new repository: only a new sandbox can mount it read-only.
             await finish(self._lose(key, "new guarded names in the workspace"))
         session = await self._start_in_turn(key, plan)
         return session, await finish(asyncio.to_thread(session.workspace.again, plan))
 
     async def _move(self, execution_id: str, key: Key) -> None:
-        """Let an id have one interpreter: where its mounts, workspace or limits changed, the earlier one is lost."""
+        """Replace the interpreter of an id if its mounts, workspace or limits changed; the earlier state is lost."""
         before = self._current.get(execution_id, key)
         self._current[execution_id] = key
         if before == key:
@@ -343,7 +344,7 @@ class Sessions:
         self._note_lost(key, "other mounts, workspace or limits")
 
     async def close(self) -> None:
-        """End them all; twice is fine."""
+        """End all sessions. Calling it twice is allowed."""
         for key in list(self._kept):
             self._note_lost(key, "executor restarted")
             self._drop(key)
@@ -351,7 +352,7 @@ class Sessions:
         self._current.clear()
 
     async def _start_in_turn(self, key: Key, plan: Plan) -> Session:
-        """Start a session once there is room for it; what runs, starts or ends is never sent away for it."""
+        """Start a session as soon as a place is free. Never evicts a session that is running, starting or ending."""
         try:
             async with asyncio.timeout(min(plan.timeout_seconds, _MAX_WAIT_SECONDS)):
                 while len(self._kept) + self._starting >= self._max_kept and not self._evict():
@@ -367,7 +368,7 @@ class Sessions:
         return session
 
     def _evict(self) -> bool:
-        """End the least recently used idle session; return whether there was one."""
+        """End the least recently used idle session. Returns whether there was one."""
         for key in self._kept:
             if not self._locks[key].locked():
                 self._note_lost(key, "evicted")
