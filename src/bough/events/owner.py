@@ -32,9 +32,11 @@ def is_gone(owner: str) -> bool:
     """
     form, boot, namespace, pid = (*owner.split("/"), "", "", "", "")[:4]
     is_here = form == _FORM and boot != "" and boot == boot_id() and namespace != "" and namespace == _pid_namespace()
+    # Checked before `int`, which accepts other digits; and pid 0 or below would address process groups.
     if not is_here or not pid.isascii() or not pid.isdigit() or int(pid) <= 0:
         return False
     try:
+        # Signal 0 is not delivered: it only checks that the process exists.
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return True

@@ -139,7 +139,7 @@ def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
     except ValueError as error:
         raise no_bundle(f"line {line}: data: not base64") from error
     _require(sha256_hex(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
-    sizes = events.recorded_sizes(parsed.blob)
+    sizes = events.list_sizes(parsed.blob)
     _require(bool(sizes), f"line {line}: no event before it names these bytes")
     _require(sizes == {len(data)}, f"line {line}: the bytes have another size than their event says")
     _require(not events.has_blob(parsed.blob), f"line {line}: these bytes are there twice")

@@ -67,7 +67,7 @@ class EventSpool(Sequence[StoredEvent]):
         with _explain_errors():
             return self._db.execute("select 1 from blob where sha256 = ?", (sha256,)).fetchone() is not None
 
-    def recorded_sizes(self, sha256: str) -> set[int]:
+    def list_sizes(self, sha256: str) -> set[int]:
         """Return the sizes that events record for these bytes; empty if no event refers to them."""
         with _explain_errors():
             return {row[0] for row in self._db.execute("select distinct size from named where sha256 = ?", (sha256,))}
