@@ -200,7 +200,7 @@ class _Tables:
         Raises:
             QueryError: A table does not exist, or must not be changed.
         """
-        target = None if isinstance(root, exp.Query) else _changed_table(root)
+        target = None if isinstance(root, exp.Query) else _find_target_table(root)
         if not isinstance(root, exp.Query) and target is None:
             raise QueryError("SQL_NOT_ALLOWED", "the statement names no table that it changes")
         # A list, because _resolve_source replaces nodes of the tree while it is walked.
@@ -275,7 +275,7 @@ class _Tables:
         return exp.select("*").from_(listed).subquery(node.alias or view)
 
 
-def _changed_table(root: exp.Expr) -> exp.Table | None:
+def _find_target_table(root: exp.Expr) -> exp.Table | None:
     """Return the table that a statement changes; None if it is not exactly one."""
     target = root.this
     if isinstance(root, (exp.TruncateTable, exp.Drop)):
