@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from bough.server.bodies.conversations import AnyStart, StartConversation
-from bough.server.bounds.idempotency import digest_of
+from bough.server.bounds.idempotency import compute_digest
 
 LLM = {"model": "openai/x", "api_key": "k"}
 OPENHANDS = {"kind": "Agent", "llm": LLM}
@@ -57,7 +57,7 @@ def test_the_form_of_the_agent_is_the_form_of_the_body(agent: Any, is_openhands:
 )
 def test_a_request_sent_again_has_the_digest_that_is_recorded(body: dict[str, Any], digest: str) -> None:
     """Rows keep these digests: another one makes a client's retry a conflict."""
-    assert digest_of(TypeAdapter[Any](AnyStart).validate_python(body).digestible()) == digest
+    assert compute_digest(TypeAdapter[Any](AnyStart).validate_python(body).digestible()) == digest
 
 
 @pytest.mark.parametrize(

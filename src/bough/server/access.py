@@ -29,7 +29,7 @@ class Access:
     key: str | None = field(default=None, repr=False)
 
 
-def key_of(connection: HTTPConnection) -> str | None:
+def read_key(connection: HTTPConnection) -> str | None:
     """Return the key that a request carries in one of the two headers.
 
     Raises:
@@ -45,7 +45,7 @@ def key_of(connection: HTTPConnection) -> str | None:
     return next(filter(None, keys), None)
 
 
-async def access_of(connection: HTTPConnection, key: str | None) -> Access:
+async def authenticate(connection: HTTPConnection, key: str | None) -> Access:
     """Return what the holder of a key may work with.
 
     Raises:
@@ -78,7 +78,7 @@ class Right(NeedsKey):
         """
         granted: dict[Right, Access] = request.scope.setdefault("granted", {})
         if self not in granted:
-            access = await access_of(request, key_of(request))
+            access = await authenticate(request, read_key(request))
             access.caller.require(self._role, *self._scopes)
             granted[self] = access
         return granted[self]
@@ -101,7 +101,7 @@ EvalReader: TypeAlias = Annotated[Access, Depends(Right("read", "evals"))]
 WebhookAdmin: TypeAlias = Annotated[Access, Depends(Right("admin", "webhooks"))]
 
 
-def services_of(connection: Request | WebSocket) -> Services:
+def read_services(connection: Request | WebSocket) -> Services:
     """Return what the application works with."""
     services: Services = connection.app.state.services
     return services

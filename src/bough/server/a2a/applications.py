@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bough.server.a2a.card import card_of
+from bough.server.a2a.card import build_card
 from bough.server.a2a.handler import BrokerHandler
 from bough.server.a2a.listing import AGENT
 from bough.server.a2a.push import PushConfigs
@@ -24,7 +24,7 @@ from bough.server.a2a.tasks import AgentTasks
 from bough.server.access import Access
 from bough.server.auth.caller import Caller
 from bough.server.auth.owned import OwnedStore
-from bough.server.requests.problems import answer_to, request_id_of
+from bough.server.requests.problems import answer_to, read_request_id
 from bough.server.services import Services
 from bough.types import JsonObject
 
@@ -86,7 +86,7 @@ class _ContextBuilder(ServerCallContextBuilder):
 
 
 def _make_app(services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
-    card = card_of(services.agents.find_named(name), url, needs_key=needs_key)
+    card = build_card(services.agents.find_named(name), url, needs_key=needs_key)
     handler = BrokerHandler(name, card, PushConfigs(services.webhooks))
     grace = max(1.0, services.server.shutdown_seconds / 2)
     builder = _ContextBuilder()
@@ -103,4 +103,4 @@ def _make_app(services: Services, name: str, url: str, *, needs_key: bool) -> St
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    return answer_to(error, request_id_of(request.scope))
+    return answer_to(error, read_request_id(request.scope))

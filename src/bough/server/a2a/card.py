@@ -27,7 +27,7 @@ BINDINGS = ("JSONRPC", "HTTP+JSON")
 _MODES = ("text/plain", "application/json")
 
 
-def card_of(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
+def build_card(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
     """Return the card of an agent that is asked at an address, over both bindings and both versions.
 
     Args:
@@ -53,11 +53,11 @@ def card_of(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
         security_requirements=requirements if needs_key else [],
         default_input_modes=_MODES,
         default_output_modes=_MODES,
-        skills=_skills_of(spec),
+        skills=_describe_skills(spec),
     )
 
 
-def _skills_of(spec: AgentSpec) -> list[AgentSkill]:
+def _describe_skills(spec: AgentSpec) -> list[AgentSkill]:
     """Return the agent's skills and sub-agents; one that has neither has itself."""
     abilities = [(skill.name, skill.description) for skill in spec.skills or ()]
     abilities += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]

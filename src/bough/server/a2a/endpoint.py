@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from bough.errors import Malformed, NotFound
 from bough.server.a2a.dialects import adapt_request
-from bough.server.access import access_of, key_of
+from bough.server.access import authenticate, read_key
 from bough.server.environment.agents import DEFAULT
 from bough.server.requests.body import describe_unreadable, read_json_body, replay
 from bough.server.services import Services
@@ -57,7 +57,7 @@ class A2AEndpoint:
         is_card = request.method == "GET" and request.url.path.endswith(CARD_PATH)
         needs_key = True
         if not (is_card and services.server.public_card):
-            access = await access_of(request, key_of(request))
+            access = await authenticate(request, read_key(request))
             access.caller.require("read" if request.method == "GET" else "write", "a2a")
             scope["state"]["access"] = access
             needs_key = access.caller.key is not None

@@ -54,10 +54,10 @@ from bough.server.a2a.push import PushConfigs
 from bough.server.a2a.tasks import (
     MESSAGE,
     AgentTasks,
-    artifacts_of,
-    context_of,
-    conversation_of,
+    describe_artifacts,
     is_over,
+    read_context_id,
+    read_conversation_id,
     result_update,
     status_update,
     text_update,
@@ -273,7 +273,7 @@ class BrokerHandler(RequestHandler):
             InvalidParamsError: The message names another context than the task's.
             UnsupportedOperationError: The task has ended.
         """
-        if message.context_id and message.context_id != context_of(task):
+        if message.context_id and message.context_id != read_context_id(task):
             raise InvalidParamsError(message="the task belongs to another context")
         if task.is_terminal:
             raise UnsupportedOperationError(message=f"the task is {task.state.value}: it takes no message")
@@ -282,7 +282,9 @@ class BrokerHandler(RequestHandler):
         if task.state is TaskState.INPUT_REQUIRED:
             access.caller.require("write", "a2a", "approve")
             return await broker.provide_input(task.id, _answer_in(message, user_message, task), by=access.caller.name)
-        await broker.run(conversation_of(task), user_message, by=access.caller.name, join=True, **pay_by(access.caller))
+        await broker.run(
+            read_conversation_id(task), user_message, by=access.caller.name, join=True, **pay_by(access.caller)
+        )
         return await broker.poll(task.id)
 
     async def _place(self, access: Access, id: UUID, context: str) -> tuple[UUID, str]:
@@ -319,7 +321,7 @@ class BrokerHandler(RequestHandler):
         task = await tasks.find(id)
         with access.services.limits.stream(access.caller):
             async with (
-                access.services.broadcasts.join(conversation_of(task), kind="a2a") as broadcast,
+                access.services.broadcasts.join(read_conversation_id(task), kind="a2a") as broadcast,
                 watch_key(access, broadcast) as is_refused,
             ):
                 head = broadcast.head  # the subscription began before the task is read: nothing falls between
@@ -339,7 +341,7 @@ class BrokerHandler(RequestHandler):
                         yield status_update(task, doing=event.tool)
                     if isinstance(event, TaskChanged) and event.task_id == id:
                         task = await tasks.find(id)
-                        for artifact in artifacts_of(task):
+                        for artifact in describe_artifacts(task):
                             yield result_update(task, artifact)
                         yield status_update(task)
                         if is_over(task):

@@ -33,7 +33,7 @@ class PushConfigs:
         """Check that a configuration could be kept. Raises: see `add`."""
         if len(config.id) > _MAX_ID:
             raise InvalidInput("the id of the configuration is too long", hint="leave it out")
-        if not all(value.isascii() and value.isprintable() for value in _headers_of(config).values()):
+        if not all(value.isascii() and value.isprintable() for value in _build_headers(config).values()):
             raise InvalidInput("token and credentials are sent as headers", hint="printable ASCII characters")
         await self._webhooks.check(config.url)
 
@@ -49,8 +49,8 @@ class PushConfigs:
         stored = TaskPushNotificationConfig()
         stored.CopyFrom(config)
         stored.task_id, stored.id = task, config.id or str(new_id())
-        headers = _headers_of(stored)
-        options: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _id_of(task, stored.id)}
+        headers = _build_headers(stored)
+        options: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _webhook_id(task, stored.id)}
         secret = json.dumps({"config": MessageToDict(stored), "headers": headers})
         await self._webhooks.add(access.caller.tenant, config.url, secret=secret, **options)
         return stored
@@ -63,14 +63,14 @@ class PushConfigs:
     async def remove(self, access: Access, task: str, id: str) -> None:
         """Forget one; one that is not there is fine."""
         if any(config.id == id for config in await self.list(access, task)):
-            await self._webhooks.remove(access.caller.tenant, _id_of(task, id))
+            await self._webhooks.remove(access.caller.tenant, _webhook_id(task, id))
 
 
-def _id_of(task: str, id: str) -> str:
+def _webhook_id(task: str, id: str) -> str:
     return f"{task}/{id}"
 
 
-def _headers_of(config: TaskPushNotificationConfig) -> Mapping[str, str]:
+def _build_headers(config: TaskPushNotificationConfig) -> Mapping[str, str]:
     headers = {TOKEN_HEADER: config.token} if config.token else {}
     if config.HasField("authentication"):
         headers["Authorization"] = f"{config.authentication.scheme} {config.authentication.credentials}"

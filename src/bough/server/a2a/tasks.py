@@ -60,7 +60,7 @@ def is_over(task: Task) -> bool:
     return task.state in STOPPED_STATES
 
 
-def conversation_of(task: Task) -> UUID:
+def read_conversation_id(task: Task) -> UUID:
     """Return the conversation that a task runs."""
     return task.conversation or UUID(task.id)
 
@@ -81,7 +81,7 @@ class AgentTasks:
         """
         try:
             task = await self._broker.poll(id)
-            await self._access.store.get(conversation_of(task))
+            await self._access.store.get(read_conversation_id(task))
         except NotFound:
             raise NotFound("there is no such task") from None
         if task.metadata.get(AGENT) != self._agent:
@@ -92,10 +92,10 @@ class AgentTasks:
         """Return a task with its messages and its result."""
         described = A2ATask(
             id=task.id,
-            context_id=context_of(task),
-            status=status_of(task),
-            history=await self._history_of(task),
-            artifacts=artifacts_of(task),
+            context_id=read_context_id(task),
+            status=describe_status(task),
+            history=await self._read_history(task),
+            artifacts=describe_artifacts(task),
         )
         return described
 
@@ -125,7 +125,7 @@ class AgentTasks:
         except NotFound:
             return None
 
-    async def _history_of(self, task: Task) -> Sequence[Message]:
+    async def _read_history(self, task: Task) -> Sequence[Message]:
         """Return the messages of a task: those between its first and its last event, one before the first included."""
         task = task if task.events else await self._broker.poll(task.id)
         if not task.events:
@@ -135,8 +135,8 @@ class AgentTasks:
         stop = next((event.seq for event in task.events if event.payload.get("state") in _ENDS), None)
         messages: list[Message] = []
         kinds = ("UserMessage", "ModelResponded")
-        async for stored in self._access.store.read(conversation_of(task), first, stop, kinds=kinds):
-            message = _message_of(stored, task)
+        async for stored in self._access.store.read(read_conversation_id(task), first, stop, kinds=kinds):
+            message = _build_message(stored, task)
             if message is not None:
                 messages.append(message)
         if messages and MESSAGE in task.metadata:
@@ -166,18 +166,18 @@ def _parse_token(token: str) -> TaskPlace | None:
     return TaskPlace(int(match[1]), int(match[2]), UUID(int=0))
 
 
-def context_of(task: Task) -> str:
+def read_context_id(task: Task) -> str:
     """Return the context that a task was asked in."""
-    return str(task.metadata.get(CONTEXT) or conversation_of(task))
+    return str(task.metadata.get(CONTEXT) or read_conversation_id(task))
 
 
-def status_of(task: Task) -> TaskStatus:
+def describe_status(task: Task) -> TaskStatus:
     """Return where a task stands, with what it asks or what went wrong."""
     status = TaskStatus(state=_STATES[task.state])
     status.timestamp.FromDatetime(task.updated_at)
     parts: list[Part] = []
     if task.state is TaskState.INPUT_REQUIRED:
-        parts = _question_of(task.request or {})
+        parts = _describe_question(task.request or {})
     elif task.state is TaskState.FAILED and task.error:
         parts = [new_text_part(f"{task.code}: {task.error}" if task.code else task.error)]
     if parts:
@@ -185,7 +185,7 @@ def status_of(task: Task) -> TaskStatus:
     return status
 
 
-def artifacts_of(task: Task) -> list[Artifact]:
+def describe_artifacts(task: Task) -> list[Artifact]:
     """Return the result of a task that is completed: its text, and its data where the agent answers with data."""
     if task.state is not TaskState.COMPLETED:
         return []
@@ -197,26 +197,26 @@ def artifacts_of(task: Task) -> list[Artifact]:
 
 def status_update(task: Task, *, doing: str = "") -> TaskStatusUpdateEvent:
     """Return that a task has another status, or what it does now."""
-    status = status_of(task)
+    status = describe_status(task)
     if doing:
         status.message.CopyFrom(_message(f"{task.id}-{doing}", [new_text_part(doing)], task))
-    return TaskStatusUpdateEvent(task_id=task.id, context_id=context_of(task), status=status)
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=read_context_id(task), status=status)
 
 
 def text_update(task: Task, text: str, *, is_first: bool) -> TaskArtifactUpdateEvent:
     """Return a piece of the result on its way."""
     artifact = Artifact(artifact_id=RESULT, name=RESULT, parts=[new_text_part(text)])
-    fields: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
+    fields: dict[str, Any] = {"task_id": task.id, "context_id": read_context_id(task), "artifact": artifact}
     return TaskArtifactUpdateEvent(append=not is_first, last_chunk=False, **fields)
 
 
 def result_update(task: Task, artifact: Artifact) -> TaskArtifactUpdateEvent:
     """Return the whole result, which replaces its pieces: a slow reader may have missed some."""
-    fields: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
+    fields: dict[str, Any] = {"task_id": task.id, "context_id": read_context_id(task), "artifact": artifact}
     return TaskArtifactUpdateEvent(append=False, last_chunk=True, **fields)
 
 
-def _message_of(stored: StoredEvent, task: Task) -> Message | None:
+def _build_message(stored: StoredEvent, task: Task) -> Message | None:
     match stored.event:
         case UserMessage() as event:
             texts = [new_text_part(part.text) for part in event.content if isinstance(part, TextPart)]
@@ -230,10 +230,10 @@ def _message_of(stored: StoredEvent, task: Task) -> Message | None:
 
 
 def _message(id: str, parts: Sequence[Part], task: Task, *, role: Role = Role.ROLE_AGENT) -> Message:
-    return Message(message_id=id, role=role, parts=parts, task_id=task.id, context_id=context_of(task))
+    return Message(message_id=id, role=role, parts=parts, task_id=task.id, context_id=read_context_id(task))
 
 
-def _question_of(request: JsonObject) -> list[Part]:
+def _describe_question(request: JsonObject) -> list[Part]:
     """Return what a task asks: in words, and as data."""
     if request.get("kind") == "question":
         text = str(request.get("question") or request.get("text") or "a question")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bough.errors import PermissionDenied
-from bough.server.requests.problems import answer_to, request_id_of
+from bough.server.requests.problems import answer_to, read_request_id
 from bough.server.settings import ServerSettings
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -81,7 +81,7 @@ class HostOrigin:
         if scope["type"] == "websocket":
             await receive()
             return await send({"type": "websocket.close", "code": 1008})  # before the handshake: answered by 403
-        await answer_to(error, request_id_of(scope))(scope, receive, send)
+        await answer_to(error, read_request_id(scope))(scope, receive, send)
 
     def _is_preflight(self, scope: Scope) -> bool:
         """Whether a browser asks if a page of a listed origin may send a request; such a question carries no key."""
@@ -92,7 +92,7 @@ class HostOrigin:
 
     def _refusal(self, scope: Scope) -> PermissionDenied | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        host = _name_of(headers.get("host", ""))
+        host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
             return PermissionDenied("the Host of the request is not one of this server", hint="add it to server.hosts")
         origin = headers.get("origin")
@@ -123,7 +123,7 @@ def find_origin(scope: Scope, origins: Collection[str]) -> str | None:
     return origin if origin.lower().rstrip("/") in origins else None
 
 
-def _name_of(host: str) -> str:
+def _host_name(host: str) -> str:
     """Return the name of a `Host` header without its port; empty for one that is none."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()

@@ -145,7 +145,7 @@ class InfoDetails:
 _NO_DETAILS = InfoDetails()
 
 
-def info_of(
+def build_info(
     record: ConversationRecord, state: State, details: InfoDetails = _NO_DETAILS, *, run: RunInfo | None = None
 ) -> ConversationInfo:
     """Return the document of a conversation.
@@ -246,13 +246,13 @@ def _secret_names(policies: JsonObject) -> JsonObject:
 
 def _stats(state: State) -> JsonObject:
     model = str(state.agent.get("model") or "offline")
-    metrics = {"agent": _metrics_of(model, state.own)}
+    metrics = {"agent": _describe_metrics(model, state.own)}
     if state.delegated.requests:
-        metrics["sub_agents"] = _metrics_of(model, state.delegated)
+        metrics["sub_agents"] = _describe_metrics(model, state.delegated)
     return {"usage_to_metrics": metrics}
 
 
-def _metrics_of(model: str, used: Usage) -> JsonObject:
+def _describe_metrics(model: str, used: Usage) -> JsonObject:
     tokens = {
         "model": model,
         "prompt_tokens": used.input_tokens,

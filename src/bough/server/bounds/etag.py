@@ -47,16 +47,16 @@ def stale(head: int) -> Stale:
     return Stale("the conversation has changed since", hint="read it again", details={"head": head})
 
 
-def tag_of(head: int) -> str:
+def format_tag(head: int) -> str:
     """Return the ETag of a conversation of that length."""
     return f'"{head}"'
 
 
 def set_tag(response: Response, head: int) -> None:
     """Put the ETag into an answer."""
-    response.headers["ETag"] = tag_of(head)
+    response.headers["ETag"] = format_tag(head)
 
 
 def is_known(if_none_match: str | None, head: int) -> bool:
     """Whether the caller has what it asks for already."""
-    return if_none_match is not None and tag_of(head) in [tag.strip() for tag in if_none_match.split(",")]
+    return if_none_match is not None and format_tag(head) in [tag.strip() for tag in if_none_match.split(",")]

@@ -39,6 +39,6 @@ def mark_replayed(response: Response) -> None:
     response.headers["Idempotency-Replayed"] = "true"
 
 
-def digest_of(body: Any) -> str:
+def compute_digest(body: Any) -> str:
     """Return the digest of a body, the same for equal bodies. It holds no secret: those are left out before."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()

@@ -28,7 +28,7 @@ from bough.events.store import EventStore
 from bough.server.access import Access
 from bough.server.auth.owned import make_missing, make_taken
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
-from bough.server.bodies.info import ConversationInfo, RunInfo, info_of
+from bough.server.bodies.info import ConversationInfo, RunInfo, build_info
 from bough.server.bounds.etag import stale
 from bough.server.conversations.details import read_details
 from bough.server.runs import read_latest_run
@@ -286,7 +286,7 @@ async def _make_info(access: Access, record: ConversationRecord, run: RunInfo | 
     states = access.services.states
     state = await states.state_of(record)
     details = await states.derive(record.id, state.head, lambda: read_details(access.store, record, state))
-    return info_of(record, state, details, run=run)
+    return build_info(record, state, details, run=run)
 
 
 class Snapshot(NamedTuple):

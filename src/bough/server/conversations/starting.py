@@ -10,7 +10,7 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bodies.conversations import NewConversation, StartConversation, ThresholdsBody
-from bough.server.bounds.idempotency import digest_of
+from bough.server.bounds.idempotency import compute_digest
 from bough.server.conversations.agents import refuse, resolve_agent
 from bough.server.conversations.conversation import Start, existing, start
 from bough.server.conversations.policies import openhands_rules, rules_from
@@ -53,7 +53,7 @@ async def start_conversation(
         InvalidInput: A field cannot be honoured; the message names it.
         PermissionDenied: A field needs another role or scope.
     """
-    digest = digest_of(body.digestible())
+    digest = compute_digest(body.digestible())
     requested = body.conversation_id if isinstance(body, StartConversation) else body.id
     id = requested or keyed
     record = await existing(access, id, digest)

@@ -22,7 +22,7 @@ from bough.events.model import Event, StateChanged
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.auth.imports import ImportStore
-from bough.server.bodies.info import info_of
+from bough.server.bodies.info import build_info
 from bough.server.conversations.documents import write_document
 from bough.types import JsonObject
 
@@ -131,7 +131,7 @@ def _require_folds(record: ConversationRecord, events: Collection[StoredEvent]) 
     try:
         for stored in events:
             state.apply(stored.seq, stored.event)
-        info_of(record, state)
+        build_info(record, state)
     except _NOT_FOLDED as error:
         raise InvalidInput("the bundle's events are not a conversation", hint="it was made by other means") from error
     if not state.agent:

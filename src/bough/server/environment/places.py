@@ -66,7 +66,7 @@ class WorkspacePlace(NamedTuple):
         return WorkspaceTree(str(root), str(root), max_file_bytes=max_file_bytes)
 
 
-async def place_of(request: Request, access: Access) -> WorkspacePlace:
+async def find_place(request: Request, access: Access) -> WorkspacePlace:
     """Return the place of a request: of the conversation in its path, else of the tenant.
 
     Raises:

@@ -159,7 +159,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
 
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
-        return describe_page(await self._store.list(filter_of(arguments), arguments.cursor, arguments.limit))
+        return describe_page(await self._store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent do something in a conversation of its own."""
@@ -193,9 +193,9 @@ class LocalConversations(McpConversations[AsyncConversation]):
         return await AsyncConversation.open(id, store=self._store, settings=self._settings, **self._rules(folder))
 
     async def _fork(self, source: AsyncConversation, arguments: ForkArguments) -> tuple[AsyncConversation, int]:
-        options: Any = {"title": arguments.title, "overrides": overrides_of(arguments), "reason": arguments.reason}
+        options: Any = {"title": arguments.title, "overrides": parse_overrides(arguments), "reason": arguments.reason}
         async with source:
-            fork = await source.fork(at=cut_of(arguments), actor="mcp", **options)
+            fork = await source.fork(at=parse_cut(arguments), actor="mcp", **options)
         return fork, fork.state.base
 
     async def _proceed(
@@ -324,7 +324,7 @@ def describe_task(task: Task) -> JsonObject:
     return described | ({} if task.error is None else {"error": task.error})
 
 
-def cut_of(arguments: ForkArguments) -> int | UUID | None:
+def parse_cut(arguments: ForkArguments) -> int | UUID | None:
     """Return where to fork.
 
     Raises:
@@ -335,7 +335,7 @@ def cut_of(arguments: ForkArguments) -> int | UUID | None:
     return arguments.event if arguments.event is not None else arguments.at
 
 
-def overrides_of(arguments: ForkArguments) -> ForkOverrides:
+def parse_overrides(arguments: ForkArguments) -> ForkOverrides:
     """Return what a fork does otherwise."""
     overrides = ForkOverrides()
     if arguments.model is not None:
@@ -345,6 +345,6 @@ def overrides_of(arguments: ForkArguments) -> ForkOverrides:
     return overrides
 
 
-def filter_of(arguments: ListArguments) -> ConversationFilter:
+def parse_filter(arguments: ListArguments) -> ConversationFilter:
     """Return which conversations to list."""
     return ConversationFilter(text=arguments.text, status=arguments.status)

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from bough.errors import Malformed
-from bough.server.access import Access, access_of, key_of
+from bough.server.access import Access, authenticate, read_key
 from bough.server.requests.body import describe_unreadable, read_json_body, replay
 from bough.server.watch import wait_refused
 
@@ -60,9 +60,12 @@ class McpEndpoint:
         try:
             yield
         finally:
-            self._stopping.set()
-            if self._serving is not None:
-                await self._serving
+            await self._end_sessions()
+
+    async def _end_sessions(self) -> None:
+        self._stopping.set()
+        if self._serving is not None:
+            await self._serving
 
     def drain(self) -> None:
         """End the streams that wait for notifications: the server is about to stop."""
@@ -76,7 +79,7 @@ class McpEndpoint:
             PermissionDenied: The key lacks the scope `mcp`.
         """
         request = Request(scope, receive)
-        access = await access_of(request, key_of(request))
+        access = await authenticate(request, read_key(request))
         access.caller.require("read", "mcp")
         scope["state"]["access"] = access
         try:

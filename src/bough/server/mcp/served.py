@@ -30,14 +30,14 @@ from bough.server.mcp.conversations import (
     McpConversations,
     Progress,
     StepReporter,
-    cut_of,
     describe_comparison,
     describe_page,
     describe_state,
     describe_task,
-    filter_of,
     find_failure,
-    overrides_of,
+    parse_cut,
+    parse_filter,
+    parse_overrides,
 )
 from bough.tasks import Task
 from bough.tasks.state import STOPPED_STATES
@@ -71,7 +71,7 @@ class ServedConversations(McpConversations[UUID]):
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of the tenant's conversations, most recently updated first."""
         self._access.caller.require("read", "conversations")
-        return describe_page(await self._access.store.list(filter_of(arguments), arguments.cursor, arguments.limit))
+        return describe_page(await self._access.store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent of the server do something in a conversation of its own."""
@@ -119,8 +119,8 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _fork(self, source: UUID, arguments: ForkArguments) -> tuple[UUID, int]:
         access = self._access
-        options: Any = {"title": arguments.title, "overrides": overrides_of(arguments), "reason": arguments.reason}
-        new_fork = await fork(access, await access.store.get(source), at=cut_of(arguments), **options)
+        options: Any = {"title": arguments.title, "overrides": parse_overrides(arguments), "reason": arguments.reason}
+        new_fork = await fork(access, await access.store.get(source), at=parse_cut(arguments), **options)
         return new_fork.record.id, new_fork.state.base
 
     async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:

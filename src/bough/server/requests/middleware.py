@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bough.server.metrics import Metrics
-from bough.server.requests.problems import RefusedRequest, answer_to, request_id_of
+from bough.server.requests.problems import RefusedRequest, answer_to, read_request_id
 from bough.server.requests.tracing import open_request_span
 from bough.server.settings import ServerSettings
 from bough.types import new_id
@@ -132,11 +132,11 @@ class Problems:
             await self._app(scope, receive, sending)
         except Exception as error:  # the boundary of a request
             if begun and isinstance(error, TimeoutError):
-                _LOG.info("request %s: its reader took nothing", request_id_of(scope))
+                _LOG.info("request %s: its reader took nothing", read_request_id(scope))
                 return  # the connection is ended with it; no fault of ours
             if begun:
                 raise
-            await answer_to(error, request_id_of(scope))(scope, receive, send)
+            await answer_to(error, read_request_id(scope))(scope, receive, send)
 
 
 class Bounds:

@@ -93,7 +93,7 @@ class Problem(BaseModel):
     details: JsonObject | None = None
 
 
-def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProblem] = ()) -> Problem:
+def build_problem(error: BoughError, request_id: str, *, errors: Sequence[FieldProblem] = ()) -> Problem:
     """Return the document of an error."""
     message, details = public_message(error), error.details
     if error.code in OPERATORS_CODES:
@@ -111,7 +111,9 @@ def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProb
     )
 
 
-def response_of(problem: Problem, *, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
+def build_response(
+    problem: Problem, *, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return the answer that carries a problem, with the headers that its status asks for."""
     code = status or problem.status
     sent = dict(headers or {})
@@ -128,14 +130,16 @@ def answer_to(error: Exception, request_id: str) -> Response:
     """Return the answer to any exception: a fault of our own says no more than the id of the request."""
     match error:
         case BoughError():
-            return response_of(problem_of(error, request_id))
+            return build_response(build_problem(error, request_id))
         case RequestValidationError():
             return _invalid(error, request_id)
         case HTTPException():
             return _of_http(error, request_id)
         case _:
             _LOG.error("request %s failed", request_id, exc_info=error)
-            return response_of(problem_of(BoughError("the server failed", hint="report the request id"), request_id))
+            return build_response(
+                build_problem(BoughError("the server failed", hint="report the request id"), request_id)
+            )
 
 
 def install(app: FastAPI) -> None:
@@ -144,7 +148,7 @@ def install(app: FastAPI) -> None:
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
             error.headers = {**(error.headers or {}), "Allow": ", ".join(_list_methods(app, request))}
-        return answer_to(error, request_id_of(request.scope))
+        return answer_to(error, read_request_id(request.scope))
 
     for kind in (BoughError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer)
@@ -160,7 +164,7 @@ def _list_methods(app: FastAPI, request: Request) -> list[str]:
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
-def request_id_of(scope: Any) -> str:
+def read_request_id(scope: Any) -> str:
     """Return the id of a request as the outermost middleware gave it."""
     return str(scope.get("state", {}).get("request_id", ""))
 
@@ -171,18 +175,18 @@ def _of_http(error: HTTPException, request_id: str) -> Response:
     if error.status_code in (404, 405):
         hint = "see /docs for the routes"
     wrapped = BoughError(str(error.detail), code=code, hint=hint)
-    return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=error.headers)
+    return build_response(build_problem(wrapped, request_id), status=error.status_code, headers=error.headers)
 
 
 def _invalid(error: RequestValidationError, request_id: str) -> Response:
     errors = [cast("JsonObject", item) for item in error.errors()]
     if any(item["type"] == "json_invalid" for item in errors):
         malformed = BoughError("the body is not valid JSON", code="malformed", hint="send one JSON value in UTF-8")
-        return response_of(problem_of(malformed, request_id))
+        return build_response(build_problem(malformed, request_id))
     fields = list({item.field: item for item in map(_field_problem, _drop_other_branches(errors)[:20])}.values())
     first = fields[0]
     invalid = BoughError(f"{first.field}: {first.rule}", code="invalid_input", hint=_hint(first))
-    return response_of(problem_of(invalid, request_id, errors=fields))
+    return build_response(build_problem(invalid, request_id, errors=fields))
 
 
 def _hint(problem: FieldProblem) -> str:

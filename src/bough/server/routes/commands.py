@@ -12,7 +12,7 @@ from pydantic import Field
 from bough.server.access import CommandReader, CommandWriter
 from bough.server.bodies.base import Form, ItemPage, Moment, Success, stamp
 from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
-from bough.server.environment.places import WorkspacePlace, place_of
+from bough.server.environment.places import WorkspacePlace, find_place
 from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()
@@ -34,22 +34,22 @@ class OutputQuery(Form):
 @routes.post("/bash/start_bash_command")
 async def start_command(body: CommandForm, request: Request, access: CommandWriter) -> CommandInfo:
     """Start a command."""
-    place = await place_of(request, access)
-    return access.services.commands.start(access.caller.tenant, body, _cwd_of(body, place))
+    place = await find_place(request, access)
+    return access.services.commands.start(access.caller.tenant, body, _resolve_cwd(body, place))
 
 
 @routes.post("/bash/execute_bash_command")
 async def execute_command(body: CommandForm, request: Request, access: CommandWriter) -> OutputInfo:
     """Run a command to its end."""
-    place = await place_of(request, access)
-    info = access.services.commands.start(access.caller.tenant, body, _cwd_of(body, place))
+    place = await find_place(request, access)
+    info = access.services.commands.start(access.caller.tenant, body, _resolve_cwd(body, place))
     return await access.services.commands.finish(access.caller.tenant, info.id)
 
 
 @routes.post("/bash/bash_commands/{command}/stop")
 async def stop_command(command: UUID, request: Request, access: CommandWriter) -> Success:
     """Kill a command."""
-    await place_of(request, access)
+    await find_place(request, access)
     await access.services.commands.stop(access.caller.tenant, command)
     return Success()
 
@@ -59,7 +59,7 @@ async def search_output(
     query: Annotated[OutputQuery, Query()], request: Request, access: CommandReader
 ) -> ItemPage[OutputInfo | CommandInfo]:
     """Return output of commands, and the commands themselves."""
-    await place_of(request, access)
+    await find_place(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
     matches = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
     events = [event for command in matches for event in (command.info, *command.output) if _is_wanted(event, query)]
@@ -79,5 +79,5 @@ def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
     return (first is None or event.timestamp >= stamp(first)) and (last is None or event.timestamp < stamp(last))
 
 
-def _cwd_of(body: CommandForm, place: WorkspacePlace) -> Path:
+def _resolve_cwd(body: CommandForm, place: WorkspacePlace) -> Path:
     return place.base if body.cwd is None else place.resolve_folder(body.cwd)

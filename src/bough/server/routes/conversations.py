@@ -27,7 +27,7 @@ from bough.server.bodies.info import (
     LineageItem,
     summarize,
 )
-from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
+from bough.server.bounds.etag import IfMatch, IfNoneMatch, format_tag, is_known, parse_head, require_match, set_tag
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import (
     info,
@@ -64,7 +64,7 @@ async def create_conversation(
 @routes.get("/api/conversations/search", response_model=ItemPage[JsonObject])
 async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Response:
     """List conversations."""
-    page = await access.store.list(_filter_of(query), query.page_id, query.limit, _ORDERS[query.sort_order])
+    page = await access.store.list(_parse_filter(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     live = await access.services.runs.live_among(page.items)
     items = [await _make_listed(access, record, full=query.full, running=record.id in live) for record in page.items]
     return answer_page(items, page.next_cursor)
@@ -73,7 +73,7 @@ async def search_conversations(query: Annotated[ConversationPage, Query()], acce
 @routes.get("/api/conversations/count")
 async def count_conversations(query: Annotated[ConversationQuery, Query()], access: Reader) -> int:
     """Count conversations."""
-    return await access.store.count(_filter_of(query))
+    return await access.store.count(_parse_filter(query))
 
 
 @routes.get("/api/conversations")
@@ -94,7 +94,7 @@ async def get_conversation(id: ConversationId, access: Reader, if_none_match: If
     snapshot = await read_snapshot(access, id)
     head = snapshot.record.head
     if is_known(if_none_match, head):
-        return Response(status_code=HTTP_304_NOT_MODIFIED, headers={"ETag": tag_of(head)})
+        return Response(status_code=HTTP_304_NOT_MODIFIED, headers={"ETag": format_tag(head)})
     response = Response(await make_document(access, snapshot), media_type="application/json")
     set_tag(response, head)
     return response
@@ -205,7 +205,7 @@ async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
         return None
 
 
-def _filter_of(query: ConversationQuery) -> ConversationFilter:
+def _parse_filter(query: ConversationQuery) -> ConversationFilter:
     tags: dict[str, str] = {}
     for tag in query.tag:
         name, colon, value = tag.partition(":")

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from bough.server.access import FileReader, FileWriter
 from bough.server.bodies.base import ItemPage, Success, stamp
-from bough.server.environment.places import on_tree, place_of
+from bough.server.environment.places import find_place, on_tree
 from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()
@@ -42,7 +42,7 @@ class ListedFile(BaseModel):
 @routes.post("/file/upload")
 async def upload_file(path: FilePath, file: UploadFile, request: Request, access: FileWriter) -> Uploaded:
     """Write a file; its folders are made."""
-    place = await place_of(request, access)
+    place = await find_place(request, access)
     target = place.resolve(path)
     content = await file.read()
     tree = place.tree_of(target, max_file_bytes=access.services.server.upload_bytes)
@@ -58,19 +58,19 @@ async def download_file(
     range: Annotated[str | None, Header(description="One range of bytes.")] = None,
 ) -> Response:
     """Return a file's bytes, never to be shown by a browser."""
-    place = await place_of(request, access)
+    place = await find_place(request, access)
     target = place.resolve(path)
     tree = place.tree_of(target, max_file_bytes=access.services.server.upload_bytes)
     content = await on_tree(lambda: tree.read(str(target)))
     name = re.sub(r"[^\w.-]", "_", target.name) or "file"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
-    return _part_of(content, range, headers | {"Accept-Ranges": "bytes"})
+    return _answer_part(content, range, headers | {"Accept-Ranges": "bytes"})
 
 
 @routes.post("/file/create_directory")
 async def create_folder(path: FilePath, request: Request, access: FileWriter) -> Success:
     """Make a folder and those above it."""
-    place = await place_of(request, access)
+    place = await find_place(request, access)
     target = place.resolve(path)
     tree = place.tree_of(target, max_file_bytes=1)
     await on_tree(lambda: tree.make_folder(str(target)))
@@ -80,7 +80,7 @@ async def create_folder(path: FilePath, request: Request, access: FileWriter) ->
 @routes.get("/file/list")
 async def list_folder(path: FilePath, request: Request, access: FileReader) -> ItemPage[ListedFile]:
     """List what is in a folder, sorted by name."""
-    place = await place_of(request, access)
+    place = await find_place(request, access)
     target = place.resolve(path)
     tree = place.tree_of(target, max_file_bytes=1)
 
@@ -92,16 +92,16 @@ async def list_folder(path: FilePath, request: Request, access: FileReader) -> I
 
 def _describe(path: Path, state: os.stat_result) -> ListedFile:
     modified = datetime.fromtimestamp(state.st_mtime, UTC)
-    return ListedFile(path=str(path), kind=_kind_of(state.st_mode), bytes=state.st_size, modified=stamp(modified))
+    return ListedFile(path=str(path), kind=_describe_kind(state.st_mode), bytes=state.st_size, modified=stamp(modified))
 
 
-def _kind_of(mode: int) -> str:
+def _describe_kind(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "folder"
     return "file" if stat.S_ISREG(mode) else "other"
 
 
-def _part_of(content: bytes, range: str | None, headers: dict[str, str]) -> Response:
+def _answer_part(content: bytes, range: str | None, headers: dict[str, str]) -> Response:
     """Return the bytes that a `Range` asks for; one that cannot be read is none."""
     match = None if range is None else _RANGE.fullmatch(range.strip())
     if match is None:

@@ -23,7 +23,7 @@ from bough.server.bodies.info import ConversationInfo
 from bough.server.bodies.openhands_events import parse_id
 from bough.server.bodies.rules import parse_analyzer, parse_policy, read_allow_list
 from bough.server.bounds.etag import IfMatch, require_match
-from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
+from bough.server.bounds.idempotency import IdempotencyKey, compute_digest, id_from_key
 from bough.server.conversations.agents import ResolvedAgent, mask_keys, resolve_agent
 from bough.server.conversations.conversation import existing, info_of_record
 from bough.server.conversations.forking import MadeFork, fork
@@ -53,7 +53,7 @@ async def fork_conversation(
     if covered["overrides"] is not None:
         covered["overrides"] = drop_unset(covered["overrides"])
     covered["agent"] = mask_keys(covered["agent"])
-    digest = digest_of([str(id), covered])
+    digest = compute_digest([str(id), covered])
     record = await existing(access, requested_id, digest)
     is_new = record is None
     if record is None:

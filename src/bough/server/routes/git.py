@@ -15,7 +15,7 @@ from bough.errors import NotFound
 from bough.execution.base import CodeExecutionResult
 from bough.server.access import Access, FileReader
 from bough.server.environment.commands import run_in_sandbox
-from bough.server.environment.places import WorkspacePlace, on_tree, place_of
+from bough.server.environment.places import WorkspacePlace, find_place, on_tree
 from bough.server.requests.routing import workspace_router
 from bough.server.routes.files import FilePath
 
@@ -45,7 +45,7 @@ class GitDiff(BaseModel):
 @routes.get("/git/changes")
 async def list_changes(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> list[GitChange]:
     """Return the files of a repository that have changed; nothing where there is no repository."""
-    place = await place_of(request, access)
+    place = await find_place(request, access)
     folder = place.resolve(path)
     listed = await _git(
         access, place, folder, f"diff --no-ext-diff --no-textconv --name-status -M -z {shlex.quote(ref)} --"
@@ -60,7 +60,7 @@ async def list_changes(path: FilePath, request: Request, access: FileReader, ref
 @routes.get("/git/diff")
 async def show_diff(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> GitDiff:
     """Return a file as it is and as it was."""
-    place = await place_of(request, access)
+    place = await find_place(request, access)
     file = place.resolve(path)
     tree = place.tree_of(file, max_file_bytes=_FILE_BYTES)
     try:
@@ -91,12 +91,12 @@ def _nearest_folder(file: Path) -> Path:
 
 async def _git(access: Access, place: WorkspacePlace, folder: Path, arguments: str) -> CodeExecutionResult:
     """Run git in a folder. The sandbox is given the whole workspace: the repository may begin above the folder."""
-    root = place.root if folder.is_relative_to(place.root) else await asyncio.to_thread(_repository_of, folder)
+    root = place.root if folder.is_relative_to(place.root) else await asyncio.to_thread(_find_repository, folder)
     below = shlex.quote(str(folder.relative_to(root)))
     return await run_in_sandbox(access.services.executor(), root, f"{_GIT} -C {below} {arguments}", _SECONDS)
 
 
-def _repository_of(folder: Path) -> Path:
+def _find_repository(folder: Path) -> Path:
     """Return the nearest folder above that begins a repository, for a user's own files; else the folder itself."""
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 

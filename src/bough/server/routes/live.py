@@ -70,7 +70,7 @@ async def sse_frames(
                     yield _event_frames(broadcast, update, form, calls)
                     if _changes_status(update):
                         yield await _state_after(broadcast, access, record.id, update)
-                elif (frame := _frame_of(update, deltas=query.deltas)) is not None:
+                elif (frame := _build_frame(update, deltas=query.deltas)) is not None:
                     yield frame
                 if isinstance(update, CaughtUp) and query.until == "caught_up":
                     return
@@ -88,7 +88,7 @@ def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, ca
     return broadcast.share(stored.seq, (type(form), call), encode)
 
 
-def _frame_of(update: Heard, *, deltas: bool) -> bytes | None:
+def _build_frame(update: Heard, *, deltas: bool) -> bytes | None:
     """Return the frame of anything but an event; None where there is none."""
     match update:
         case Fragment() if deltas:

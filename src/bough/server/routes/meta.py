@@ -10,7 +10,7 @@ from fastapi import Request, Response
 import bough
 from bough.errors import BoughError, NotSupported, Unauthenticated
 from bough.events.record import ConversationFilter
-from bough.server.access import AgentReader, access_of, key_of, services_of
+from bough.server.access import AgentReader, authenticate, read_key, read_services
 from bough.server.health import is_writable
 from bough.server.requests.home import make_home, wants_html
 from bough.server.requests.openapi import render_page
@@ -42,7 +42,7 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
 
     The store answers within a second and can be written, runs are taken, and no drain has begun.
     """
-    services = services_of(request)
+    services = read_services(request)
     checks = {"store": "ok", "secrets": "ok", "runs": "ok" if services.runs.dispatcher_lives else "not taken any more"}
     if services.draining:
         checks["runs"] = "draining"
@@ -80,7 +80,7 @@ async def get_server_info(request: Request) -> JsonObject:
         "bough_version": bough.__version__,
     }
     try:
-        await access_of(request, key_of(request))
+        await authenticate(request, read_key(request))
     except Unauthenticated:
         return public
     uptime = round(time.monotonic() - _STARTED, 1)
@@ -90,9 +90,9 @@ async def get_server_info(request: Request) -> JsonObject:
 @routes.get("/metrics", include_in_schema=False)
 async def get_metrics(request: Request) -> Response:
     """Return the figures: without a key to this machine alone."""
-    services = services_of(request)
+    services = read_services(request)
     if not _is_from_here(request):
-        (await access_of(request, key_of(request))).caller.require("admin")
+        (await authenticate(request, read_key(request))).caller.require("admin")
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")
 
 

@@ -117,13 +117,13 @@ async def _describe_end(access: Access, id: ConversationId, task: Task) -> JsonO
         "task": task.id,
         "status": "running" if is_live else state.status,
         "output": state.output,
-        "reason": _reason_of(task),
+        "reason": _find_reason(task),
         "head": state.head,
         "steps": task.usage.requests,
     }
 
 
-def _reason_of(task: Task) -> str | None:
+def _find_reason(task: Task) -> str | None:
     """Return why a task ended as it did; None where it simply ended."""
     return task.error or next(
         (event.payload.get("reason") for event in reversed(task.events) if "state" in event.payload), None

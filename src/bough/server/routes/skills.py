@@ -99,7 +99,7 @@ async def match_skills(body: MatchForm, access: SkillReader) -> list[SkillMatch]
     """Return which skills a message would bring in, and why."""
     if body.agent is not None and body.conversation is not None:
         raise InvalidInput("agent and conversation both say whose skills", hint="give one")
-    registry = await _open_registry(access, await _roots_of(access, body))
+    registry = await _open_registry(access, await _find_roots(access, body))
     matches = await asyncio.to_thread(lambda: TriggerIndex(registry.list_all()).match(body.text))
     return [
         SkillMatch(name=item.skill, trigger=item.kind, keyword=item.keyword, why=f"{item.kind}: {item.keyword}")
@@ -113,7 +113,7 @@ async def refuse_skill(access: SkillReader) -> Success:
     raise NotSupported("skills are the operator's", hint="GET /api/skills; `bough skills add` installs one")
 
 
-async def _roots_of(access: Access, body: MatchForm) -> tuple[Any, ...]:
+async def _find_roots(access: Access, body: MatchForm) -> tuple[Any, ...]:
     """Return the folders of skills that an agent has besides those of the server.
 
     Raises:
@@ -150,14 +150,14 @@ def _describe(skill: Skill) -> SkillInfo:
         content=skill.content,
         content_hash=skill.content_hash,
         files=list(skill.resources.all),
-        triggers=list(_words_of(skill.trigger)),
+        triggers=list(_list_words(skill.trigger)),
         allowed_tools=None if skill.allowed_tools is None else list(skill.allowed_tools),
         servers=sorted(skill.mcp_tools.get("mcpServers", skill.mcp_tools)),
         diagnostics=diagnostics,
     )
 
 
-def _words_of(trigger: Trigger | None) -> tuple[str, ...]:
+def _list_words(trigger: Trigger | None) -> tuple[str, ...]:
     match trigger:
         case KeywordTrigger():
             return trigger.keywords

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from bough.conversation import State
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
-from bough.server.access import Access, access_of, key_of, services_of
+from bough.server.access import Access, authenticate, read_key, read_services
 from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
 from bough.server.bodies.events import NewMessage
 from bough.server.bodies.openhands_events import state_id
@@ -57,7 +57,7 @@ async def follow_events(socket: WebSocket, id: str) -> None:
     try:
         key = await _authenticate(socket)
         query = _read_query(socket)
-        access = await access_of(socket, key)
+        access = await authenticate(socket, key)
         access.caller.require("read", "conversations")
         await _Socket(socket, access, _read_id(id), query).serve()
     except _Closed as closed:
@@ -83,8 +83,8 @@ async def _authenticate(socket: WebSocket) -> str | None:
     """
     if "session_api_key" in socket.query_params:
         raise _Closed(UNAUTHENTICATED)  # keys in addresses end up in logs
-    key = key_of(socket)
-    if key is not None or not await services_of(socket).keys.are_needed():
+    key = read_key(socket)
+    if key is not None or not await read_services(socket).keys.are_needed():
         return key
     try:
         async with asyncio.timeout(AUTH_SECONDS):
@@ -141,7 +141,7 @@ def _problem_frame(code: str, detail: str, timestamp: str) -> JsonObject:
 
 async def _refuse(socket: WebSocket, error: BoughError) -> None:
     """Say what is wrong with the request, and close for good: it would be wrong again."""
-    services = services_of(socket)
+    services = read_services(socket)
     async with asyncio.timeout(services.server.send_seconds):
         await socket.send_json(_problem_frame(error.code, public_message(error), stamp(services.clock.now())))
     await _close(socket, NOT_THERE)

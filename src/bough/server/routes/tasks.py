@@ -19,7 +19,7 @@ from bough.server.auth.owned import OwnedTasks, make_taken
 from bough.server.bodies.agents import AgentForm
 from bough.server.bodies.base import MAX_PLACE, ItemPage
 from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
-from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key, mark_replayed
+from bough.server.bounds.idempotency import IdempotencyKey, compute_digest, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
 from bough.server.requests.routing import router
@@ -37,14 +37,14 @@ async def submit_task(
 ) -> TaskInfo:
     """Submit a task; the same id with the same request gives the one that is there (200)."""
     id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
-    digest = digest_of(body.model_dump(mode="json"))
-    new = _start_of(access, body, id, digest)
+    digest = compute_digest(body.model_dump(mode="json"))
+    new = _plan_start(access, body, id, digest)
     if await existing(access, id, digest) is None:
         await _require_free(access, id)
         await start(access, new)
     elif await access.services.runs.latest(id) is None:  # what was interrupted between the two is completed
         async with open_conversation(access, id) as conversation:
-            await say(access, conversation, _message_of(body), run=True, **new.task)
+            await say(access, conversation, _build_message(body), run=True, **new.task)
     else:
         response.status_code = 200
         if idempotency_key is not None:
@@ -62,18 +62,18 @@ async def _require_free(access: Access, id: UUID) -> None:
         raise make_taken()
 
 
-def _message_of(body: NewTask) -> UserMessage:
+def _build_message(body: NewTask) -> UserMessage:
     return UserMessage.text(body.input)
 
 
-def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
+def _plan_start(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
     agents = access.services.agents
     agent = body.agent if body.system_prompt is None else AgentForm(system_prompt=body.system_prompt)
     return Start(
         id=id,
         agent=agents.agent_for(access.caller, agent),
         workspace=access.services.workspaces.folder_for(access.caller, id, None),
-        message=_message_of(body),
+        message=_build_message(body),
         run=True,
         task={"id": id, "queue": body.queue, "priority": body.priority, "deadline_seconds": body.deadline_seconds},
         about={"form": "ours", "request": digest},
