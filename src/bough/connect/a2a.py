@@ -201,15 +201,15 @@ class A2AClientExtended:
         if self._http is None:
             self._http = make_http(self.config, max_bytes=MAX_ANSWER_BYTES)
         card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
-        allowed = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
-        if not allowed:
+        kept = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
+        if not kept:
             # The token is sent to every interface: a card must not be able to name where it goes. Many servers name
             # an address that only they can use, such as http://localhost:8000; the configured one is where they are.
             for interface in card.supported_interfaces:
                 interface.url = self.config.url
-            allowed = list(card.supported_interfaces)
+            kept = list(card.supported_interfaces)
         del card.supported_interfaces[:]
-        card.supported_interfaces.extend(allowed)
+        card.supported_interfaces.extend(kept)
         return card
 
     def _is_allowed(self, url: str) -> bool:
@@ -256,8 +256,8 @@ class A2AClientExtended:
         async for answer in client.send_message(request):
             if answer.HasField("task"):
                 return self._read_task(answer.task, task_id)
-            message = MessageToDict(answer.message)
-            return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": message}}
+            said = MessageToDict(answer.message)
+            return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": said}}
         raise ConnectError(f"{self._name} answered nothing", hint="check its log")
 
     def _read_task(self, task: Task, task_id: str | None) -> JsonObject:
@@ -314,15 +314,15 @@ def _passes(error: ConnectError) -> bool:
     import httpx
 
     causes = list(_causes(error))
-    lost = any(isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.ReadTimeout) for cause in causes)
+    lost = any(isinstance(each, httpx.TransportError) and not isinstance(each, httpx.ReadTimeout) for each in causes)
     return lost or _http_status(error) in _REPEATED
 
 
 def _http_status(error: BaseException) -> int | None:
     import httpx
 
-    codes = (cause.response.status_code for cause in _causes(error) if isinstance(cause, httpx.HTTPStatusError))
-    return next(codes, None)
+    found = (each.response.status_code for each in _causes(error) if isinstance(each, httpx.HTTPStatusError))
+    return next(found, None)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -73,12 +73,12 @@ class _ZonedStream(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pending: list[bytes] = []
         async for chunk in self._stream:
-            head, newline, remainder = chunk.rpartition(b"\n") if self._is_stream else (b"", b"", chunk)
+            head, newline, rest = chunk.rpartition(b"\n") if self._is_stream else (b"", b"", chunk)
             if newline:
                 lines = b"".join([*pending, head, newline]).splitlines(keepends=True)
                 pending.clear()
                 yield b"".join(map(_zone_line, lines))
-            pending.append(remainder)
+            pending.append(rest)
         last = b"".join(pending)
         yield _zone_line(last) if self._is_stream else add_time_zones(last)
 

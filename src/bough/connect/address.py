@@ -56,12 +56,10 @@ async def check_address(url: str, networks: Sequence[str] = (), *, setting: str 
         raise InvalidInput("url: not an address that can be called", hint="for example https://example.org/hook")
     number = await _resolve(host, port)
     allowed = [ipaddress.ip_network(network, strict=False) for network in networks]
-    addresses = [ipaddress.ip_address(address) for address in number]
-    plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
-    listed = all(
-        any(address in network for network in allowed if network.version == address.version) for address in plain
-    )
-    if not listed and not all(is_public(str(address)) for address in plain):
+    found = [ipaddress.ip_address(each) for each in number]
+    plain = [getattr(each, "ipv4_mapped", None) or each for each in found]
+    listed = all(any(each in network for network in allowed if network.version == each.version) for each in plain)
+    if not listed and not all(is_public(str(each)) for each in plain):
         raise PermissionDenied(
             "url: it leads to this machine or a private network", hint=f"the operator can list it in {setting}"
         )
@@ -69,13 +67,13 @@ async def check_address(url: str, networks: Sequence[str] = (), *, setting: str 
         raise PermissionDenied("url: it is not encrypted", hint="use https")
     first = f"[{plain[0]}]" if plain[0].version == 6 else str(plain[0])
     netloc = f"{first}:{port}"
-    shown_host = f"{host}:{port}" if parts.port else host
-    return CheckedAddress(url=urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, "")), host=shown_host)
+    named = f"{host}:{port}" if parts.port else host
+    return CheckedAddress(url=urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, "")), host=named)
 
 
 async def _resolve(host: str, port: int) -> list[str]:
     try:
-        answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise InvalidInput("url: its name is not known", hint="check the host") from error
-    return [str(entry[4][0]).partition("%")[0] for entry in answers]
+    return [str(entry[4][0]).partition("%")[0] for entry in found]

@@ -67,10 +67,10 @@ def show_url(url: str) -> str:
     """Return a URL as messages show it: without password and query, which may hold a key, and not too long."""
     try:
         parts = urlsplit(url)
-        text = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     except ValueError:
-        text = url
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+        shown = url
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
 
 
 async def _follow(http: httpx2.AsyncClient, url: str, max_bytes: int, networks: Sequence[str]) -> Fetched:

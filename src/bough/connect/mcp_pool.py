@@ -173,14 +173,14 @@ class AgentServers(AbstractToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of the servers that work, in the order of the configuration."""
         places = [place for place in range(len(self._configs)) if place not in self._left_out]
-        tool_maps = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
+        found = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
         tools: dict[str, ToolsetTool[Any]] = {}
-        for place, own_tools in zip(places, tool_maps, strict=True):
+        for place, each in zip(places, found, strict=True):
             server = self._name_server(place)
-            names = self._names.name_tools(server, own_tools)
+            names = self._names.name_tools(server, each)
             for tool, name in names.items():
-                self._offered[name] = place, tool, own_tools[tool]
-                tools[name] = rename_tool(own_tools[tool], name)
+                self._offered[name] = place, tool, each[tool]
+                tools[name] = rename_tool(each[tool], name)
             if (fault := self._names.find_fault(server, names)) is not None:
                 await self._report(ctx.deps, fault)
         return tools

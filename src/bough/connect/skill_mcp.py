@@ -160,27 +160,27 @@ class SkillServers(AbstractToolset[Any]):
     async def aclose(self) -> None:
         """Stop every server. Closing twice is fine."""
         started, self._started = self._started, {}
-        for running in reversed([server for several in started.values() for server in several]):
+        for running in reversed([each for several in started.values() for each in several]):
             await _stop(running)
 
     async def _tools_of(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         if (tools := running.prefix_tools()) is None:
             return {}
         try:
-            own_tools = await tools.get_tools(ctx)
+            found = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
             await self._restart(running, ctx.deps, tools.wrapped, error)
             again = running.prefix_tools()
-            own_tools = {} if again is None else await again.get_tools(ctx)
+            found = {} if again is None else await again.get_tools(ctx)
         server = f"{running.skill.name}/{running.server.name}"
-        if len(own_tools) > MAX_TOOLS:
-            await self._report_cut(server, len(own_tools), ctx.deps)
-            own_tools = {name: own_tools[name] for name in sorted(own_tools)[:MAX_TOOLS]}
-        names = self._names.name_tools(server, own_tools)
+        if len(found) > MAX_TOOLS:
+            await self._report_cut(server, len(found), ctx.deps)
+            found = {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
+        names = self._names.name_tools(server, found)
         if (fault := self._names.find_fault(server, names)) is not None:
             await self._report(ctx.deps, fault)
-        self._offered |= {name: (running, own_name, own_tools[own_name]) for own_name, name in names.items()}
-        return {name: _shorten_description(rename_tool(own_tools[own], name)) for own, name in names.items()}
+        self._offered |= {name: (running, own_name, found[own_name]) for own_name, name in names.items()}
+        return {name: _shorten_description(rename_tool(found[own], name)) for own, name in names.items()}
 
     async def _report_cut(self, server: str, count: int, deps: Any) -> None:
         if server in self._cut:
@@ -217,7 +217,7 @@ class SkillServers(AbstractToolset[Any]):
         inside = {server.name: server for server in mcp_servers(skill, self._env, root=SKILL)}
         outside = mcp_servers(skill, self._env, root=folder) if grant.hosts else ()
         inside |= {server.name: server for server in outside if server.name in grant.hosts}
-        servers: list[_Running] = []
+        found: list[_Running] = []
         for server in inside.values():
             if server.transport != "stdio":
                 _check_address(skill, server, grant)
@@ -228,8 +228,8 @@ class SkillServers(AbstractToolset[Any]):
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
-            servers.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
-        return servers
+            found.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
+        return found
 
     async def _start(self, running: _Running, deps: Any) -> None:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
@@ -323,7 +323,7 @@ def shorten_result(value: Any) -> Any:
             left_out = f"\n... {len(data) - 2 * half} bytes left out ...\n"
             return data[:half].decode("utf-8", "ignore") + left_out + data[-half:].decode("utf-8", "ignore")
         case list():
-            items = [shorten_result(item) for item in cast("list[Any]", value)]
+            items = [shorten_result(each) for each in cast("list[Any]", value)]
             return items if _size_of(items) <= MAX_RESULT_BYTES else shorten_result(json.dumps(items, default=str))
         case dict():
             text = json.dumps(value, default=str)
@@ -337,7 +337,7 @@ def shorten_result(value: Any) -> Any:
 
 def _size_of(items: list[Any]) -> int:
     """Return the length of the texts in a list; blobs have a bound of their own."""
-    return sum(len(str(item)) for item in items if not hasattr(item, "data"))
+    return sum(len(str(each)) for each in items if not hasattr(each, "data"))
 
 
 def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:

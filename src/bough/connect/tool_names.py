@@ -38,10 +38,10 @@ class ToolNames:
         if not renamed or server in self._reported:
             return None
         self._reported.add(server)
-        pairs = [f"{ascii(tool)[:80]} is {name}" for tool, name in list(renamed.items())[:_SHOWN_RENAMES]]
-        more = f", and {len(renamed) - len(pairs)} more" if len(renamed) > len(pairs) else ""
+        shown = [f"{ascii(tool)[:80]} is {name}" for tool, name in list(renamed.items())[:_SHOWN_RENAMES]]
+        more = f", and {len(renamed) - len(shown)} more" if len(renamed) > len(shown) else ""
         return InvalidInput(
-            f"tools of the MCP server {server!r} have other names here: {', '.join(pairs)}{more}",
+            f"tools of the MCP server {server!r} have other names here: {', '.join(shown)}{more}",
             hint=f"a name has at most {MAX_NAME} letters, digits, _ and -, and belongs to one tool",
             details={"server": server, "renamed": renamed},
         )
@@ -49,9 +49,9 @@ class ToolNames:
     def _name_tool(self, server: str, tool: str) -> str:
         key = (server, tool)
         if key not in self._names:
-            used_names = set(self._names.values())
+            taken = set(self._names.values())
             candidates = (make_safe(tool), make_safe(f"{server}_{tool}"), _add_digest(tool, f"{server}\0{tool}"))
-            self._names[key] = next(name for name in candidates if name not in used_names)
+            self._names[key] = next(name for name in candidates if name not in taken)
         return self._names[key]
 
 

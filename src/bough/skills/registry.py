@@ -100,8 +100,8 @@ class SkillRegistry:
 
         A root that does not exist has no skills; a refused file gives a diagnostic.
         """
-        discovered = [skill for root in roots for skill in self._discover(Root(Path(root)))]
-        return sorted(discovered, key=lambda skill: skill.name)
+        found = [skill for root in roots for skill in self._discover(Root(Path(root)))]
+        return sorted(found, key=lambda skill: skill.name)
 
     def add(self, skill: Skill) -> None:
         """Add a skill created in code or read separately; the first of a name wins.
@@ -126,14 +126,14 @@ class SkillRegistry:
         """
         if name in self._made:
             return self._made[name].fresh()
-        metadata = self._known.get(name)
-        if metadata is None:
+        found = self._known.get(name)
+        if found is None:
             self._refuse(name)
         # Read before trust is checked: a file that is gone or broken is reported as that, not as untrusted code.
-        skill = read_skill(metadata.path, source=metadata.source, scope=metadata.scope)
-        if self._is_withheld(metadata):
-            self._refuse_untrusted(metadata)
-        return skill if metadata.file not in self._locked else skill.with_fields(name=name)
+        skill = read_skill(found.path, source=found.source, scope=found.scope)
+        if self._is_withheld(found):
+            self._refuse_untrusted(found)
+        return skill if found.file not in self._locked else skill.with_fields(name=name)
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -156,16 +156,16 @@ class SkillRegistry:
             PermissionDenied: It is not, or no longer, trusted.
             Conflict: The snapshot is gone or no longer trusted, and the skill must be loaded again.
         """
-        metadata = self._known.get(name)
-        snapshot = self.snapshots.find(tree)
-        if metadata is None or snapshot is None or name in self._made:
+        known = self._known.get(name)
+        kept = self.snapshots.find(tree)
+        if known is None or kept is None or name in self._made:
             skill = self.get(name)
             return skill, self.snapshot(skill, tree)
-        if not self._is_allowed(metadata, tree):
+        if not self._is_allowed(known, tree):
             self.get(name)  # raises a precise error if the skill is not trusted at all
             _refuse_changed(name)
-        skill = read_skill(snapshot.folder / metadata.path.name, source=metadata.source, scope=metadata.scope)
-        return skill.with_fields(name=name), snapshot
+        skill = read_skill(kept.folder / known.path.name, source=known.source, scope=known.scope)
+        return skill.with_fields(name=name), kept
 
     def snapshot(self, skill: Skill, tree: str = "") -> SkillSnapshot | None:
         """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.
@@ -180,31 +180,29 @@ class SkillRegistry:
         """
         if skill.folder is None or (not tree and _is_text_only(skill.folder)):
             return None
-        if tree and (stored := self.snapshots.find(tree)) is not None:
-            return stored
+        if tree and (kept := self.snapshots.find(tree)) is not None:
+            return kept
         strict = skill.scope in ("project", "installed")
-        fresh_copy = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not strict)
-        if tree and fresh_copy.digest != tree:
+        taken = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not strict)
+        if tree and taken.digest != tree:
             _refuse_changed(skill.name)
-        metadata = self._known.get(skill.name)
-        if metadata is not None and strict and not self._is_allowed(metadata, fresh_copy.digest):
-            self._refuse_untrusted(metadata)
-        if skill.content_hash != _hash_of_text(
-            fresh_copy.folder / skill.path.name if skill.path else fresh_copy.folder
-        ):
+        known = self._known.get(skill.name)
+        if known is not None and strict and not self._is_allowed(known, taken.digest):
+            self._refuse_untrusted(known)
+        if skill.content_hash != _hash_of_text(taken.folder / skill.path.name if skill.path else taken.folder):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
-        return fresh_copy
+        return taken
 
     def grant_of(self, skill: Skill, digest: str) -> SkillGrant | None:
         """Return what the user agreed to for a skill with this digest; None if there is no grant."""
         if skill.scope == "installed" and skill.path is not None:
-            metadata = self._known.get(skill.name)
-            locked = None if metadata is None else self._locked.get(metadata.file)
+            known = self._known.get(skill.name)
+            locked = None if known is None else self._locked.get(known.file)
             return None if locked is None else SkillGrant(locked.digest, locked.hosts, locked.domains)
         if self._origin is None:
             return None
-        metadata = self._known.get(skill.name)
-        grant = self._origin.grant_of(skill.summary() if metadata is None else metadata)
+        known = self._known.get(skill.name)
+        grant = self._origin.grant_of(skill.summary() if known is None else known)
         return grant if grant is not None and digest and grant.digest == digest else None
 
     def metadata(self, name: str) -> SkillMetadata:
@@ -214,10 +212,10 @@ class SkillRegistry:
             NotFound: No skill has that name.
             PermissionDenied: It contains code that is not trusted.
         """
-        known_skill = self._known.get(name)
-        if known_skill is None:
+        found = self._known.get(name)
+        if found is None:
             self._refuse(name)
-        return known_skill
+        return found
 
     def list_all(self) -> list[SkillMetadata]:
         """Return every skill, sorted by name."""
@@ -306,7 +304,7 @@ class SkillRegistry:
         if not then:
             return ""
         tree = tree_of(skill.path)
-        changes = [*list_differences(then, tree.files), *(fault.message for fault in tree.faults)]
+        changes = [*list_differences(then, tree.files), *(each.message for each in tree.faults)]
         return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
 
     def _is_withheld(self, skill: SkillMetadata) -> bool:
@@ -336,24 +334,24 @@ class SkillRegistry:
         try:
             locked = read_lock(root.path / NAME)
         except BoughError as error:
-            if any(item.is_dir() and not item.name.startswith(".") for item in root.path.iterdir()):
+            if any(each.is_dir() and not each.name.startswith(".") for each in root.path.iterdir()):
                 note = Diagnostic("lock-unusable", "warning", error.message, None, error.hint, str(root.path / NAME))
                 self.diagnostics.append(note)
             return
-        for item in locked:
-            folder = Path(os.path.abspath(root.path / item.folder))
-            self._locked[str(skill_file(folder))] = item
+        for each in locked:
+            folder = Path(os.path.abspath(root.path / each.folder))
+            self._locked[str(skill_file(folder))] = each
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
         if not os.path.lexists(root.path):
             return []
         index = self._index_of(root) if indexed else None
-        discovery = discover(root, index)
+        found = discover(root, index)
         if index is not None:
             index.save()
-        self.diagnostics.extend(discovery.diagnostics)
-        for skill in discovery.skills:
+        self.diagnostics.extend(found.diagnostics)
+        for skill in found.skills:
             locked = self._locked.get(skill.file)
             if root.scope == "installed" and locked is None:
                 continue  # a skill inside an installed skill is not itself installed
@@ -365,7 +363,7 @@ class SkillRegistry:
                 self._withhold(skill)
             else:
                 self._enter(skill)
-        return [skill for skill in discovery.skills if self._known.get(skill.name) is skill]
+        return [skill for skill in found.skills if self._known.get(skill.name) is skill]
 
     def _index_of(self, root: Root) -> SkillIndex | None:
         if self._index is None or not root.path.is_dir():

@@ -61,13 +61,13 @@ class SkillIndex:
         except OSError:
             return read_head(path, home, source=source, scope=scope)
         stamp = f"{info.st_mtime_ns} {info.st_size} {info.st_ino}"
-        entry = self._old.get(path)
-        if entry is not None and entry[0] == stamp:
+        known = self._old.get(path)
+        if known is not None and known[0] == stamp:
             self._seen.append(path)
-            _, name, description, fields = entry
-            if not fields:
+            _, name, description, rest = known
+            if not rest:
                 return _reading((_skill((name, description, path, source, scope, None, (), (), True)), ()))
-            if (reading := _decode(entry, path, source, scope)) is not None:
+            if (reading := _decode(known, path, source, scope)) is not None:
                 return reading
             self._seen.pop()
         reading = read_head(path, home, source=source, scope=scope)
@@ -86,8 +86,8 @@ class SkillIndex:
             return
         import tempfile
 
-        entries = {path: self._old[path] for path in self._seen} | self._new
-        lines = (line for path, entry in entries.items() for line in (path, *entry))
+        known = {path: self._old[path] for path in self._seen} | self._new
+        lines = (line for path, entry in known.items() for line in (path, *entry))
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=self.file.name)
@@ -113,13 +113,13 @@ def _load(file: Path) -> dict[str, _Entry]:
 def _lines(handle: RawIOBase) -> list[str]:
     """Return every line of a file, read in pieces so that one buffer is reused."""
     lines: list[str] = []
-    remainder = b""
+    rest = b""
     while piece := handle.read(_PIECE_BYTES):
         whole, end, rest_of_it = piece.rpartition(b"\n")
         if end:
-            lines += (remainder + whole).decode("utf-8").split("\n")
-        remainder = rest_of_it if end else remainder + piece
-    return [*lines, remainder.decode("utf-8")]
+            lines += (rest + whole).decode("utf-8").split("\n")
+        rest = rest_of_it if end else rest + piece
+    return [*lines, rest.decode("utf-8")]
 
 
 def _encode(reading: HeadReading) -> tuple[str, str, str]:
@@ -131,10 +131,10 @@ def _encode(reading: HeadReading) -> tuple[str, str, str]:
     has_more = skill.trigger or skill.inputs or skill.keywords or not skill.invocable
     if not has_more and skill.name.isprintable() and skill.description.isprintable():
         return skill.name, skill.description, _json([diagnostics]) if diagnostics else ""
-    inputs = [[declared.name, declared.description, declared.required, declared.default] for declared in skill.inputs]
+    inputs = [[each.name, each.description, each.required, each.default] for each in skill.inputs]
     trigger = _encode_trigger(skill.trigger)
-    fields = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
-    return "", "", _json(fields)
+    rest = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
+    return "", "", _json(rest)
 
 
 def _json(value: list[Any]) -> str:
@@ -155,19 +155,19 @@ def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
 
 def _decode(entry: _Entry, path: str, source: str, scope: Scope) -> HeadReading | None:
     """Return the reading of an entry with more than a name and a description; None for a foreign entry."""
-    _, name, description, encoded = entry
+    _, name, description, rest = entry
     try:
-        fields = _parse(encoded)[0]
-        notes = tuple([Diagnostic(*note, path=path) for note in fields[0]])
-        if len(fields) > 1:
-            return HeadReading(_decode_skill(fields, path, source, scope), notes)
+        found = _parse(rest)[0]
+        notes = tuple([Diagnostic(*note, path=path) for note in found[0]])
+        if len(found) > 1:
+            return HeadReading(_decode_skill(found, path, source, scope), notes)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):  # read the file again
         return None
     return _reading((_skill((name, description, path, source, scope, None, (), (), True)) if name else None, notes))
 
 
-def _decode_skill(fields: list[Any], path: str, source: str, scope: Scope) -> SkillMetadata:
-    _, name, description, trigger, inputs, keywords, invocable = fields
+def _decode_skill(found: list[Any], path: str, source: str, scope: Scope) -> SkillMetadata:
+    _, name, description, trigger, inputs, keywords, invocable = found
     if type(name) is not str or type(description) is not str:
         raise TypeError
     return SkillMetadata(
@@ -177,7 +177,7 @@ def _decode_skill(fields: list[Any], path: str, source: str, scope: Scope) -> Sk
         source,
         scope,
         trigger and _TRIGGERS[trigger[0]](tuple(trigger[1])),
-        tuple(InputMetadata(*declared) for declared in inputs),
+        tuple(InputMetadata(*each) for each in inputs),
         tuple(keywords),
         invocable,
     )

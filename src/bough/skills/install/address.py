@@ -111,7 +111,7 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
 
 def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
     match = _AT.fullmatch(text)
-    url, url_ref = (match[1], match[2]) if match else (text, "")
+    url, wanted = (match[1], match[2]) if match else (text, "")
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http", "ssh", "file"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
@@ -119,21 +119,21 @@ def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
         return SiteSource(_index_of(text))
     if parts.scheme == "https":
         for form in _WEB:
-            if web_match := form.fullmatch(unquote(parts.path).rstrip("/")):
-                return _of_web(web_match, parts.netloc, ref or url_ref)
+            if found := form.fullmatch(unquote(parts.path).rstrip("/")):
+                return _of_web(found, parts.netloc, ref or wanted)
     segments = [part for part in parts.path.split("/") if part]
     is_forge = bool(_FORGES.fullmatch(parts.hostname or "")) and len(segments) >= 2
-    if is_git or url_ref or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
-        return GitSource(url.rstrip("/"), ref or url_ref)
+    if is_git or wanted or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
+        return GitSource(url.rstrip("/"), ref or wanted)
     return SiteSource(_index_of(text))
 
 
-def _of_web(match: re.Match[str], host: str, ref: str) -> GitSource:
-    tail = match["rest"].strip("/")
-    if match["kind"] == "blob":
-        tail = tail.rpartition("/")[0] or tail
-    url = f"https://{host}/{match['repo']}"
-    return GitSource(url, ref, path=tail.removeprefix(ref).strip("/")) if ref else GitSource(url, rest=tail)
+def _of_web(found: re.Match[str], host: str, ref: str) -> GitSource:
+    rest = found["rest"].strip("/")
+    if found["kind"] == "blob":
+        rest = rest.rpartition("/")[0] or rest
+    url = f"https://{host}/{found['repo']}"
+    return GitSource(url, ref, path=rest.removeprefix(ref).strip("/")) if ref else GitSource(url, rest=rest)
 
 
 def _index_of(url: str) -> str:

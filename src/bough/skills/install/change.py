@@ -52,8 +52,8 @@ def list_installed(target: Path) -> list[LockedSkill]:
     Raises:
         InvalidInput: The lock file is invalid.
     """
-    locked = read_lock(target / NAME) if (target / NAME).exists() else []
-    return sorted(locked, key=lambda entry: entry.used_name)
+    found = read_lock(target / NAME) if (target / NAME).exists() else []
+    return sorted(found, key=lambda each: each.used_name)
 
 
 def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
@@ -62,12 +62,12 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
     Raises:
         NotFound: No installed skill has that name; the hint names the nearest.
     """
-    candidates = list(entries)
-    for entry in candidates:
+    known = list(entries)
+    for entry in known:
         owner = entry.source.rstrip("/").split("/")[-2:-1]
-        if name in (entry.used_name, entry.name, *(f"{part}/{entry.name}" for part in owner)):
+        if name in (entry.used_name, entry.name, *(f"{each}/{entry.name}" for each in owner)):
             return entry
-    names = tuple(sorted(entry.used_name for entry in candidates))
+    names = tuple(sorted(entry.used_name for entry in known))
     raise NotFound(f"no installed skill named {name[:100]!r}", hint=nearest(name, names))
 
 
@@ -93,16 +93,16 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
     target = home / "installed"
     installed: list[LockedSkill] = []
     others: list[SkillMetadata] = []
-    skills_by_name = {skill.name: skill for skill in (*registry.disabled, *registry.list_all())}
+    known = {skill.name: skill for skill in (*registry.disabled, *registry.list_all())}
     for name in names:
-        skill = skills_by_name.get(name)
+        skill = known.get(name)
         if skill is not None and skill.scope not in ("installed", "builtin", "code"):
             others.append(skill)
             continue
         try:
             installed.append(find_installed(list_installed(target), name))
         except NotFound as error:
-            hint = nearest(name, tuple(sorted(skills_by_name)))
+            hint = nearest(name, tuple(sorted(known)))
             raise NotFound(f"no skill named {name[:100]!r} to disable or enable", hint=hint) from error
     if installed:
         with change_lock(target) as entries:
@@ -146,11 +146,11 @@ def update_skills(
         NotFound: One of them is not installed.
     """
     entries = list_installed(target)
-    to_update = [find_installed(entries, name) for name in names] if names else entries
+    wanted = [find_installed(entries, name) for name in names] if names else entries
     place = staging or target / ".staging"
     sweep(place)
     done: list[SkillUpdate] = []
-    for entry in to_update:
+    for entry in wanted:
         with StagingFolder(place) as stage:
             try:
                 done.append(_update_one(entry, target, stage, dry_run=dry_run, accept_findings=accept_findings))

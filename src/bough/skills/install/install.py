@@ -135,10 +135,10 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
     with StagingFolder(place) as stage:
         listing = list_source(request, stage)
         staged, refused = stage_skills(listing, request, stage)
-        installed = settle(staged, target, listing, request) if staged else ()
-    if not installed and refused:
+        taken = settle(staged, target, listing, request) if staged else ()
+    if not taken and refused:
         raise _explain_refusal(refused)
-    return Installation(tuple(installed), tuple(refused))
+    return Installation(tuple(taken), tuple(refused))
 
 
 def list_source(request: InstallRequest, stage: Path) -> SourceListing:
@@ -183,12 +183,12 @@ def stage_skills(
             if not request.names or error.refused.name in request.names:
                 refused.append(error.refused)
     staged = _choose(staged, listing, request)
-    requested = {skill.path for skill in staged}
-    allowed = [skill for skill in staged if request.accept_findings or not _errors(skill)]
-    refused += [_refuse_findings(skill) for skill in staged if skill not in allowed]
-    if not requested and not refused:
+    wanted = {each.path for each in staged}
+    allowed = [each for each in staged if request.accept_findings or not _errors(each)]
+    refused += [_refuse_findings(each) for each in staged if each not in allowed]
+    if not wanted and not refused:
         raise NotFound("the source contains no skill", hint="a skill is a folder with a SKILL.md")
-    return allowed, sorted(refused, key=lambda skill: skill.name)
+    return allowed, sorted(refused, key=lambda each: each.name)
 
 
 class _NotInstallable(Exception):
@@ -201,12 +201,12 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
     try:
         notes = listing.write_skill(path, paths, folder)
     except (BoughError, OSError) as error:
-        failure = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
-        raise _NotInstallable(RefusedSkill(home, path, failure)) from error
+        known = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
+        raise _NotInstallable(RefusedSkill(home, path, known)) from error
     reading = read_file(skill_file(folder))
-    notes += [_at(note, folder, path) for note in reading.diagnostics]
+    notes += [_at(each, folder, path) for each in reading.diagnostics]
     if reading.skill is None:
-        reason = next((note for note in reading.diagnostics if note.severity == "error"), reading.diagnostics[-1])
+        reason = next((each for each in reading.diagnostics if each.severity == "error"), reading.diagnostics[-1])
         error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
         raise _NotInstallable(RefusedSkill(home, path, error, tuple(notes)))
     name = normalize_name(reading.skill.name)
@@ -215,7 +215,7 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
-    notes += [_at(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
+    notes += [_at(each, folder, path) for each in (*tree.faults, *scanner.scan_folder(folder))]
     if tree.faults:
         error = PermissionDenied(f"{name} cannot be installed: {tree.faults[0].message}")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
@@ -229,7 +229,7 @@ def _at(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
 
 
 def _errors(staged: StagedSkill) -> list[Diagnostic]:
-    return [note for note in staged.diagnostics if note.severity == "error"]
+    return [each for each in staged.diagnostics if each.severity == "error"]
 
 
 def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
@@ -242,41 +242,39 @@ def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
 
 def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
     """Return the error of an installation in which every skill was refused."""
-    first = next((refusal for refusal in refused if refusal.has_findings), refused[0])
+    first = next((each for each in refused if each.has_findings), refused[0])
     more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
-    notes = [note.as_dict() for refusal in refused for note in refusal.diagnostics][:100]
+    notes = [note.as_dict() for each in refused for note in each.diagnostics][:100]
     return type(first.error)(f"{first.error.message}{more}", hint=first.error.hint, details={"diagnostics": notes})
 
 
 def _choose(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
     """Return the requested skills, each with its local name."""
-    chosen = [skill for skill in staged if not request.names or _is_named(skill, listing, request.names)]
+    found = [each for each in staged if not request.names or _is_named(each, listing, request.names)]
     for name in request.names:
-        if not any(_is_named(skill, listing, [name]) for skill in staged):
-            available = tuple(sorted(skill.name for skill in staged))
-            if available:
-                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, available))
-    doubled = {skill.name for skill in chosen if sum(other.name == skill.name for other in chosen) > 1}
+        if not any(_is_named(each, listing, [name]) for each in staged):
+            known = tuple(sorted(each.name for each in staged))
+            if known:
+                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, known))
+    doubled = {each.name for each in found if sum(other.name == each.name for other in found) > 1}
     if doubled:
-        names = ", ".join(f"{_full_name(skill, listing)} ({skill.path})" for skill in chosen if skill.name in doubled)
+        names = ", ".join(f"{_full_name(each, listing)} ({each.path})" for each in found if each.name in doubled)
         if not request.take_both:
             raise Conflict(
                 f"several skills have the same name: {names}",
                 hint="select one with --only OWNER/NAME or --path DIR, rename it with --as NAME, or pass --yes for all",
             )
-        chosen = [
-            replace(skill, alias=_full_name(skill, listing)) if skill.name in doubled else skill for skill in chosen
-        ]
+        found = [replace(each, alias=_full_name(each, listing)) if each.name in doubled else each for each in found]
     if request.alias is None:
-        return chosen
-    if len(chosen) != 1:
-        raise InvalidInput(f"--as applies to one skill, not {len(chosen)}", hint="select one with --only or --path")
+        return found
+    if len(found) != 1:
+        raise InvalidInput(f"--as applies to one skill, not {len(found)}", hint="select one with --only or --path")
     alias = normalize_name(request.alias)
     if alias is None:
         raise InvalidInput(
             f"invalid skill name {request.alias[:80]!r}", hint="use lowercase letters, digits and hyphens"
         )
-    return [replace(chosen[0], alias=alias)]
+    return [replace(found[0], alias=alias)]
 
 
 def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str]) -> bool:
@@ -302,23 +300,23 @@ def settle(
     """
     done: list[InstalledSkill] = []
     with change_lock(target) as entries:
-        existing = {entry.used_name: entry for entry in entries.values()}
-        places = {skill.used_name: f"{skill.digest[:DIGEST_DIGITS]}/{skill.folder.name}" for skill in staged}
-        conflicts = sorted(name for name, folder in places.items() if name in existing or folder in entries)
-        if conflicts and not request.replace:
-            raise Conflict(f"already installed: {', '.join(conflicts)}", hint="pass --replace to replace them")
-        for skill in staged:
-            folder = places[skill.used_name]
+        there = {entry.used_name: entry for entry in entries.values()}
+        places = {each.used_name: f"{each.digest[:DIGEST_DIGITS]}/{each.folder.name}" for each in staged}
+        taken = sorted(name for name, folder in places.items() if name in there or folder in entries)
+        if taken and not request.replace:
+            raise Conflict(f"already installed: {', '.join(taken)}", hint="pass --replace to replace them")
+        for each in staged:
+            folder = places[each.used_name]
             place = target / folder
             place.parent.mkdir(exist_ok=True)
             if not place.exists():
-                os.rename(skill.folder, place)
-            old = existing.get(skill.used_name)
+                os.rename(each.folder, place)
+            old = there.get(each.used_name)
             if old is not None:
                 entries.pop(old.folder, None)
-            entries[folder] = _lock(skill, folder, listing, request, old, place)
-            done.append(InstalledSkill(skill.used_name, place, entries[folder], skill.diagnostics))
-    return sorted(done, key=lambda skill: skill.name)
+            entries[folder] = _lock(each, folder, listing, request, old, place)
+            done.append(InstalledSkill(each.used_name, place, entries[folder], each.diagnostics))
+    return sorted(done, key=lambda each: each.name)
 
 
 def _lock(

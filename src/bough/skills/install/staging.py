@@ -49,10 +49,10 @@ class StagingFolder:
 def sweep(place: Path) -> None:
     """Remove the folders that killed processes left below `place`; folders in use stay."""
     try:
-        leftovers = sorted(place.iterdir())
+        left = sorted(place.iterdir())
     except OSError:
         return
-    for folder in leftovers:
+    for folder in left:
         if not folder.name.startswith(_PREFIX):
             continue
         try:

@@ -28,35 +28,30 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
     there are more words than open inputs, the only required one takes the whole rest; with several required inputs
     none is filled, and the words are available as `ARGUMENTS` only.
     """
-    names = {declared.name for declared in inputs}
-    values = parse_pairs(text, inputs)
-    free_text = _PAIR.sub(lambda match: "" if match[1] in names else match[0], text).strip()
-    still_open = [declared.name for declared in inputs if declared.name not in values]
-    if free_text and still_open:
-        words = split_words(free_text)
+    known = {each.name for each in inputs}
+    given = parse_pairs(text, inputs)
+    rest = _PAIR.sub(lambda match: "" if match[1] in known else match[0], text).strip()
+    still_open = [each.name for each in inputs if each.name not in given]
+    if rest and still_open:
+        words = split_words(rest)
         if len(still_open) == 1:
-            values[still_open[0]] = words[0] if len(words) == 1 else free_text
-        elif (
-            len(words) > len(still_open)
-            and len(needed := [declared.name for declared in inputs if is_needed(declared)]) == 1
-        ):
-            values |= dict.fromkeys(set(needed) - set(values), free_text)
+            given[still_open[0]] = words[0] if len(words) == 1 else rest
+        elif len(words) > len(still_open) and len(needed := [each.name for each in inputs if is_needed(each)]) == 1:
+            given |= dict.fromkeys(set(needed) - set(given), rest)
         elif len(words) <= len(still_open):
-            values |= dict(zip(still_open, words, strict=False))
-    return values
+            given |= dict(zip(still_open, words, strict=False))
+    return given
 
 
 def parse_pairs(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
     """Return the `key=value` pairs whose keys are inputs; values may be quoted, and the last value of a key wins."""
-    names = {declared.name for declared in inputs}
-    return {match[1]: _unquote(match[2]) for match in _PAIR.finditer(text) if match[1] in names} if names else {}
+    known = {each.name for each in inputs}
+    return {match[1]: _unquote(match[2]) for match in _PAIR.finditer(text) if match[1] in known} if known else {}
 
 
-def missing_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> tuple[str, ...]:
+def missing_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of required inputs without a value, or with an empty one, in declaration order."""
-    return tuple(
-        declared.name for declared in inputs if is_needed(declared) and not values.get(declared.name, "").strip()
-    )
+    return tuple(each.name for each in inputs if is_needed(each) and not given.get(each.name, "").strip())
 
 
 def is_needed(entry: InputMetadata) -> bool:
@@ -64,19 +59,19 @@ def is_needed(entry: InputMetadata) -> bool:
     return entry.required and entry.default is None
 
 
-def check_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> dict[str, str]:
+def check_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> dict[str, str]:
     """Return the values to substitute: the given ones, and defaults for the rest.
 
     Raises:
         InvalidInput: The skill has no input of a name, or a value is too long or contains control characters.
     """
-    names = tuple(declared.name for declared in inputs)
-    for name, value in values.items():
-        if name not in names and name != ARGUMENTS:
-            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, names))
+    known = tuple(each.name for each in inputs)
+    for name, value in given.items():
+        if name not in known and name != ARGUMENTS:
+            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, known))
         if len(value) > MAX_VALUE or re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", value):
             raise InvalidInput(f"input {name!r} is too long or contains control characters", hint="pass plain text")
-    return {declared.name: declared.default for declared in inputs if declared.default is not None} | dict(values)
+    return {each.name: each.default for each in inputs if each.default is not None} | dict(given)
 
 
 def substitute(text: str, values: Mapping[str, str], *, without: Collection[str] = ()) -> str:

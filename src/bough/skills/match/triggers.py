@@ -113,32 +113,30 @@ class TriggerIndex:
         calls = self._calls(text) if "/" in text or "@" in text else []
         if not calls and not hits:
             return []
-        matches = {call.skill: call for call in reversed(calls) if call.skill not in active}
-        matches = {name: matches[name] for name in reversed(matches)}
+        found = {call.skill: call for call in reversed(calls) if call.skill not in active}
+        found = {name: found[name] for name in reversed(found)}
         if len(hits) > 1:
             hits.sort(key=itemgetter(0))
         for _, name, keyword in hits:
-            if name not in matches:
-                matches[name] = self._make_match(name, keyword, text)
-        return list(matches.values())
+            if name not in found:
+                found[name] = self._make_match(name, keyword, text)
+        return list(found.values())
 
     def _calls(self, text: str) -> list[TriggerMatch]:
         """Return the skills called by `/name` and `@name` at the start of a word, outside code. O(length)."""
-        visible = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
-        matches: list[TriggerMatch] = []
-        for call in _CALL.finditer(visible):
+        shown = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
+        found: list[TriggerMatch] = []
+        for call in _CALL.finditer(shown):
             skill = self._find_named(call[2]) or self._find_named(call[2].rstrip(_MARKS))
             if skill is None:
                 continue
             keyword = f"{call[1]}{call[2].rstrip(_MARKS)}"
             is_first = not text[: call.start()].strip()
-            argument_text = text[call.end() :] if is_first else text[call.end() :].partition("\n")[0]
-            argument_text = argument_text.strip() if call[1] == "/" else ""
-            inputs = parse_arguments(argument_text, skill.inputs) | (
-                {"ARGUMENTS": argument_text} if argument_text else {}
-            )
-            matches.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
-        return matches
+            rest = text[call.end() :] if is_first else text[call.end() :].partition("\n")[0]
+            rest = rest.strip() if call[1] == "/" else ""
+            inputs = parse_arguments(rest, skill.inputs) | ({"ARGUMENTS": rest} if rest else {})
+            found.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
+        return found
 
     def _find_named(self, name: str) -> Skill | SkillMetadata | None:
         return self._skills.get(name) or self._skills.get(name.lower())
@@ -155,16 +153,16 @@ class TriggerIndex:
         folded = fold(text)
         is_plain = text.isascii()
         folded, offsets = squeeze_blanks(folded)
-        hits: dict[str, _Hit] = {}
+        found: dict[str, _Hit] = {}
         for which, start, end in find(folded, overlapping=True):
             if is_whole_word(folded, start, end):
                 for name in self._names[which]:
-                    if name not in hits and name not in active:
+                    if name not in found and name not in active:
                         first, last = offsets.restore(start), offsets.restore(end)
                         if not is_plain:
                             first, last = _place(text, first, last)
-                        hits[name] = (first, name, text[first:last])
-        return list(hits.values())
+                        found[name] = (first, name, text[first:last])
+        return list(found.values())
 
     def _pattern_finder(self) -> _PatternFinder | None:
         re2: Any = import_module("re2")  # it carries no types
@@ -207,8 +205,8 @@ def _word_finder(words: list[str]) -> _WordFinder:
 
 
 def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
-    hits = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
-    return [(hit.start(), name, hit.group()) for name, hit in hits if hit]
+    named = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
+    return [(hit.start(), name, hit.group()) for name, hit in named if hit]
 
 
 @dataclass(frozen=True)
@@ -259,10 +257,10 @@ def is_whole_word(text: str, start: int, end: int) -> bool:
     )
 
 
-def _are_joined(before: str, after: str) -> bool:
-    if before.isascii() and after.isascii():
-        return before in _WORD and after in _WORD
-    return _is_word(before) and _is_word(after) and not (_NO_SPACES.match(before) or _NO_SPACES.match(after))
+def _are_joined(left: str, right: str) -> bool:
+    if left.isascii() and right.isascii():
+        return left in _WORD and right in _WORD
+    return _is_word(left) and _is_word(right) and not (_NO_SPACES.match(left) or _NO_SPACES.match(right))
 
 
 def _is_word(char: str) -> bool:

@@ -35,11 +35,11 @@ def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool
 
 
 def _entry_allows(entry: str, tool: str, argument: str) -> bool:
-    name, _, remainder = entry.partition("(")
+    name, _, rest = entry.partition("(")
     if not fnmatchcase(tool, name):
         return False
-    pattern = remainder.removesuffix(")")
-    if not remainder or pattern in ("", "*"):
+    pattern = rest.removesuffix(")")
+    if not rest or pattern in ("", "*"):
         return True
     if _CHAINS.search(argument):
         return False

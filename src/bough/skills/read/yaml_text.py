@@ -157,10 +157,10 @@ def _read_list(lines: list[str], entry: _Entry, notes: Notes) -> list[Any]:
 def _read_as_text(entry: _Entry, notes: Notes) -> str:
     code, reason = _explain(entry.first, "\n".join([entry.first, *entry.rest]))
     notes.warn(code, f"`{entry.key}`: {reason}", "put the value in quotes, or write it as `>-`", entry.line)
-    more_lines = [line.strip() for line in entry.rest]
+    rest = [line.strip() for line in entry.rest]
     if block := _BLOCK.fullmatch(entry.first):
-        return ("\n" if block[1] == "|" else " ").join(more_lines).strip()
-    return _unquote(" ".join(part for part in [entry.first, *more_lines] if part))
+        return ("\n" if block[1] == "|" else " ").join(rest).strip()
+    return _unquote(" ".join(part for part in [entry.first, *rest] if part))
 
 
 def _explain(first: str, text: str) -> tuple[str, str]:

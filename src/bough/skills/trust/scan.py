@@ -59,26 +59,26 @@ class Scanner:
 
     def scan_folder(self, folder: Path) -> list[Diagnostic]:
         """Return what is suspicious in a skill's folder, file by file. O(bytes), bounded."""
-        diagnostics: list[Diagnostic] = []
+        found: list[Diagnostic] = []
         total = 0
-        for count, path in enumerate(_files(folder, diagnostics)):
+        for count, path in enumerate(_files(folder, found)):
             if count >= MAX_FILES or total > MAX_TOTAL_BYTES:
                 message = "too many files or bytes; the rest was not scanned"
-                diagnostics.append(_note("scan-incomplete", "warning", folder, message))
+                found.append(_note("scan-incomplete", "warning", folder, message))
                 break
-            data = _read(path, diagnostics)
+            data = _read(path, found)
             total += len(data)
-            diagnostics += self._scan_data(path, data)
-        return diagnostics
+            found += self._scan_data(path, data)
+        return found
 
     def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
         """Return what is suspicious in one text, errors first, then by line. O(n)."""
         data = text.encode("utf-8", "replace")
-        diagnostics = [*_find_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
+        found = [*_find_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
         for rule, pattern in self._rules:
             if rule.where == "any" or (rule.where == "script") == is_script:
-                diagnostics += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
-        return sorted(diagnostics, key=lambda item: (_ORDER[item.severity], item.line or 0, item.code))
+                found += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
+        return sorted(found, key=lambda each: (_ORDER[each.severity], each.line or 0, each.code))
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
         if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
@@ -89,8 +89,8 @@ class Scanner:
         if _is_program(data):
             return [_note("binary-program", "error", path, "a compiled program", "ship its source")]
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            is_binary = path.suffix.lower() in _BINARY
-            return [] if is_binary else [_note("scan-binary", "info", path, "not scanned: not text")]
+            known = path.suffix.lower() in _BINARY
+            return [] if known else [_note("scan-binary", "info", path, "not scanned: not text")]
         is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
         return self.scan_text(decode(data, Notes()), str(path), is_script=is_script)
 
@@ -102,19 +102,19 @@ class Scanner:
                 continue
             inner = _decode(match.group())
             bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
-            message = "an encoded text that contains something harmful" if bad else "a long encoded text"
+            what = "an encoded text that contains something harmful" if bad else "a long encoded text"
             severity: Severity = "error" if bad else "warning"
-            yield Diagnostic("encoded-payload", severity, message, line, "ship it unencoded", path)
+            yield Diagnostic("encoded-payload", severity, what, line, "ship it unencoded", path)
 
     def _comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield instructions in comments, which are invisible in the rendered text."""
-        start, line, reported = 0, 1, 0
-        while reported < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
+        start, line, named = 0, 1, 0
+        while named < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
             line += data.count(b"\n", start, at)
             end = data.find(b"-->", at)
             end = len(data) if end < 0 else end
             if self._orders.search(data[at:end]):
-                reported += 1
+                named += 1
                 message = "instructions in a hidden comment"
                 yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
             line += data.count(b"\n", at, end)
@@ -131,53 +131,53 @@ def _ready(pattern: str) -> Any:
 
 def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield (line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
-    line, counted, last, reported = 1, 0, 0, 0
+    line, counted, last, named = 1, 0, 0, 0
     for match in pattern.finditer(data):
         line += data.count(b"\n", counted, match.start())
         counted = match.start()
         if line == last:
             continue
         last = line
-        reported += 1
+        named += 1
         yield line, match
-        if reported == MAX_HITS:
+        if named == MAX_HITS:
             return
 
 
 def _of_rule(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
-    excerpt = " ".join(match.group().decode("utf-8", "replace").split())[:80]
-    return Diagnostic(rule.code, rule.severity, f"{rule.message}: {excerpt}", line, rule.fix, path)
+    shown = " ".join(match.group().decode("utf-8", "replace").split())[:80]
+    return Diagnostic(rule.code, rule.severity, f"{rule.message}: {shown}", line, rule.fix, path)
 
 
-def _files(folder: Path, diagnostics: list[Diagnostic]) -> Iterator[Path]:
+def _files(folder: Path, found: list[Diagnostic]) -> Iterator[Path]:
     """Yield every regular file in the folder; anything else is a finding."""
     root = os.path.realpath(folder)
     for place, folders, names in os.walk(root):
         folders.sort()
-        for name in sorted([*names, *(entry for entry in folders if os.path.islink(os.path.join(place, entry)))]):
+        for name in sorted([*names, *(each for each in folders if os.path.islink(os.path.join(place, each)))]):
             path = Path(place, name)
             if path.is_symlink():
                 if not os.path.realpath(path).startswith(root + os.sep):
-                    diagnostics.append(
+                    found.append(
                         _note("link-out", "error", path, "a link out of the skill", "replace the link by the file")
                     )
             elif stat.S_ISREG(path.lstat().st_mode):
                 yield path
             else:
-                diagnostics.append(_note("special-file", "error", path, "not a regular file", "remove it"))
+                found.append(_note("special-file", "error", path, "not a regular file", "remove it"))
 
 
-def _read(path: Path, diagnostics: list[Diagnostic]) -> bytes:
+def _read(path: Path, found: list[Diagnostic]) -> bytes:
     try:
         with path.open("rb") as handle:
             mode, data = os.fstat(handle.fileno()).st_mode, handle.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        diagnostics.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
+        found.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
         return b""
     if len(data) > MAX_FILE_BYTES:
-        diagnostics.append(_note("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
+        found.append(_note("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
     if mode & (stat.S_ISUID | stat.S_ISGID):
-        diagnostics.append(_note("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
+        found.append(_note("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
     return data[:MAX_FILE_BYTES]
 
 

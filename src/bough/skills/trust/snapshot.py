@@ -83,9 +83,9 @@ class SnapshotStore:
             StoreError: The copy cannot be written.
         """
         before = _look_at(skill)
-        previous, digest = self._known.get(str(skill), (None, ""))
-        if before is not None and previous == before and (snapshot := self.find(digest)) is not None:
-            return snapshot
+        seen, digest = self._known.get(str(skill), (None, ""))
+        if before is not None and seen == before and (found := self.find(digest)) is not None:
+            return found
         tree, snapshot = self._copy(skill, allow_faults=allow_faults)
         if before is not None and not tree.faults and _look_at(skill) == before:
             self._known[str(skill)] = (before, snapshot.digest)
@@ -103,17 +103,17 @@ class SnapshotStore:
         except OSError:
             return {}
 
-    def collect(self, protected: Collection[str] = ()) -> int:
+    def collect(self, kept: Collection[str] = ()) -> int:
         """Remove snapshots unused for 30 days, then the least recently used beyond 2 GiB; return how many.
 
         Args:
-            protected: Digests that are trusted or locked, which are never removed.
+            kept: Digests that are trusted or locked, which are never removed.
         """
-        removed = sum(_remove_unlocked(leftover) for leftover in self._leftovers())
+        removed = sum(_remove_unlocked(each) for each in self._leftovers())
         now, total = time.time(), 0
         for used, size, place in sorted(self._snapshots(), reverse=True):
             total += size
-            if place.name in protected or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
+            if place.name in kept or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
                 continue
             total -= size
             removed += _remove_unlocked(place)
@@ -190,13 +190,13 @@ def refuse_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -
     Raises:
         PermissionDenied: It has a fault; with `allow_faults`, only if it is too large to be copied completely.
     """
-    faults = [fault for fault in tree.faults if not allow_faults or fault.code == "too-large-to-trust"]
+    faults = [each for each in tree.faults if not allow_faults or each.code == "too-large-to-trust"]
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise PermissionDenied(
             f"the skill in {skill} cannot be used: {faults[0].message}{more}",
             hint=faults[0].fix,
-            details={"diagnostics": [fault.as_dict() for fault in faults[:20]]},
+            details={"diagnostics": [each.as_dict() for each in faults[:20]]},
         )
 
 
@@ -255,7 +255,7 @@ _Look = tuple[tuple[str, int, int, int, int], ...]
 
 def _look_at(folder: Path) -> _Look | None:
     """Return the stamps of a folder's entries without reading them; None if there are too many."""
-    stamps: list[tuple[str, int, int, int, int]] = []
+    found: list[tuple[str, int, int, int, int]] = []
     waiting = [""]
     try:
         while waiting:
@@ -266,11 +266,11 @@ def _look_at(folder: Path) -> _Look | None:
                         continue
                     info = entry.stat(follow_symlinks=False)
                     path = f"{inside}/{entry.name}" if inside else entry.name
-                    stamps.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
+                    found.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
                     if stat.S_ISDIR(info.st_mode):
                         waiting.append(path)
-            if len(stamps) > _MAX_LOOKED_AT:
+            if len(found) > _MAX_LOOKED_AT:
                 return None
     except OSError:
         return None
-    return tuple(sorted(stamps))
+    return tuple(sorted(found))

@@ -149,11 +149,11 @@ def list_differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
 def read_manifest(text: str) -> dict[str, str]:
     """Return the `files` of a tree from its manifest; empty for an invalid manifest. O(n)."""
     lines = text.split("\n")
-    manifest: dict[str, str] = {}
+    found: dict[str, str] = {}
     for line in lines[1:] if lines[0] == _FIRST_LINE else ():
         if match := re.fullmatch(r"f [x-] \d+ ([0-9a-f]{64}) (.+)|l (\S+) (.+)", line):
-            manifest[match[2] or match[4]] = match[1] or f"-> {match[3]}"
-    return manifest
+            found[match[2] or match[4]] = match[1] or f"-> {match[3]}"
+    return found
 
 
 _RawFault = tuple[str, str, str]
@@ -272,9 +272,9 @@ def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple
             size += len(piece)
             if size > MAX_BYTES:
                 raise OSError(27, "the file is too large")
-            unwritten = memoryview(piece)
-            while copy is not None and unwritten:
-                unwritten = unwritten[os.write(copy, unwritten) :]
+            left = memoryview(piece)
+            while copy is not None and left:
+                left = left[os.write(copy, left) :]
         if copy is not None:
             os.fchmod(copy, 0o555 if executable else 0o444)
     finally:
@@ -292,13 +292,13 @@ def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator
             yield path, reason, "tree-fault"
 
 
-def _follow_link(path: str, links: dict[str, str], existing: set[str]) -> str:
+def _follow_link(path: str, links: dict[str, str], there: set[str]) -> str:
     """Return why a link cannot be followed; empty if it ends at a file or folder of the skill."""
     at: list[str] = []
     waiting = path.split("/")
     for _ in range(_MAX_LINKS * 50):
         if not waiting:
-            return "" if "/".join(at) in existing else "a dangling link"
+            return "" if "/".join(at) in there else "a dangling link"
         name = waiting.pop(0)
         if name == "..":
             if not at:
@@ -322,12 +322,12 @@ def _finish_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str])
     for entry in entries:
         if entry.kind == "l" and not entry.is_bytecode and not os.path.exists(copy / entry.path):
             os.unlink(copy / entry.path)
-    for folder in sorted(folders, key=lambda name: name.count("/"), reverse=True):
+    for folder in sorted(folders, key=lambda each: each.count("/"), reverse=True):
         if os.path.isdir(copy / folder):
             os.chmod(copy / folder, 0o555)  # noqa: S103 - a run's own user reads it
 
 
 def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
-    printable = _CONTROL.sub("?", path)
+    shown = _CONTROL.sub("?", path)
     fix = "replace the link by the file" if "link" in message else "remove it, or make it readable"
-    return Diagnostic(code, "error", f"{printable or '.'}: {message}", None, fix, str(folder / printable))
+    return Diagnostic(code, "error", f"{shown or '.'}: {message}", None, fix, str(folder / shown))
