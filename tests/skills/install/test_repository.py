@@ -67,12 +67,12 @@ def take(source: str, target: Path, **options: object) -> Installation:
 
 
 def names_of(done: Installation) -> list[str]:
-    return [each.name for each in done.taken]
+    return [each.name for each in done.installed]
 
 
 def test_links_inside_the_repository_are_followed_and_the_others_are_named(repository: Path, target: Path) -> None:
     done = take(f"file://{repository}", target, names=["linked"])
-    (linked,) = done.taken
+    (linked,) = done.installed
     assert (linked.folder / "style.md").read_text() == "shared words"
     assert os.readlink(linked.folder / "own.md") == "SKILL.md"
     assert (linked.folder / "bytes.bin").read_bytes() == bytes(range(256)) + b"\r\n\r\n"
@@ -108,7 +108,7 @@ def test_two_of_one_name_are_told_apart(repository: Path, target: Path) -> None:
 def test_any_depth_and_a_skill_in_a_skill(repository: Path, target: Path) -> None:
     done = take(f"file://{repository}", target, path="a")
     assert names_of(done) == ["deep", "inner"]
-    assert not (done.taken[0].folder / "inner").exists()
+    assert not (done.installed[0].folder / "inner").exists()
 
 
 def test_a_branch_a_tag_and_a_short_commit(repository: Path, target: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_branch_a_tag_and_a_short_commit(repository: Path, target: Path) -> No
 
     def body(source: str) -> str:
         done = take(source, target, names=["linked"], replace=True)
-        return (done.taken[0].folder / "SKILL.md").read_text().splitlines()[-1]
+        return (done.installed[0].folder / "SKILL.md").read_text().splitlines()[-1]
 
     assert body(f"{url}@feature/x") == "Later."
     assert body(f"{url}@v1") == "Do it."

@@ -72,16 +72,16 @@ def add(
     )
     staging = settings.home / "staging" if root is None else None
     done = install(request, root or settings.home / "installed", staging=staging)
-    kept = {each.lock.digest for each in done.taken} | TrustStore(settings.home).digests()
+    kept = {each.lock.digest for each in done.installed} | TrustStore(settings.home).digests()
     SnapshotStore(settings.home / "snapshots").collect(kept)
     return Report(
         command="skills add",
         data={
-            "skills": [_make_installed_json(each) for each in done.taken],
+            "skills": [_make_installed_json(each) for each in done.installed],
             "refused": [_refusal_json(each) for each in done.refused],
         },
-        blocks=[*_list_taken(done.taken), *_list_refused(done.refused)],
-        next=(f"bough skills show {done.taken[0].name}",),
+        blocks=[*_list_taken(done.installed), *_list_refused(done.refused)],
+        next=(f"bough skills show {done.installed[0].name}",),
         exit_code=1 if done.refused else 0,
     )
 
