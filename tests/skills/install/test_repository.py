@@ -241,11 +241,17 @@ URL = "https://github.com/acme/kit"
         ("git@github.com:acme/kit.git", GitSource("ssh://git@github.com/acme/kit.git")),
         ("git@github.com:acme/kit@v1", GitSource("ssh://git@github.com/acme/kit", "v1")),
         ("ssh://git@host/acme/kit@v1", GitSource("ssh://git@host/acme/kit", "v1")),
-        (f"{URL}/tree/main/skills/a", GitSource(URL, rest="main/skills/a")),
-        (f"{URL}/blob/main/skills/a/SKILL.md", GitSource(URL, rest="main/skills/a")),
-        ("https://gitlab.com/g/sub/kit/-/tree/main/x", GitSource("https://gitlab.com/g/sub/kit", rest="main/x")),
-        ("https://codeberg.org/a/kit/src/branch/main/x", GitSource("https://codeberg.org/a/kit", rest="main/x")),
-        ("https://bitbucket.org/a/kit/src/main/x", GitSource("https://bitbucket.org/a/kit", rest="main/x")),
+        (f"{URL}/tree/main/skills/a", GitSource(URL, ref_and_path="main/skills/a")),
+        (f"{URL}/blob/main/skills/a/SKILL.md", GitSource(URL, ref_and_path="main/skills/a")),
+        (
+            "https://gitlab.com/g/sub/kit/-/tree/main/x",
+            GitSource("https://gitlab.com/g/sub/kit", ref_and_path="main/x"),
+        ),
+        (
+            "https://codeberg.org/a/kit/src/branch/main/x",
+            GitSource("https://codeberg.org/a/kit", ref_and_path="main/x"),
+        ),
+        ("https://bitbucket.org/a/kit/src/main/x", GitSource("https://bitbucket.org/a/kit", ref_and_path="main/x")),
         ("https://example.org", SiteSource("https://example.org/.well-known/agent-skills/index.json")),
         ("https://example.org/x/index.json", SiteSource("https://example.org/x/index.json")),
     ],
@@ -270,6 +276,6 @@ def test_a_web_address_is_split_at_the_longest_ref(repository: Path, target: Pat
 
     git(repository, "branch", "feature/skills")
     (target.parent / "x").mkdir(parents=True)
-    source = GitSource(f"file://{repository}", rest="feature/skills/skills/linked")
+    source = GitSource(f"file://{repository}", ref_and_path="feature/skills/skills/linked")
     found = list_repository(source, target.parent / "x")
     assert (found.ref, found.below, found.list_skills()) == ("feature/skills", "skills/linked", ["skills/linked"])
