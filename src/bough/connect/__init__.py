@@ -1,4 +1,4 @@
-"""Servers of others: MCP servers of agents and skills, remote agents by A2A. Everything is imported when first used."""
+"""Clients of MCP servers and of remote A2A agents. Everything is imported on first use."""
 
 from __future__ import annotations
 

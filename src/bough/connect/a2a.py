@@ -1,4 +1,4 @@
-"""A client of remote agents that speak A2A, 1.0 or 0.3. What a peer says is data, and is bounded.
+"""A client for remote agents over A2A 1.0 and 0.3. Answers are untrusted data of bounded size.
 
 Source: agentic_patterns (`A2AClientExtended`), the A2A protocol 1.0 and 0.3.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest, Task
 
 MAX_ANSWER_BYTES = 8 << 20
-"""More than this in one answer, or in one stream, is refused."""
+"""Maximum size of one answer or one stream; more raises `ConnectError`."""
 
 MAX_STREAM_EVENTS = 10_000
 
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class TaskStatus(StrEnum):
-    """How a task of a remote agent stands when nobody waits for it any longer."""
+    """The state of a remote task when waiting for it ends."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -60,9 +60,9 @@ class _Peer(NamedTuple):
 
 
 class A2AClientExtended:
-    """Talks to one remote agent; connects at first use. Answers are tasks in the protocol's JSON, camel case.
+    """A client for one remote agent, which connects on first use. Returns tasks as the protocol's JSON, in camel case.
 
-    A message that is answered without a task is a task that is completed, with the message as its status.
+    An answer that is a message without a task becomes a completed task with that message as its status.
     """
 
     def __init__(self, config: A2AClientConfig) -> None:
@@ -72,10 +72,10 @@ class A2AClientExtended:
         self._peer: _Peer | None = None
 
     async def get_agent_card(self) -> JsonObject:
-        """Return what the agent says of itself, of both versions in the form of 1.0.
+        """Return the agent's card in the form of A2A 1.0, for either version.
 
         Raises:
-            ConnectError: It cannot be reached, or its card is wrong.
+            ConnectError: It cannot be reached, or its card is invalid.
             Unavailable: The package of the protocol is not installed.
         """
         from google.protobuf.json_format import MessageToDict
@@ -87,10 +87,10 @@ class A2AClientExtended:
 
         Args:
             task_id: The task that asked for input, which the prompt answers.
-            message_id: Names the message; a peer that knows it answers with the task it has.
+            message_id: Identifies the message; a peer that received it before returns the existing task.
 
         Raises:
-            ConnectError: The agent cannot be reached, or answers what makes no sense.
+            ConnectError: The agent cannot be reached, or its answer is invalid.
             NotFound: It has no such task.
         """
         polling = (await self._connect()).polling
@@ -98,7 +98,7 @@ class A2AClientExtended:
         return await self._repeat(lambda: self._send(polling, request, task_id))
 
     async def poll(self, task_id: str) -> JsonObject:
-        """Return a task as it stands.
+        """Return the current state of a task.
 
         Raises:
             ConnectError: The agent cannot be reached, or answers with another task.
@@ -111,10 +111,10 @@ class A2AClientExtended:
         return self._read_task(task, task_id)
 
     async def stream(self, prompt: str, task_id: str | None = None) -> AsyncIterator[JsonObject]:
-        """Send a prompt and iterate what the agent says: `task`, `message`, `statusUpdate`, `artifactUpdate`.
+        """Send a prompt and iterate over the agent's events: `task`, `message`, `statusUpdate`, `artifactUpdate`.
 
         Raises:
-            ConnectError: The agent cannot be reached, or says more than is taken.
+            ConnectError: The agent cannot be reached, or sends more than `MAX_STREAM_EVENTS` or `MAX_ANSWER_BYTES`.
             NotFound: It has no such task.
         """
         from google.protobuf.json_format import MessageToDict
@@ -129,7 +129,7 @@ class A2AClientExtended:
                 yield MessageToDict(event)
 
     async def cancel_task(self, task_id: str) -> JsonObject | None:
-        """Cancel a task and return it; None where it has ended already.
+        """Cancel a task and return it; None if it has already ended.
 
         Raises:
             ConnectError: The agent cannot be reached.
@@ -141,7 +141,7 @@ class A2AClientExtended:
         try:
             task = await self._repeat(lambda: polling.cancel_task(CancelTaskRequest(id=task_id)))
         except ConnectError:
-            # Not every binding says that it has ended: the task itself does.
+            # Not every binding has an error for a task that has ended, so the state of the task decides.
             if _ENDS.get((await self.poll(task_id))["status"]["state"]) in (None, TaskStatus.INPUT_REQUIRED):
                 raise
             return None
@@ -150,13 +150,13 @@ class A2AClientExtended:
     async def send_and_observe(
         self, prompt: str, task_id: str | None = None, is_cancelled: Callable[[], bool] | None = None
     ) -> tuple[TaskStatus, JsonObject | None]:
-        """Send a prompt and wait until its task ends, asks, or takes longer than `timeout`.
+        """Send a prompt and wait until its task ends, asks for input, or exceeds `timeout`.
 
         Args:
-            is_cancelled: Asked at every look at the task; true cancels it there.
+            is_cancelled: Called before each poll; the remote task is cancelled once it returns True.
 
         Raises:
-            ConnectError: The agent cannot be reached, or answers what makes no sense.
+            ConnectError: The agent cannot be reached, or its answer is invalid.
             NotFound: It has no such task.
         """
         return await self.observe(await self.submit(prompt, task_id), is_cancelled)
@@ -164,7 +164,7 @@ class A2AClientExtended:
     async def observe(
         self, task: JsonObject, is_cancelled: Callable[[], bool] | None = None
     ) -> tuple[TaskStatus, JsonObject]:
-        """Wait until a task ends, asks, or takes longer than `timeout` from now. See `send_and_observe`."""
+        """Wait until a task ends, asks for input, or exceeds `timeout` from now, like `send_and_observe`."""
         deadline = asyncio.get_running_loop().time() + self.config.timeout
         while (status := _ENDS.get(task["status"]["state"])) is None:
             if is_cancelled is not None and is_cancelled():
@@ -177,6 +177,7 @@ class A2AClientExtended:
 
     async def aclose(self) -> None:
         """Close the connections. Closing twice is fine."""
+        # Cleared before the await, so that a concurrent second close does not close the client again.
         http, self._http, self._peer = self._http, None, None
         if http is not None:
             await http.aclose()
@@ -186,6 +187,7 @@ class A2AClientExtended:
         return f"the agent {self.config.name or self.config.url}"
 
     async def _connect(self) -> _Peer:
+        # Held while the card is fetched: concurrent first calls would otherwise fetch it twice and build two peers.
         async with self._connecting:
             if self._peer is None:
                 self._peer = self._make_clients(await self._repeat(self._read_card))
@@ -201,15 +203,15 @@ class A2AClientExtended:
         if self._http is None:
             self._http = make_http(self.config, max_bytes=MAX_ANSWER_BYTES)
         card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
-        kept = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
-        if not kept:
+        allowed = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
+        if not allowed:
             # The token is sent to every interface: a card must not be able to name where it goes. Many servers name
             # an address that only they can use, such as http://localhost:8000; the configured one is where they are.
             for interface in card.supported_interfaces:
                 interface.url = self.config.url
-            kept = list(card.supported_interfaces)
+            allowed = list(card.supported_interfaces)
         del card.supported_interfaces[:]
-        card.supported_interfaces.extend(kept)
+        card.supported_interfaces.extend(allowed)
         return card
 
     def _is_allowed(self, url: str) -> bool:
@@ -256,8 +258,8 @@ class A2AClientExtended:
         async for answer in client.send_message(request):
             if answer.HasField("task"):
                 return self._read_task(answer.task, task_id)
-            said = MessageToDict(answer.message)
-            return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": said}}
+            message = MessageToDict(answer.message)
+            return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": message}}
         raise ConnectError(f"{self._name} answered nothing", hint="check its log")
 
     def _read_task(self, task: Task, task_id: str | None) -> JsonObject:
@@ -274,14 +276,14 @@ class A2AClientExtended:
         return read
 
     async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Ask, and ask again after faults that pass."""
+        """Call `ask`, and retry with exponential delay after transient errors."""
         delay = self.config.retry_delay
         for _ in range(self.config.max_retries):
             try:
                 with self._translate_errors():
                     return await ask()
             except ConnectError as error:
-                if not _passes(error):
+                if not _is_transient(error):
                     raise
             await asyncio.sleep(delay)
             delay *= 2
@@ -297,7 +299,7 @@ class A2AClientExtended:
         try:
             yield
         except (A2AError, ParseError, ValueError, KeyError) as error:
-            # REST of 0.3 has no error of its own for a task that is not there, only the status.
+            # REST of A2A 0.3 has no separate error for a missing task, only the HTTP status.
             is_card = isinstance(error, AgentCardResolutionError)
             if isinstance(error, TaskNotFoundError) or (not is_card and _http_status(error) == 404):
                 raise NotFound(f"{self._name} has no such task", hint="it may have forgotten it") from error
@@ -309,20 +311,20 @@ class A2AClientExtended:
 _ASK_LESS = "ask for less"
 
 
-def _passes(error: ConnectError) -> bool:
-    """Whether a fault may be gone at the next attempt."""
+def _is_transient(error: ConnectError) -> bool:
+    """Whether a retry may succeed. A read timeout is not transient: the peer may have run the request."""
     import httpx
 
     causes = list(_causes(error))
-    lost = any(isinstance(each, httpx.TransportError) and not isinstance(each, httpx.ReadTimeout) for each in causes)
+    lost = any(isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.ReadTimeout) for cause in causes)
     return lost or _http_status(error) in _REPEATED
 
 
 def _http_status(error: BaseException) -> int | None:
     import httpx
 
-    found = (each.response.status_code for each in _causes(error) if isinstance(each, httpx.HTTPStatusError))
-    return next(found, None)
+    statuses = (cause.response.status_code for cause in _causes(error) if isinstance(cause, httpx.HTTPStatusError))
+    return next(statuses, None)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

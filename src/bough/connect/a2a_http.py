@@ -1,6 +1,6 @@
-"""HTTP to a remote agent: no redirects, which could carry the token elsewhere, and bounded answers.
+"""The HTTP client for a remote agent: no redirects, which could leak the token, and bounded answers.
 
-Timestamps without a time zone, which fasta2a sends and the protocol's library refuses, are read as UTC.
+Timestamps without a time zone, which fasta2a sends and the protocol's library rejects, are read as UTC.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class _BoundedTransport(httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await super().handle_async_request(request)
+        # The bound is the inner stream: `_ZonedStream` holds a whole JSON answer in memory.
         stream: httpx.AsyncByteStream = _BoundedStream(cast("httpx.AsyncByteStream", response.stream), self._max_bytes)
         if "content-encoding" not in response.headers:
             is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
@@ -73,12 +74,12 @@ class _ZonedStream(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pending: list[bytes] = []
         async for chunk in self._stream:
-            head, newline, rest = chunk.rpartition(b"\n") if self._is_stream else (b"", b"", chunk)
+            head, newline, tail = chunk.rpartition(b"\n") if self._is_stream else (b"", b"", chunk)
             if newline:
                 lines = b"".join([*pending, head, newline]).splitlines(keepends=True)
                 pending.clear()
                 yield b"".join(map(_zone_line, lines))
-            pending.append(rest)
+            pending.append(tail)
         last = b"".join(pending)
         yield _zone_line(last) if self._is_stream else add_time_zones(last)
 

@@ -13,19 +13,19 @@ from bough.errors import InvalidInput
 
 
 class MCPClientConfig(BaseModel):
-    """One server; exactly one of `url` and `command` is given.
+    """One MCP server; exactly one of `url` and `command` is set.
 
     Attributes:
-        name: How it is called in messages and records.
+        name: Its name in messages and records.
         url: Address of a server that speaks streamable HTTP.
         command: A program that speaks over its standard streams, with `args`, in `cwd`.
-        env: What it sees of the environment besides the path and the like: nothing else is passed on.
+        env: Its environment variables in addition to `PATH` and similar ones; no others are passed on.
         headers: Sent with every request to `url`.
         bearer_token: Sent as `Authorization`; never recorded or shown.
         read_timeout: Seconds for one call.
-        start_timeout: Seconds until it speaks.
-        tool_prefix: Put before the names of its tools, with `_`.
-        allowed_tools: Only these of its tools are offered, by their own names; None: all.
+        start_timeout: Seconds until it must have answered the first request.
+        tool_prefix: Prefix of the names of its tools, followed by `_`.
+        allowed_tools: The tools to offer, by their unprefixed names; None for all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,10 +60,10 @@ class A2AClientConfig(BaseModel):
     """One remote agent.
 
     Attributes:
-        url: Where it is; its card is at `/.well-known/agent-card.json` below it.
-        name: How it is called in messages and records.
+        url: Its address; its card is at `/.well-known/agent-card.json` below it.
+        name: Its name in messages and records.
         timeout: Seconds for one task, from its sending to its end.
-        poll_interval: Seconds between two looks at a task.
+        poll_interval: Seconds between two polls of a task.
         max_retries: How often a request is repeated after a failed connection, 429, 502, 503 or 504.
         retry_delay: Seconds before the first repetition; each later one waits twice as long.
         bearer_token: Sent as `Authorization`; never recorded or shown.

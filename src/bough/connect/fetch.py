@@ -1,4 +1,4 @@
-"""Fetch what a URL names: public addresses over HTTPS, within bounds, each redirect checked again."""
+"""Fetching a URL: public addresses over HTTPS, bounded in size and time, with every redirect checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import httpx2
 
 SECONDS = 30.0
-"""For all of it: names, redirects, the last byte."""
+"""Time limit of the whole fetch, including name lookups and redirects."""
 
 MAX_REDIRECTS = 5
 
@@ -26,10 +26,10 @@ _HINT = "check the URL, or give the file itself"
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """What was at a URL.
+    """The content of a URL.
 
     Attributes:
-        name: The last part of the path that it came from; None where that has none.
+        name: The last part of the path after redirects; None if the path has none.
     """
 
     data: bytes
@@ -37,17 +37,17 @@ class Fetched:
 
 
 async def fetch(url: str, *, max_bytes: int, networks: Sequence[str] = ()) -> Fetched:
-    """Return what is at a URL, at most `max_bytes`, within `SECONDS`.
+    """Return the content of a URL, at most `max_bytes`, within `SECONDS`.
 
-    No environment variable and no cookie has a say in it. The address that was checked is the one that is connected to.
+    Ignores proxy variables and sends no cookies. Connects to the IP address that was checked.
 
     Args:
-        networks: Private networks that it may lead to, over plain HTTP too.
+        networks: Private networks that are allowed, also over plain HTTP.
 
     Raises:
-        InvalidInput: It is not an address of HTTP, or its name is not known, or nothing is there.
+        InvalidInput: It is not an HTTP URL, its host name cannot be resolved, or the server returns an error.
         PermissionDenied: It, or a redirect of it, leads to this machine or a private network, or is not encrypted.
-        LimitExceeded: There is more than `max_bytes`.
+        LimitExceeded: The content is larger than `max_bytes`.
         ConnectError: The server does not answer, or not in time.
     """
     import httpx2
@@ -64,22 +64,23 @@ async def fetch(url: str, *, max_bytes: int, networks: Sequence[str] = ()) -> Fe
 
 
 def show_url(url: str) -> str:
-    """Return a URL as messages show it: without password and query, which may hold a key, and not too long."""
+    """Return a URL for messages: shortened, without password and query, which may contain a key."""
     try:
         parts = urlsplit(url)
-        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        display_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     except ValueError:
-        shown = url
-    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+        display_url = url
+    return display_url if len(display_url) <= _MAX_SHOWN else f"{display_url[:_MAX_SHOWN]}…"
 
 
 async def _follow(http: httpx2.AsyncClient, url: str, max_bytes: int, networks: Sequence[str]) -> Fetched:
-    """Return what is at the end of the redirects."""
+    """Follow redirects and return the content of the last URL."""
     place = url
     for _ in range(MAX_REDIRECTS + 1):
+        # Every redirect is checked like the first URL: a public server can redirect to a private address.
         address = await _check(url, place, networks)
         headers = {"Host": address.host, "Accept-Encoding": "identity"}
-        # The certificate is the name's, although the number that was checked is connected to.
+        # The connection goes to the checked IP address, but the certificate is issued for the host name.
         extensions = {"sni_hostname": address.host.partition(":")[0]}
         async with http.stream("GET", address.url, headers=headers, extensions=extensions) as answer:
             if answer.has_redirect_location:

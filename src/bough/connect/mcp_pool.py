@@ -149,11 +149,11 @@ class McpPool:
 class AgentServers(AbstractToolset[Any]):
     """The tools of an agent's servers, all of them started at the first step, at the same time.
 
-    A server that cannot be started is reported once and left out: its tools are missing, everything else works. One
+    A server that cannot be started is reported once and omitted: its tools are missing, everything else works. One
     that dies during a call is started once more at the next step.
 
     Args:
-        report: Is told of each server that is left out, given the deps.
+        report: Called with the deps for each server that is omitted.
     """
 
     def __init__(self, configs: Sequence[MCPClientConfig], *, pool: McpPool, report: Report) -> None:
@@ -173,14 +173,14 @@ class AgentServers(AbstractToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of the servers that work, in the order of the configuration."""
         places = [place for place in range(len(self._configs)) if place not in self._left_out]
-        found = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
+        tool_sets = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
         tools: dict[str, ToolsetTool[Any]] = {}
-        for place, each in zip(places, found, strict=True):
+        for place, server_tools in zip(places, tool_sets, strict=True):
             server = self._name_server(place)
-            names = self._names.name_tools(server, each)
+            names = self._names.name_tools(server, server_tools)
             for tool, name in names.items():
-                self._offered[name] = place, tool, each[tool]
-                tools[name] = rename_tool(each[tool], name)
+                self._offered[name] = place, tool, server_tools[tool]
+                tools[name] = rename_tool(server_tools[tool], name)
             if (fault := self._names.find_fault(server, names)) is not None:
                 await self._report(ctx.deps, fault)
         return tools
@@ -217,13 +217,13 @@ class AgentServers(AbstractToolset[Any]):
             self._left_out.add(place)
             await self._report(ctx.deps, error)
             return {}
-        except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
+        except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
             await self._lose(place, toolset)
             await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
     async def _lose(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
-        """Close a server that broke; it is started once more, and left out the second time."""
+        """Close a server that broke; it is restarted once, and omitted after the second failure."""
         if place in self._broken:
             if self._broken[place] is toolset:  # several calls see the same death
                 return

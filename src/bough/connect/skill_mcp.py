@@ -48,7 +48,7 @@ CALL_SECONDS = 300.0
 """How long one call of a tool may take."""
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
-"""What a server sees of the environment besides what its configuration gives it: never a key."""
+"""Environment variables that every server gets in addition to its configured ones; none contains a key."""
 
 MAX_RESULT_BYTES = 256 << 10
 """How much of a result's text is passed on, half of it from each end."""
@@ -92,9 +92,9 @@ class SkillServers(AbstractToolset[Any]):
     that dies is started once more.
 
     Args:
-        registry: Only skills in it are asked, so an untrusted project's servers are never started.
+        registry: Only its skills are used, so an untrusted project's servers are never started.
         active: Returns the names of the active skills, given a tool's deps.
-        report: Is told of a server that cannot be started, given the deps.
+        report: Called with the deps for each server that cannot be started.
         env: Where `${VARIABLES}` of configurations come from; None takes the process's own.
         trees: Returns, by name, the digest of the copy that an active skill uses, given a tool's deps.
     """
@@ -160,27 +160,27 @@ class SkillServers(AbstractToolset[Any]):
     async def aclose(self) -> None:
         """Stop every server. Closing twice is fine."""
         started, self._started = self._started, {}
-        for running in reversed([each for several in started.values() for each in several]):
+        for running in reversed([server for several in started.values() for server in several]):
             await _stop(running)
 
     async def _tools_of(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         if (tools := running.prefix_tools()) is None:
             return {}
         try:
-            found = await tools.get_tools(ctx)
-        except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
+            server_tools = await tools.get_tools(ctx)
+        except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
             await self._restart(running, ctx.deps, tools.wrapped, error)
             again = running.prefix_tools()
-            found = {} if again is None else await again.get_tools(ctx)
+            server_tools = {} if again is None else await again.get_tools(ctx)
         server = f"{running.skill.name}/{running.server.name}"
-        if len(found) > MAX_TOOLS:
-            await self._report_cut(server, len(found), ctx.deps)
-            found = {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
-        names = self._names.name_tools(server, found)
+        if len(server_tools) > MAX_TOOLS:
+            await self._report_cut(server, len(server_tools), ctx.deps)
+            server_tools = {name: server_tools[name] for name in sorted(server_tools)[:MAX_TOOLS]}
+        names = self._names.name_tools(server, server_tools)
         if (fault := self._names.find_fault(server, names)) is not None:
             await self._report(ctx.deps, fault)
-        self._offered |= {name: (running, own_name, found[own_name]) for own_name, name in names.items()}
-        return {name: _shorten_description(rename_tool(found[own], name)) for own, name in names.items()}
+        self._offered |= {name: (running, own_name, server_tools[own_name]) for own_name, name in names.items()}
+        return {name: _shorten_description(rename_tool(server_tools[own], name)) for own, name in names.items()}
 
     async def _report_cut(self, server: str, count: int, deps: Any) -> None:
         if server in self._cut:
@@ -217,7 +217,7 @@ class SkillServers(AbstractToolset[Any]):
         inside = {server.name: server for server in mcp_servers(skill, self._env, root=SKILL)}
         outside = mcp_servers(skill, self._env, root=folder) if grant.hosts else ()
         inside |= {server.name: server for server in outside if server.name in grant.hosts}
-        found: list[_Running] = []
+        plan: list[_Running] = []
         for server in inside.values():
             if server.transport != "stdio":
                 _check_address(skill, server, grant)
@@ -228,8 +228,8 @@ class SkillServers(AbstractToolset[Any]):
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
-            found.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
-        return found
+            plan.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
+        return plan
 
     async def _start(self, running: _Running, deps: Any) -> None:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
@@ -238,7 +238,7 @@ class SkillServers(AbstractToolset[Any]):
         try:
             await toolset.__aenter__()
             await toolset.list_tools()
-        except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
+        except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
             with suppress(Exception):
                 await toolset.__aexit__(None, None, None)
             last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
@@ -256,13 +256,13 @@ class SkillServers(AbstractToolset[Any]):
         running.toolset = toolset
 
     async def _start_again(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
-        """Start the server of `tool` once more, unless another call has seen to that."""
+        """Restart the server of `tool`, unless another call has already restarted it."""
         await self._restart(running, deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
 
     async def _restart(
         self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
     ) -> None:
-        """Start a server that died once more; one that dies again is reported and left out."""
+        """Restart a server that died; one that dies again is reported and omitted."""
         async with running.restarting:
             if running.toolset is not dead:  # several calls see the same death
                 return
@@ -290,7 +290,7 @@ def _mask(first: Callable[[str], str], then: Callable[[str], str], text: str) ->
 
 
 def is_closed(error: BaseException) -> bool:
-    """Whether an error, which PydanticAI tells as one of the tool's, means that nobody is there any more."""
+    """Whether an error, which PydanticAI raises as a tool error, means that the server is gone."""
     answer = getattr(error.__cause__, "error", None)
     return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
 
@@ -313,7 +313,7 @@ def _shorten_description(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
 
 
 def shorten_result(value: Any) -> Any:
-    """Return what a tool returned, with the middle of long texts and all of large blobs left out. O(size)."""
+    """Return a tool's result with the middle of long texts and all of large blobs omitted. O(size)."""
     match value:
         case str():
             data = value.encode("utf-8", "replace")
@@ -323,7 +323,7 @@ def shorten_result(value: Any) -> Any:
             left_out = f"\n... {len(data) - 2 * half} bytes left out ...\n"
             return data[:half].decode("utf-8", "ignore") + left_out + data[-half:].decode("utf-8", "ignore")
         case list():
-            items = [shorten_result(each) for each in cast("list[Any]", value)]
+            items = [shorten_result(item) for item in cast("list[Any]", value)]
             return items if _size_of(items) <= MAX_RESULT_BYTES else shorten_result(json.dumps(items, default=str))
         case dict():
             text = json.dumps(value, default=str)
@@ -337,7 +337,7 @@ def shorten_result(value: Any) -> Any:
 
 def _size_of(items: list[Any]) -> int:
     """Return the length of the texts in a list; blobs have a bound of their own."""
-    return sum(len(str(each)) for each in items if not hasattr(each, "data"))
+    return sum(len(str(item)) for item in items if not hasattr(item, "data"))
 
 
 def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:

@@ -1,4 +1,4 @@
-"""Names of MCP servers' tools as model providers take them: `[a-zA-Z0-9_-]{1,64}`, each once."""
+"""Names of MCP servers' tools in the form that model providers accept: `[a-zA-Z0-9_-]{1,64}`, each unique."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class ToolNames:
         self._reported: set[str] = set()
 
     def name_tools(self, server: str, tools: Mapping[str, object]) -> dict[str, str]:
-        """Return the offered name of each tool; one that another server has gets this server's name too."""
+        """Return the offered name of each tool; a name that another server uses is combined with this server's name."""
         return {tool: self._name_tool(server, tool) for tool in sorted(tools)}
 
     def find_fault(self, server: str, names: Mapping[str, str]) -> InvalidInput | None:
-        """Return what to report of a server's names, once; None where all are unchanged."""
+        """Return the error that reports a server's changed names, once; None if all are unchanged."""
         renamed = {tool: name for tool, name in names.items() if tool != name}
         if not renamed or server in self._reported:
             return None
         self._reported.add(server)
-        shown = [f"{ascii(tool)[:80]} is {name}" for tool, name in list(renamed.items())[:_SHOWN_RENAMES]]
-        more = f", and {len(renamed) - len(shown)} more" if len(renamed) > len(shown) else ""
+        listed = [f"{ascii(tool)[:80]} is {name}" for tool, name in list(renamed.items())[:_SHOWN_RENAMES]]
+        more = f", and {len(renamed) - len(listed)} more" if len(renamed) > len(listed) else ""
         return InvalidInput(
-            f"tools of the MCP server {server!r} have other names here: {', '.join(shown)}{more}",
+            f"tools of the MCP server {server!r} have other names here: {', '.join(listed)}{more}",
             hint=f"a name has at most {MAX_NAME} letters, digits, _ and -, and belongs to one tool",
             details={"server": server, "renamed": renamed},
         )
@@ -49,9 +49,9 @@ class ToolNames:
     def _name_tool(self, server: str, tool: str) -> str:
         key = (server, tool)
         if key not in self._names:
-            taken = set(self._names.values())
+            used_names = set(self._names.values())
             candidates = (make_safe(tool), make_safe(f"{server}_{tool}"), _add_digest(tool, f"{server}\0{tool}"))
-            self._names[key] = next(name for name in candidates if name not in taken)
+            self._names[key] = next(name for name in candidates if name not in used_names)
         return self._names[key]
 
 

@@ -104,10 +104,10 @@ def _cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase
         message = f"is for the skill {str(content['skill_name'])[:80]!r}, not {skill.name!r}"
         notes.append(_fault(folder, EVALS, "evals-skill-name", message, "warning"))
     cases = [_case(number, item, folder, notes) for number, item in enumerate(content["evals"], 1)]
-    found = [case for case in cases if case is not None]
-    for twice in (name for name, count in Counter(case.id for case in found).items() if count > 1):
+    valid_cases = [case for case in cases if case is not None]
+    for twice in (name for name, count in Counter(case.id for case in valid_cases).items() if count > 1):
         notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {twice!r} twice"))
-    return found
+    return valid_cases
 
 
 def _case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> EvalCase | None:
@@ -133,27 +133,27 @@ def _case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> Eval
 def _texts(entry: Mapping[str, Any], field: str, number: int, folder: Path, notes: list[Diagnostic]) -> tuple[str, ...]:
     value = entry.get(field, [])
     items = cast("list[Any]", value) if isinstance(value, list) else [None]
-    if any(not isinstance(each, str) for each in items):
+    if any(not isinstance(item, str) for item in items):
         notes.append(_fault(folder, EVALS, "evals-shape", f"`{field}` of eval {number} is not a list of texts"))
-    return tuple(each for each in items if isinstance(each, str))
+    return tuple(item for item in items if isinstance(item, str))
 
 
 def _queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:
     data = _json(folder, name, notes)
     if data is None:
         return []
-    found: list[TriggerQuery] = []
+    queries: list[TriggerQuery] = []
     items = cast("list[Any]", data) if isinstance(data, list) else [data]
     for number, item in enumerate(items, 1):
         entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
-        query, wanted = entry.get("query"), entry.get("should_trigger")
-        if isinstance(query, str) and query.strip() and isinstance(wanted, bool):
-            found.append(TriggerQuery(query, wanted, _SPLITS.get(name, "")))
+        query, should_trigger = entry.get("query"), entry.get("should_trigger")
+        if isinstance(query, str) and query.strip() and isinstance(should_trigger, bool):
+            queries.append(TriggerQuery(query, should_trigger, _SPLITS.get(name, "")))
         else:
             notes.append(
                 _fault(folder, name, "evals-query", f'entry {number} is not {{"query": …, "should_trigger": true}}')
             )
-    return found
+    return queries
 
 
 def _fault(folder: Path, name: str, code: str, message: str, severity: Any = "error") -> Diagnostic:

@@ -198,8 +198,8 @@ class SkillMetadata(_SkillMetadata):
     @property
     def catalogued(self) -> bool:
         """Whether it is listed for models: a folder, or a flat file that no trigger activates."""
-        named = is_skill_file(self.file.rpartition("/")[2])
-        return self.invocable and (named or self.trigger == KeywordTrigger(()))
+        is_folder = is_skill_file(self.file.rpartition("/")[2])
+        return self.invocable and (is_folder or self.trigger == KeywordTrigger(()))
 
     @property
     def folder(self) -> Path:
@@ -303,10 +303,10 @@ class Skill:
         Raises:
             SkillRefused: The file is gone or unreadable.
         """
-        held: dict[str, Any] = self.__dict__
-        if "_document" not in held:
-            held["_document"] = self._read()
-        return held["_document"]
+        attributes: dict[str, Any] = self.__dict__
+        if "_document" not in attributes:
+            attributes["_document"] = self._read()
+        return attributes["_document"]
 
     def _read(self) -> Document:
         if unhashed := self.__dict__.pop("_unhashed", None):
@@ -344,11 +344,11 @@ class Skill:
     @property
     def resources(self) -> Resources:
         """The files of the skill's folder; listed once, O(files), bounded."""
-        held: dict[str, Any] = self.__dict__
-        if "_resources" not in held:
+        attributes: dict[str, Any] = self.__dict__
+        if "_resources" not in attributes:
             folder = self.folder
-            held["_resources"] = Resources() if folder is None else self._loader().list_resources(folder)
-        return held["_resources"]
+            attributes["_resources"] = Resources() if folder is None else self._loader().list_resources(folder)
+        return attributes["_resources"]
 
     @property
     def script_paths(self) -> list[Path]:
@@ -373,8 +373,8 @@ class Skill:
         """Return a copy that reads content and resources again on next access."""
         again = copy(self)
         if self.path is not None:
-            for held in ("_document", "_resources", "_unhashed"):
-                again.__dict__.pop(held, None)
+            for attribute in ("_document", "_resources", "_unhashed"):
+                again.__dict__.pop(attribute, None)
         return again
 
     def with_fields(self, **fields: Any) -> Skill:

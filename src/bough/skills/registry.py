@@ -53,8 +53,8 @@ class SkillRegistry:
         self.disabled: list[SkillMetadata] = []
         self._disabled_paths: frozenset[str] = frozenset()
         self._index = index
-        self._known: dict[str, SkillMetadata] = {}
-        self._made: dict[str, Skill] = {}
+        self._skills: dict[str, SkillMetadata] = {}
+        self._added: dict[str, Skill] = {}
         self._search: SkillSearch | None = None
         self._origin = None if home is None else _Origin(Path(), TrustStore(home))
         self._snapshots = None if home is None else SnapshotStore(home / "snapshots")
@@ -88,6 +88,7 @@ class SkillRegistry:
                 registry._discover_installed(root)
             else:
                 registry._discover(root)
+        # Rules come last: the first of a name wins, so no rule file can replace a skill.
         rules, notes = read_rules(workspace)
         registry.diagnostics.extend(notes)
         for rule in rules:
@@ -100,8 +101,8 @@ class SkillRegistry:
 
         A root that does not exist has no skills; a refused file gives a diagnostic.
         """
-        found = [skill for root in roots for skill in self._discover(Root(Path(root)))]
-        return sorted(found, key=lambda skill: skill.name)
+        skills = [skill for root in roots for skill in self._discover(Root(Path(root)))]
+        return sorted(skills, key=lambda skill: skill.name)
 
     def add(self, skill: Skill) -> None:
         """Add a skill created in code or read separately; the first of a name wins.
@@ -114,7 +115,7 @@ class SkillRegistry:
                 f"invalid skill name {skill.name[:80]!r}: {reason}", hint="use letters, digits and hyphens"
             )
         if self._enter(skill.summary()):
-            self._made[skill.name] = skill
+            self._added[skill.name] = skill
 
     def get(self, name: str) -> Skill:
         """Return a skill as its file is now.
@@ -124,16 +125,16 @@ class SkillRegistry:
             PermissionDenied: It contains code that is not trusted, or has changed since it was trusted.
             SkillRefused: Its file can no longer be read as a skill.
         """
-        if name in self._made:
-            return self._made[name].fresh()
-        found = self._known.get(name)
-        if found is None:
+        if name in self._added:
+            return self._added[name].fresh()
+        metadata = self._skills.get(name)
+        if metadata is None:
             self._refuse(name)
         # Read before trust is checked: a file that is gone or broken is reported as that, not as untrusted code.
-        skill = read_skill(found.path, source=found.source, scope=found.scope)
-        if self._is_withheld(found):
-            self._refuse_untrusted(found)
-        return skill if found.file not in self._locked else skill.with_fields(name=name)
+        skill = read_skill(metadata.path, source=metadata.source, scope=metadata.scope)
+        if self._is_withheld(metadata):
+            self._refuse_untrusted(metadata)
+        return skill if metadata.file not in self._locked else skill.with_fields(name=name)
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -156,16 +157,16 @@ class SkillRegistry:
             PermissionDenied: It is not, or no longer, trusted.
             Conflict: The snapshot is gone or no longer trusted, and the skill must be loaded again.
         """
-        known = self._known.get(name)
-        kept = self.snapshots.find(tree)
-        if known is None or kept is None or name in self._made:
+        metadata = self._skills.get(name)
+        snapshot = self.snapshots.find(tree)
+        if metadata is None or snapshot is None or name in self._added:
             skill = self.get(name)
             return skill, self.snapshot(skill, tree)
-        if not self._is_allowed(known, tree):
+        if not self._is_allowed(metadata, tree):
             self.get(name)  # raises a precise error if the skill is not trusted at all
             _refuse_changed(name)
-        skill = read_skill(kept.folder / known.path.name, source=known.source, scope=known.scope)
-        return skill.with_fields(name=name), kept
+        skill = read_skill(snapshot.folder / metadata.path.name, source=metadata.source, scope=metadata.scope)
+        return skill.with_fields(name=name), snapshot
 
     def snapshot(self, skill: Skill, tree: str = "") -> SkillSnapshot | None:
         """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.
@@ -180,29 +181,31 @@ class SkillRegistry:
         """
         if skill.folder is None or (not tree and _is_text_only(skill.folder)):
             return None
-        if tree and (kept := self.snapshots.find(tree)) is not None:
-            return kept
+        if tree and (existing := self.snapshots.find(tree)) is not None:
+            return existing
         strict = skill.scope in ("project", "installed")
-        taken = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not strict)
-        if tree and taken.digest != tree:
+        snapshot = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not strict)
+        if tree and snapshot.digest != tree:
             _refuse_changed(skill.name)
-        known = self._known.get(skill.name)
-        if known is not None and strict and not self._is_allowed(known, taken.digest):
-            self._refuse_untrusted(known)
-        if skill.content_hash != _hash_of_text(taken.folder / skill.path.name if skill.path else taken.folder):
+        metadata = self._skills.get(skill.name)
+        if metadata is not None and strict and not self._is_allowed(metadata, snapshot.digest):
+            self._refuse_untrusted(metadata)
+        # The instructions were read before the copy was made: without this check a model could follow the text of one
+        # version and run the scripts of another.
+        if skill.content_hash != _hash_of_text(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
-        return taken
+        return snapshot
 
     def grant_of(self, skill: Skill, digest: str) -> SkillGrant | None:
         """Return what the user agreed to for a skill with this digest; None if there is no grant."""
         if skill.scope == "installed" and skill.path is not None:
-            known = self._known.get(skill.name)
-            locked = None if known is None else self._locked.get(known.file)
+            metadata = self._skills.get(skill.name)
+            locked = None if metadata is None else self._locked.get(metadata.file)
             return None if locked is None else SkillGrant(locked.digest, locked.hosts, locked.domains)
         if self._origin is None:
             return None
-        known = self._known.get(skill.name)
-        grant = self._origin.grant_of(skill.summary() if known is None else known)
+        metadata = self._skills.get(skill.name)
+        grant = self._origin.grant_of(skill.summary() if metadata is None else metadata)
         return grant if grant is not None and digest and grant.digest == digest else None
 
     def metadata(self, name: str) -> SkillMetadata:
@@ -212,14 +215,14 @@ class SkillRegistry:
             NotFound: No skill has that name.
             PermissionDenied: It contains code that is not trusted.
         """
-        found = self._known.get(name)
-        if found is None:
+        skill = self._skills.get(name)
+        if skill is None:
             self._refuse(name)
-        return found
+        return skill
 
     def list_all(self) -> list[SkillMetadata]:
         """Return every skill, sorted by name."""
-        return sorted(self._known.values(), key=lambda skill: skill.name)
+        return sorted(self._skills.values(), key=lambda skill: skill.name)
 
     def list_catalogued(self) -> list[SkillMetadata]:
         """Return the skills that are listed for a model, sorted by name; always-active skills are not among them."""
@@ -240,18 +243,18 @@ class SkillRegistry:
         return self._origin is not None and self._origin.remembers(rule)
 
     def contents(self) -> tuple[Any, ...]:
-        """Return what two registries of the same places have in common when they hold the same. O(skills).
+        """Return a value that is equal for two registries of the same places with the same contents. O(skills).
 
-        Of files whose text is used before anybody asks for it, it has the stamps: nothing is read.
+        Flat files, whose text is used without being loaded, are compared by their stamps; nothing is read.
         """
-        in_code = {name: skill for name, skill in self._made.items() if skill.path is None}
+        in_code = {name: skill for name, skill in self._added.items() if skill.path is None}
         flat = [
             skill.file
-            for name, skill in self._known.items()
+            for name, skill in self._skills.items()
             if name not in in_code and not is_skill_file(skill.file.rpartition("/")[2])
         ]
         return (
-            tuple(self._known.values()),
+            tuple(self._skills.values()),
             tuple((name, skill.content_hash) for name, skill in in_code.items()),
             tuple((file, _stamp(file)) for file in flat),
             tuple(self._locked.items()),
@@ -267,16 +270,16 @@ class SkillRegistry:
         return self._search.search(query, limit)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known
+        return name in self._skills
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._skills)
 
     def _refuse(self, name: str) -> NoReturn:
         for skill in self.withheld:
             if skill.name == name:
                 self._refuse_untrusted(skill)
-        raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._known))))
+        raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._skills))))
 
     def refusal_of(self, skill: SkillMetadata) -> PermissionDenied:
         """Return why a skill may not be used, and which of its files differ from what was trusted. O(bytes)."""
@@ -304,7 +307,7 @@ class SkillRegistry:
         if not then:
             return ""
         tree = tree_of(skill.path)
-        changes = [*list_differences(then, tree.files), *(each.message for each in tree.faults)]
+        changes = [*list_differences(then, tree.files), *(fault.message for fault in tree.faults)]
         return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
 
     def _is_withheld(self, skill: SkillMetadata) -> bool:
@@ -334,24 +337,24 @@ class SkillRegistry:
         try:
             locked = read_lock(root.path / NAME)
         except BoughError as error:
-            if any(each.is_dir() and not each.name.startswith(".") for each in root.path.iterdir()):
+            if any(entry.is_dir() and not entry.name.startswith(".") for entry in root.path.iterdir()):
                 note = Diagnostic("lock-unusable", "warning", error.message, None, error.hint, str(root.path / NAME))
                 self.diagnostics.append(note)
             return
-        for each in locked:
-            folder = Path(os.path.abspath(root.path / each.folder))
-            self._locked[str(skill_file(folder))] = each
+        for entry in locked:
+            folder = Path(os.path.abspath(root.path / entry.folder))
+            self._locked[str(skill_file(folder))] = entry
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
         if not os.path.lexists(root.path):
             return []
         index = self._index_of(root) if indexed else None
-        found = discover(root, index)
+        discovery = discover(root, index)
         if index is not None:
             index.save()
-        self.diagnostics.extend(found.diagnostics)
-        for skill in found.skills:
+        self.diagnostics.extend(discovery.diagnostics)
+        for skill in discovery.skills:
             locked = self._locked.get(skill.file)
             if root.scope == "installed" and locked is None:
                 continue  # a skill inside an installed skill is not itself installed
@@ -363,7 +366,7 @@ class SkillRegistry:
                 self._withhold(skill)
             else:
                 self._enter(skill)
-        return [skill for skill in found.skills if self._known.get(skill.name) is skill]
+        return [skill for skill in discovery.skills if self._skills.get(skill.name) is skill]
 
     def _index_of(self, root: Root) -> SkillIndex | None:
         if self._index is None or not root.path.is_dir():
@@ -372,9 +375,9 @@ class SkillRegistry:
         return SkillIndex(self._index / f"skills-{digest}.index")
 
     def _enter(self, skill: SkillMetadata) -> bool:
-        first = self._known.get(skill.name)
+        first = self._skills.get(skill.name)
         if first is None:
-            self._known[skill.name] = skill
+            self._skills[skill.name] = skill
             self._search = None
             return True
         if first.file != skill.file:

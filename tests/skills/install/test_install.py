@@ -30,7 +30,7 @@ def install(source: str, target: Path, **options: object) -> Installation:
 
 
 def names_of(installation: Installation) -> list[str]:
-    return [each.name for each in installation.taken]
+    return [each.name for each in installation.installed]
 
 
 def folder_of(target: Path, name: str) -> Path:
@@ -141,8 +141,8 @@ def test_links_of_an_archive_are_refused_and_those_out_of_a_folder_are_named(
         install(str(tmp_path / "a.tgz"), target)
     (library / "skills" / "alpha" / "link").symlink_to("/etc/passwd")
     done = install(str(library), target)
-    assert "link-out" in {note.code for note in done.taken[0].diagnostics}
-    assert not (done.taken[0].folder / "link").is_symlink()
+    assert "link-out" in {note.code for note in done.installed[0].diagnostics}
+    assert not (done.installed[0].folder / "link").is_symlink()
 
 
 def test_an_archive_that_grows_beyond_bounds_is_refused(

@@ -67,12 +67,12 @@ def take(source: str, target: Path, **options: object) -> Installation:
 
 
 def names_of(done: Installation) -> list[str]:
-    return [each.name for each in done.taken]
+    return [each.name for each in done.installed]
 
 
 def test_links_inside_the_repository_are_followed_and_the_others_are_named(repository: Path, target: Path) -> None:
     done = take(f"file://{repository}", target, names=["linked"])
-    (linked,) = done.taken
+    (linked,) = done.installed
     assert (linked.folder / "style.md").read_text() == "shared words"
     assert os.readlink(linked.folder / "own.md") == "SKILL.md"
     assert (linked.folder / "bytes.bin").read_bytes() == bytes(range(256)) + b"\r\n\r\n"
@@ -108,7 +108,7 @@ def test_two_of_one_name_are_told_apart(repository: Path, target: Path) -> None:
 def test_any_depth_and_a_skill_in_a_skill(repository: Path, target: Path) -> None:
     done = take(f"file://{repository}", target, path="a")
     assert names_of(done) == ["deep", "inner"]
-    assert not (done.taken[0].folder / "inner").exists()
+    assert not (done.installed[0].folder / "inner").exists()
 
 
 def test_a_branch_a_tag_and_a_short_commit(repository: Path, target: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_branch_a_tag_and_a_short_commit(repository: Path, target: Path) -> No
 
     def body(source: str) -> str:
         done = take(source, target, names=["linked"], replace=True)
-        return (done.taken[0].folder / "SKILL.md").read_text().splitlines()[-1]
+        return (done.installed[0].folder / "SKILL.md").read_text().splitlines()[-1]
 
     assert body(f"{url}@feature/x") == "Later."
     assert body(f"{url}@v1") == "Do it."
@@ -241,11 +241,17 @@ URL = "https://github.com/acme/kit"
         ("git@github.com:acme/kit.git", GitSource("ssh://git@github.com/acme/kit.git")),
         ("git@github.com:acme/kit@v1", GitSource("ssh://git@github.com/acme/kit", "v1")),
         ("ssh://git@host/acme/kit@v1", GitSource("ssh://git@host/acme/kit", "v1")),
-        (f"{URL}/tree/main/skills/a", GitSource(URL, rest="main/skills/a")),
-        (f"{URL}/blob/main/skills/a/SKILL.md", GitSource(URL, rest="main/skills/a")),
-        ("https://gitlab.com/g/sub/kit/-/tree/main/x", GitSource("https://gitlab.com/g/sub/kit", rest="main/x")),
-        ("https://codeberg.org/a/kit/src/branch/main/x", GitSource("https://codeberg.org/a/kit", rest="main/x")),
-        ("https://bitbucket.org/a/kit/src/main/x", GitSource("https://bitbucket.org/a/kit", rest="main/x")),
+        (f"{URL}/tree/main/skills/a", GitSource(URL, ref_and_path="main/skills/a")),
+        (f"{URL}/blob/main/skills/a/SKILL.md", GitSource(URL, ref_and_path="main/skills/a")),
+        (
+            "https://gitlab.com/g/sub/kit/-/tree/main/x",
+            GitSource("https://gitlab.com/g/sub/kit", ref_and_path="main/x"),
+        ),
+        (
+            "https://codeberg.org/a/kit/src/branch/main/x",
+            GitSource("https://codeberg.org/a/kit", ref_and_path="main/x"),
+        ),
+        ("https://bitbucket.org/a/kit/src/main/x", GitSource("https://bitbucket.org/a/kit", ref_and_path="main/x")),
         ("https://example.org", SiteSource("https://example.org/.well-known/agent-skills/index.json")),
         ("https://example.org/x/index.json", SiteSource("https://example.org/x/index.json")),
     ],
@@ -270,6 +276,6 @@ def test_a_web_address_is_split_at_the_longest_ref(repository: Path, target: Pat
 
     git(repository, "branch", "feature/skills")
     (target.parent / "x").mkdir(parents=True)
-    source = GitSource(f"file://{repository}", rest="feature/skills/skills/linked")
+    source = GitSource(f"file://{repository}", ref_and_path="feature/skills/skills/linked")
     found = list_repository(source, target.parent / "x")
     assert (found.ref, found.below, found.list_skills()) == ("feature/skills", "skills/linked", ["skills/linked"])

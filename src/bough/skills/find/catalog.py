@@ -54,31 +54,30 @@ def render_catalog(
         schema_bytes: Size of the tool schemas.
         request: What the user asked for. If space is short, the skills that match it best are preferred.
     """
-    shown = sorted((skill for skill in skills if skill.invocable), key=lambda skill: skill.name)
-    if not shown:
+    invocable = sorted((skill for skill in skills if skill.invocable), key=lambda skill: skill.name)
+    if not invocable:
         return Catalog("", complete=True)
-    left = 4 * budget_tokens - schema_bytes - len(_OPEN) - len(_CLOSE) - _CLOSING_BYTES
-    full = [_line(skill, MAX_DESCRIPTION) for skill in shown]
-    everything = frozenset(skill.name for skill in shown)
-    if sum(map(_bytes_of, full)) <= left:
+    bytes_left = 4 * budget_tokens - schema_bytes - len(_OPEN) - len(_CLOSE) - _CLOSING_BYTES
+    full = [_line(skill, MAX_DESCRIPTION) for skill in invocable]
+    everything = frozenset(skill.name for skill in invocable)
+    if sum(map(_bytes_of, full)) <= bytes_left:
         return Catalog(_frame(full), complete=True, shown=everything)
-    short = {skill.name: _line(skill, 0) for skill in shown}
-    left -= sum(map(_bytes_of, short.values()))
-    ranking = rank(shown, request)
-    if left >= 0:
-        _raise_texts(short, ranking, left)
-        return Catalog(_frame([short[skill.name] for skill in shown]), complete=True, shown=everything)
-    left += sum(map(_bytes_of, short.values()))
+    short = {skill.name: _line(skill, 0) for skill in invocable}
+    bytes_left -= sum(map(_bytes_of, short.values()))
+    ranking = rank(invocable, request)
+    if bytes_left >= 0:
+        _raise_texts(short, ranking, bytes_left)
+        return Catalog(_frame([short[skill.name] for skill in invocable]), complete=True, shown=everything)
+    bytes_left += sum(map(_bytes_of, short.values()))
     fitting: set[str] = set()
     for skill in ranking:
         size = _bytes_of(short[skill.name])
-        if size <= left:
-            left -= size
+        if size <= bytes_left:
+            bytes_left -= size
             fitting.add(skill.name)
-    lines = [short[skill.name] for skill in shown if skill.name in fitting]
-    more = (
-        f'<more count="{len(shown) - len(fitting)}">search_skills finds them by words; list_skills lists them</more>\n'
-    )
+    lines = [short[skill.name] for skill in invocable if skill.name in fitting]
+    omitted = len(invocable) - len(fitting)
+    more = f'<more count="{omitted}">search_skills finds them by words; list_skills lists them</more>\n'
     return Catalog(_frame([*lines, more]), complete=False, shown=frozenset(fitting))
 
 
@@ -90,15 +89,15 @@ def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
     )
 
 
-def _raise_texts(lines: dict[str, str], ranking: Sequence[SkillMetadata], left: int) -> None:
+def _raise_texts(lines: dict[str, str], ranking: Sequence[SkillMetadata], bytes_left: int) -> None:
     """Replace first sentences by longer descriptions, best-ranked skills first, as long as they fit."""
     for skill in ranking:
         for level in _LEVELS:
             longer = _line(skill, level)
             size = _bytes_of(longer) - _bytes_of(lines[skill.name])
-            if size <= left:
+            if size <= bytes_left:
                 lines[skill.name] = longer
-                left -= size
+                bytes_left -= size
                 break
 
 

@@ -37,7 +37,7 @@ class CheckedSkill:
     @property
     def has_errors(self) -> bool:
         """Whether any diagnostic is an error."""
-        return any(each.severity == "error" for each in self.diagnostics)
+        return any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -45,7 +45,7 @@ class CheckedSkill:
             "path": self.file,
             "name": self.name,
             "loaded": self.loaded,
-            "diagnostics": [each.as_dict() for each in self.diagnostics],
+            "diagnostics": [diagnostic.as_dict() for diagnostic in self.diagnostics],
         }
 
 

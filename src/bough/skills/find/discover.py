@@ -61,7 +61,7 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
 
     A root that does not exist has no skills. An unreadable or refused file gives a diagnostic and affects no other.
     """
-    found = Found()
+    result = Found()
     source = os.path.abspath(root.path)
     look = read_head if index is None else index.get
 
@@ -69,12 +69,12 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
         return look(path, home, source, root.scope)
 
     with _collector_waiting():
-        for metadata, diagnostics in walk(root, probe, found.diagnostics):
+        for metadata, diagnostics in walk(root, probe, result.diagnostics):
             if diagnostics:
-                found.diagnostics.extend(diagnostics)
+                result.diagnostics.extend(diagnostics)
             if metadata is not None:
-                found.skills.append(metadata)
-    return found
+                result.skills.append(metadata)
+    return result
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def walk(
     """
     limit = bounds or WalkBounds()
     top = os.path.abspath(root.path)
-    seen = _identity_of(top)
+    visited = _identity_of(top)
     deadline = time.monotonic() + limit.seconds
     waiting: deque[tuple[str, str]] = deque([(top, "")])
     names = 0
@@ -139,7 +139,7 @@ def walk(
         for name, entry in entries.items():
             if name in _NEVER_ENTERED or not (everything or _is_entered(f"{folder}/{name}", name, own)):
                 continue
-            if entry.is_dir(follow_symlinks=False) or _is_followed(entry, root, seen, notes):
+            if entry.is_dir(follow_symlinks=False) or _is_followed(entry, root, visited, notes):
                 waiting.append((f"{folder}/{name}", outer if own is None else folder))
 
 
@@ -189,11 +189,11 @@ def describe_bound(by_names: bool, limit: WalkBounds, top: str, first: str, coun
 
 def _skill_file_of(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
     """Return the name of the file that makes a folder a skill: `SKILL.md`, else one spelled in another case."""
-    found = [name for name in entries if is_skill_file(name)]
-    if not found:
+    names = [name for name in entries if is_skill_file(name)]
+    if not names:
         return None
-    own = "SKILL.md" if "SKILL.md" in found else found[0]
-    for other in found:
+    own = "SKILL.md" if "SKILL.md" in names else names[0]
+    for other in names:
         if other != own:
             message = f"{other} is ignored: the folder has {own}"
             note = Diagnostic("duplicate-skill-file", "warning", message, None, "remove one", entries[other].path)
@@ -217,8 +217,8 @@ def _present(result: T | None) -> Iterator[T]:
 def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dict[str, os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            found = {entry.name: entry for entry in entries}
-            return {name: found[name] for name in sorted(found)}
+            entries_by_name = {entry.name: entry for entry in entries}
+            return {name: entries_by_name[name] for name in sorted(entries_by_name)}
     except (FileNotFoundError, NotADirectoryError):
         if not missing_is_fine:
             notes.append(Diagnostic("unreadable", "warning", "the folder disappeared during the search", path=folder))
@@ -249,7 +249,7 @@ def _begins_with_frontmatter(path: str) -> bool:
         return False
 
 
-def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
+def _is_followed(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
     """Whether to follow a link to a folder: each folder once, and none outside the project."""
     if not entry.is_symlink():
         return False
@@ -258,7 +258,7 @@ def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[tuple[int, int]]
     except OSError:
         notes.append(Diagnostic("link-dangling", "warning", "a dangling link", None, "remove it", entry.path))
         return False
-    if not stat.S_ISDIR(info.st_mode) or (info.st_dev, info.st_ino) in seen:
+    if not stat.S_ISDIR(info.st_mode) or (info.st_dev, info.st_ino) in visited:
         return False
     target = os.path.realpath(entry.path)
     if root.within is not None and not target.startswith(os.path.realpath(root.within) + os.sep):
@@ -266,7 +266,7 @@ def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[tuple[int, int]]
         return False
     if _is_above(target, entry.path) or _is_visited(target, root):
         return False
-    seen.add((info.st_dev, info.st_ino))
+    visited.add((info.st_dev, info.st_ino))
     return True
 
 

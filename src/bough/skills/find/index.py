@@ -48,7 +48,7 @@ class SkillIndex:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._old = _load(file)
-        self._seen: list[str] = []
+        self._hit_paths: list[str] = []
         self._new: dict[str, _Entry] = {}
 
     def get(self, path: str, home: str, source: str, scope: Scope) -> HeadReading | None:
@@ -61,15 +61,15 @@ class SkillIndex:
         except OSError:
             return read_head(path, home, source=source, scope=scope)
         stamp = f"{info.st_mtime_ns} {info.st_size} {info.st_ino}"
-        known = self._old.get(path)
-        if known is not None and known[0] == stamp:
-            self._seen.append(path)
-            _, name, description, rest = known
-            if not rest:
+        cached = self._old.get(path)
+        if cached is not None and cached[0] == stamp:
+            self._hit_paths.append(path)
+            _, name, description, fields = cached
+            if not fields:
                 return _reading((_skill((name, description, path, source, scope, None, (), (), True)), ()))
-            if (reading := _decode(known, path, source, scope)) is not None:
+            if (reading := _decode(cached, path, source, scope)) is not None:
                 return reading
-            self._seen.pop()
+            self._hit_paths.pop()
         reading = read_head(path, home, source=source, scope=scope)
         if reading is not None and path.isprintable():  # other paths would not fit on one line
             self._new[path] = (stamp, *_encode(reading))
@@ -78,16 +78,16 @@ class SkillIndex:
     @property
     def hits(self) -> int:
         """How many files were served from the cache."""
-        return len(self._seen)
+        return len(self._hit_paths)
 
     def save(self) -> None:
         """Write the readings of this run, replacing the file atomically; does nothing where it cannot be written."""
-        if not self._new and len(self._seen) == len(self._old):
+        if not self._new and len(self._hit_paths) == len(self._old):
             return
         import tempfile
 
-        known = {path: self._old[path] for path in self._seen} | self._new
-        lines = (line for path, entry in known.items() for line in (path, *entry))
+        kept_entries = {path: self._old[path] for path in self._hit_paths} | self._new
+        lines = (line for path, entry in kept_entries.items() for line in (path, *entry))
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=self.file.name)
@@ -113,13 +113,13 @@ def _load(file: Path) -> dict[str, _Entry]:
 def _lines(handle: RawIOBase) -> list[str]:
     """Return every line of a file, read in pieces so that one buffer is reused."""
     lines: list[str] = []
-    rest = b""
+    tail = b""
     while piece := handle.read(_PIECE_BYTES):
-        whole, end, rest_of_it = piece.rpartition(b"\n")
+        whole, end, remainder = piece.rpartition(b"\n")
         if end:
-            lines += (rest + whole).decode("utf-8").split("\n")
-        rest = rest_of_it if end else rest + piece
-    return [*lines, rest.decode("utf-8")]
+            lines += (tail + whole).decode("utf-8").split("\n")
+        tail = remainder if end else tail + piece
+    return [*lines, tail.decode("utf-8")]
 
 
 def _encode(reading: HeadReading) -> tuple[str, str, str]:
@@ -131,10 +131,10 @@ def _encode(reading: HeadReading) -> tuple[str, str, str]:
     has_more = skill.trigger or skill.inputs or skill.keywords or not skill.invocable
     if not has_more and skill.name.isprintable() and skill.description.isprintable():
         return skill.name, skill.description, _json([diagnostics]) if diagnostics else ""
-    inputs = [[each.name, each.description, each.required, each.default] for each in skill.inputs]
+    inputs = [[entry.name, entry.description, entry.required, entry.default] for entry in skill.inputs]
     trigger = _encode_trigger(skill.trigger)
-    rest = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
-    return "", "", _json(rest)
+    fields = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
+    return "", "", _json(fields)
 
 
 def _json(value: list[Any]) -> str:
@@ -155,19 +155,19 @@ def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
 
 def _decode(entry: _Entry, path: str, source: str, scope: Scope) -> HeadReading | None:
     """Return the reading of an entry with more than a name and a description; None for a foreign entry."""
-    _, name, description, rest = entry
+    _, name, description, fields = entry
     try:
-        found = _parse(rest)[0]
-        notes = tuple([Diagnostic(*note, path=path) for note in found[0]])
-        if len(found) > 1:
-            return HeadReading(_decode_skill(found, path, source, scope), notes)
+        values = _parse(fields)[0]
+        notes = tuple([Diagnostic(*note, path=path) for note in values[0]])
+        if len(values) > 1:
+            return HeadReading(_decode_skill(values, path, source, scope), notes)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):  # read the file again
         return None
     return _reading((_skill((name, description, path, source, scope, None, (), (), True)) if name else None, notes))
 
 
-def _decode_skill(found: list[Any], path: str, source: str, scope: Scope) -> SkillMetadata:
-    _, name, description, trigger, inputs, keywords, invocable = found
+def _decode_skill(values: list[Any], path: str, source: str, scope: Scope) -> SkillMetadata:
+    _, name, description, trigger, inputs, keywords, invocable = values
     if type(name) is not str or type(description) is not str:
         raise TypeError
     return SkillMetadata(
@@ -177,7 +177,7 @@ def _decode_skill(found: list[Any], path: str, source: str, scope: Scope) -> Ski
         source,
         scope,
         trigger and _TRIGGERS[trigger[0]](tuple(trigger[1])),
-        tuple(InputMetadata(*each) for each in inputs),
+        tuple(InputMetadata(*entry) for entry in inputs),
         tuple(keywords),
         invocable,
     )

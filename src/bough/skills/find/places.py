@@ -40,7 +40,7 @@ def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[R
 def project_root(workspace: Path) -> Path:
     """Return the folder with `.git` at or above `workspace`, else `workspace` itself."""
     absolute = workspace.absolute()
-    return next((each for each in (absolute, *absolute.parents) if os.path.exists(each / ".git")), absolute)
+    return next((folder for folder in (absolute, *absolute.parents) if os.path.exists(folder / ".git")), absolute)
 
 
 def project_places(workspace: Path) -> Iterator[Root]:
@@ -67,6 +67,6 @@ def read_disabled(home: Path) -> list[str]:
     """Return the files of the disabled skills; empty if the list is missing or broken."""
     try:
         data: Any = json.loads((home / DISABLED).read_bytes())
-        return [str(each) for each in data["skills"]]
+        return [str(path) for path in data["skills"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

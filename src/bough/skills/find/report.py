@@ -18,12 +18,12 @@ def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[s
     driver = {
         "name": "bough skills check",
         "version": version,
-        "rules": [{"id": code} for code in sorted({each.code for each in listed})],
+        "rules": [{"id": code} for code in sorted({diagnostic.code for diagnostic in listed})],
     }
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": [_sarif_result(each) for each in listed]}],
+        "runs": [{"tool": {"driver": driver}, "results": [_sarif_result(diagnostic) for diagnostic in listed]}],
     }
 
 

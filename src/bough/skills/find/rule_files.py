@@ -50,8 +50,8 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
     """
     top = project_root(workspace)
     notes: list[Diagnostic] = []
-    found = [_read(file, real, top, below, notes) for file, real, below in _rule_files(top, workspace, notes)]
-    return [skill.fresh() for skill in found if skill is not None], notes
+    rules = [_read(file, real, top, below, notes) for file, real, below in _rule_files(top, workspace, notes)]
+    return [skill.fresh() for skill in rules if skill is not None], notes
 
 
 def find_rule_files(workspace: Path) -> dict[str, Path]:
@@ -62,13 +62,13 @@ def find_rule_files(workspace: Path) -> dict[str, Path]:
 
 def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, Path, str]]:
     """Yield (file, where it really is, folder it applies to) of every rule file of the project, each file once."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     within = os.path.realpath(top) + os.sep
     for file, below in _candidates(top, Path(os.path.abspath(workspace)), notes):
         real = os.path.realpath(file)
-        if real in seen or not os.path.isfile(real):
+        if real in visited or not os.path.isfile(real):
             continue
-        seen.add(real)
+        visited.add(real)
         if not real.startswith(within):
             notes.append(Diagnostic("link-out", "warning", "not read: the link leaves the project", path=str(file)))
             continue
@@ -77,12 +77,12 @@ def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator
 
 def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
     """Yield (file, folder it applies to) of every possible rule file; the folder is empty for the whole project."""
-    there = set(_names(top))
+    top_names = set(_names(top))
     for name in _FILES:
-        if name.partition("/")[0] in there:
+        if name.partition("/")[0] in top_names:
             yield top / name, ""
     for folder, ending in _FOLDERS:
-        if folder.partition("/")[0] in there:
+        if folder.partition("/")[0] in top_names:
             for inside, names in _walk(top / folder, _FOLDER_BOUNDS, notes):
                 yield from ((top / folder / inside / name, "") for name in sorted(names) if name.endswith(ending))
     for folder, names in _walk(top, WalkBounds(), notes):
@@ -131,14 +131,16 @@ def _listing(folder: Path) -> tuple[set[str], list[str]]:
 
 def _read(file: Path, real: Path, top: Path, below: str, notes: list[Diagnostic]) -> Skill | None:
     reading = read_file(real, source=str(top), scope="project")
-    kept = tuple(each for each in reading.diagnostics if each.code not in _MEANT and not each.code.startswith("name-"))
-    notes += kept
+    diagnostics = tuple(
+        note for note in reading.diagnostics if note.code not in _MEANT and not note.code.startswith("name-")
+    )
+    notes += diagnostics
     if reading.skill is None:
         return None
     name = file.relative_to(top).as_posix()
     trigger = _trigger(file, reading.skill, below)
     return reading.skill.with_fields(
-        name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=kept
+        name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=diagnostics
     )
 
 

@@ -82,12 +82,12 @@ class SkillSearch:
         words = self._choose_words(query)
         if not words or limit <= 0:
             return []
-        found = self._rank(words, limit)
+        rowids = self._rank(words, limit)
         related = self._find_related(words[:_MAX_EXPANDED])
         if related:
-            both = chain.from_iterable(zip_longest(found, self._rank([*words, *related], limit)))
-            found = list(dict.fromkeys(rowid for rowid in both if rowid is not None))[:limit]
-        return [self._skills[rowid] for rowid in found]
+            both = chain.from_iterable(zip_longest(rowids, self._rank([*words, *related], limit)))
+            rowids = list(dict.fromkeys(rowid for rowid in both if rowid is not None))[:limit]
+        return [self._skills[rowid] for rowid in rowids]
 
     def _choose_words(self, query: str) -> list[str]:
         words = list(dict.fromkeys(_WORDS.findall(query.lower())))
@@ -105,7 +105,7 @@ class SkillSearch:
     def _find_related(self, words: Sequence[str]) -> list[str]:
         """Return the words that come together with those of a query in skills, each once, without the query's own."""
         stems = {_cut_inflection(word) for word in words}
-        found: dict[str, None] = {}
+        related: dict[str, None] = {}
         for word in words:
             sample = self._find_skills(word)
             scored = {
@@ -113,8 +113,8 @@ class SkillSearch:
                 for other, count in self._list_candidates(sample, stems)
                 if (score := self._score(len(sample), other, count)) >= _MIN_ASSOCIATION
             }
-            found |= dict.fromkeys(sorted(scored, key=lambda other: (-scored[other], other))[:_MAX_RELATED])
-        return list(found)
+            related |= dict.fromkeys(sorted(scored, key=lambda other: (-scored[other], other))[:_MAX_RELATED])
+        return list(related)
 
     def _find_skills(self, word: str) -> list[int]:
         statement = "select rowid from skill where skill match ? limit ?"
@@ -123,9 +123,11 @@ class SkillSearch:
     def _list_candidates(self, sample: Sequence[int], stems: set[str]) -> list[tuple[str, int]]:
         """Return the words that the skills of a sample have more often than skills in general, with their counts."""
         together = Counter(chain.from_iterable(self._words_of(rowid, stems) for rowid in sample))
-        found = [(word, count) for word, count in together.items() if count >= _MIN_TOGETHER]
-        found.sort(key=lambda each: (len(sample) * self._usual_shares.get(each[0], 0.0) - each[1], each[0]))
-        return found[:_MAX_CANDIDATES]
+        candidates = [(word, count) for word, count in together.items() if count >= _MIN_TOGETHER]
+        candidates.sort(
+            key=lambda candidate: (len(sample) * self._usual_shares.get(candidate[0], 0.0) - candidate[1], candidate[0])
+        )
+        return candidates[:_MAX_CANDIDATES]
 
     @cached_property
     def _usual_shares(self) -> dict[str, float]:

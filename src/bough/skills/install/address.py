@@ -35,13 +35,13 @@ class GitSource:
     Attributes:
         ref: A branch, a tag, or 7 to 40 digits of a commit; empty for the default branch.
         path: Only what is below this folder; empty for all.
-        rest: Ref and path of a web address in one, to be split by means of the repository's refs.
+        ref_and_path: Ref and path of a web address, joined; split later with the refs of the repository.
     """
 
     url: str
     ref: str = ""
     path: str = ""
-    rest: str = ""
+    ref_and_path: str = ""
 
     @property
     def owner(self) -> str:
@@ -111,7 +111,7 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
 
 def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
     match = _AT.fullmatch(text)
-    url, wanted = (match[1], match[2]) if match else (text, "")
+    url, ref_in_url = (match[1], match[2]) if match else (text, "")
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http", "ssh", "file"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
@@ -119,21 +119,25 @@ def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
         return SiteSource(_index_of(text))
     if parts.scheme == "https":
         for form in _WEB:
-            if found := form.fullmatch(unquote(parts.path).rstrip("/")):
-                return _of_web(found, parts.netloc, ref or wanted)
+            if web_match := form.fullmatch(unquote(parts.path).rstrip("/")):
+                return _of_web(web_match, parts.netloc, ref or ref_in_url)
     segments = [part for part in parts.path.split("/") if part]
     is_forge = bool(_FORGES.fullmatch(parts.hostname or "")) and len(segments) >= 2
-    if is_git or wanted or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
-        return GitSource(url.rstrip("/"), ref or wanted)
+    if is_git or ref_in_url or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
+        return GitSource(url.rstrip("/"), ref or ref_in_url)
     return SiteSource(_index_of(text))
 
 
-def _of_web(found: re.Match[str], host: str, ref: str) -> GitSource:
-    rest = found["rest"].strip("/")
-    if found["kind"] == "blob":
-        rest = rest.rpartition("/")[0] or rest
-    url = f"https://{host}/{found['repo']}"
-    return GitSource(url, ref, path=rest.removeprefix(ref).strip("/")) if ref else GitSource(url, rest=rest)
+def _of_web(match: re.Match[str], host: str, ref: str) -> GitSource:
+    ref_and_path = match["rest"].strip("/")
+    if match["kind"] == "blob":
+        ref_and_path = ref_and_path.rpartition("/")[0] or ref_and_path
+    url = f"https://{host}/{match['repo']}"
+    return (
+        GitSource(url, ref, path=ref_and_path.removeprefix(ref).strip("/"))
+        if ref
+        else GitSource(url, ref_and_path=ref_and_path)
+    )
 
 
 def _index_of(url: str) -> str:

@@ -42,14 +42,14 @@ def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
     return SourceListing(entries, stem or "skill", origin)
 
 
-def refuse_size(what: str) -> NoReturn:
+def refuse_size(source: str) -> NoReturn:
     """Raise the error for a source that is too large.
 
     Raises:
         LimitExceeded: Always.
     """
     raise LimitExceeded(
-        f"{what} is larger than {listing.MAX_FILES} files or {listing.MAX_BYTES >> 20} MB",
+        f"{source} is larger than {listing.MAX_FILES} files or {listing.MAX_BYTES >> 20} MB",
         hint="leave large data out of skills",
     )
 
@@ -60,7 +60,7 @@ def _check_collision(
     """Refuse a name that already exists, in any case, or that is also a folder: which one wins would be arbitrary."""
     other = lower.get(path.lower()) or folders.get(path)
     above = [path[:at] for at, char in enumerate(path) if char == "/"]
-    other = other or next((each for each in above if each in entries), None)
+    other = other or next((folder for folder in above if folder in entries), None)
     if other is not None:
         raise InvalidInput(
             f"{where} contains {other[:80]!r} and {path[:80]!r}, which collide", hint="remove one of them"

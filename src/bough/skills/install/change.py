@@ -52,8 +52,8 @@ def list_installed(target: Path) -> list[LockedSkill]:
     Raises:
         InvalidInput: The lock file is invalid.
     """
-    found = read_lock(target / NAME) if (target / NAME).exists() else []
-    return sorted(found, key=lambda each: each.used_name)
+    entries = read_lock(target / NAME) if (target / NAME).exists() else []
+    return sorted(entries, key=lambda entry: entry.used_name)
 
 
 def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
@@ -62,12 +62,12 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
     Raises:
         NotFound: No installed skill has that name; the hint names the nearest.
     """
-    known = list(entries)
-    for entry in known:
+    installed = list(entries)
+    for entry in installed:
         owner = entry.source.rstrip("/").split("/")[-2:-1]
-        if name in (entry.used_name, entry.name, *(f"{each}/{entry.name}" for each in owner)):
+        if name in (entry.used_name, entry.name, *(f"{parent}/{entry.name}" for parent in owner)):
             return entry
-    names = tuple(sorted(entry.used_name for entry in known))
+    names = tuple(sorted(entry.used_name for entry in installed))
     raise NotFound(f"no installed skill named {name[:100]!r}", hint=nearest(name, names))
 
 
@@ -78,10 +78,10 @@ def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
         NotFound: One of them is not installed; nothing was changed.
     """
     with change_lock(target) as entries:
-        gone = [find_installed(entries.values(), name) for name in names]
-        for entry in gone:
+        removed = [find_installed(entries.values(), name) for name in names]
+        for entry in removed:
             entries.pop(entry.folder, None)
-    return gone
+    return removed
 
 
 def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, disabled: bool) -> list[str]:
@@ -93,16 +93,16 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
     target = home / "installed"
     installed: list[LockedSkill] = []
     others: list[SkillMetadata] = []
-    known = {skill.name: skill for skill in (*registry.disabled, *registry.list_all())}
+    skills_by_name = {skill.name: skill for skill in (*registry.disabled, *registry.list_all())}
     for name in names:
-        skill = known.get(name)
+        skill = skills_by_name.get(name)
         if skill is not None and skill.scope not in ("installed", "builtin", "code"):
             others.append(skill)
             continue
         try:
             installed.append(find_installed(list_installed(target), name))
         except NotFound as error:
-            hint = nearest(name, tuple(sorted(known)))
+            hint = nearest(name, tuple(sorted(skills_by_name)))
             raise NotFound(f"no skill named {name[:100]!r} to disable or enable", hint=hint) from error
     if installed:
         with change_lock(target) as entries:
@@ -117,6 +117,7 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
 def _change_disabled(home: Path, change: Callable[[set[str]], set[str]]) -> None:
     home.mkdir(parents=True, exist_ok=True)
     file = home / DISABLED
+    # A separate file is locked: `os.replace` gives the list a new inode, which a lock on the old one does not protect.
     with open(file.with_suffix(".lock"), "wb") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         paths = sorted(change(set(read_disabled(home))))
@@ -146,17 +147,17 @@ def update_skills(
         NotFound: One of them is not installed.
     """
     entries = list_installed(target)
-    wanted = [find_installed(entries, name) for name in names] if names else entries
+    selected = [find_installed(entries, name) for name in names] if names else entries
     place = staging or target / ".staging"
     sweep(place)
-    done: list[SkillUpdate] = []
-    for entry in wanted:
+    updates: list[SkillUpdate] = []
+    for entry in selected:
         with StagingFolder(place) as stage:
             try:
-                done.append(_update_one(entry, target, stage, dry_run=dry_run, accept_findings=accept_findings))
+                updates.append(_update_one(entry, target, stage, dry_run=dry_run, accept_findings=accept_findings))
             except BoughError as error:
-                done.append(SkillUpdate(entry.used_name, refused=error))
-    return done
+                updates.append(SkillUpdate(entry.used_name, refused=error))
+    return updates
 
 
 def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool, accept_findings: bool) -> SkillUpdate:
@@ -186,10 +187,11 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
 
 def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
     """Return the servers that may still run on this machine: those whose command has not changed."""
+    # A changed command needs a new consent: an update must not run another program outside the sandbox.
     scanner = Scanner()
-    before = review_skill(skill_file(target / entry.folder), scanner).servers
-    after = review_skill(skill_file(folder), scanner).servers
-    return tuple(name for name in entry.hosts if name in before and before[name] == after.get(name))
+    old_servers = review_skill(skill_file(target / entry.folder), scanner).servers
+    new_servers = review_skill(skill_file(folder), scanner).servers
+    return tuple(name for name in entry.hosts if name in old_servers and old_servers[name] == new_servers.get(name))
 
 
 def _first(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:

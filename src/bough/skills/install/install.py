@@ -92,7 +92,7 @@ class RefusedSkill:
 class Installation:
     """The result of an installation, each part sorted by name."""
 
-    taken: tuple[InstalledSkill, ...]
+    installed: tuple[InstalledSkill, ...]
     refused: tuple[RefusedSkill, ...] = ()
 
 
@@ -135,10 +135,10 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
     with StagingFolder(place) as stage:
         listing = list_source(request, stage)
         staged, refused = stage_skills(listing, request, stage)
-        taken = settle(staged, target, listing, request) if staged else ()
-    if not taken and refused:
+        installed = settle(staged, target, listing, request) if staged else ()
+    if not installed and refused:
         raise _explain_refusal(refused)
-    return Installation(tuple(taken), tuple(refused))
+    return Installation(tuple(installed), tuple(refused))
 
 
 def list_source(request: InstallRequest, stage: Path) -> SourceListing:
@@ -154,7 +154,7 @@ def list_source(request: InstallRequest, stage: Path) -> SourceListing:
             listing = list_site(url)
         case GitSource() as source:
             below = "/".join(filter(None, (source.path, request.path.strip("/"))))
-            return list_repository(replace(source, path=source.path if source.rest else below), stage)
+            return list_repository(replace(source, path=source.path if source.ref_and_path else below), stage)
     return replace(listing, below=request.path.strip("/"))
 
 
@@ -183,12 +183,11 @@ def stage_skills(
             if not request.names or error.refused.name in request.names:
                 refused.append(error.refused)
     staged = _choose(staged, listing, request)
-    wanted = {each.path for each in staged}
-    allowed = [each for each in staged if request.accept_findings or not _errors(each)]
-    refused += [_refuse_findings(each) for each in staged if each not in allowed]
-    if not wanted and not refused:
+    allowed = [skill for skill in staged if request.accept_findings or not _errors(skill)]
+    refused += [_refuse_findings(skill) for skill in staged if skill not in allowed]
+    if not staged and not refused:
         raise NotFound("the source contains no skill", hint="a skill is a folder with a SKILL.md")
-    return allowed, sorted(refused, key=lambda each: each.name)
+    return allowed, sorted(refused, key=lambda skill: skill.name)
 
 
 class _NotInstallable(Exception):
@@ -201,12 +200,12 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
     try:
         notes = listing.write_skill(path, paths, folder)
     except (BoughError, OSError) as error:
-        known = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
-        raise _NotInstallable(RefusedSkill(home, path, known)) from error
+        cause = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
+        raise _NotInstallable(RefusedSkill(home, path, cause)) from error
     reading = read_file(skill_file(folder))
-    notes += [_at(each, folder, path) for each in reading.diagnostics]
+    notes += [_at(note, folder, path) for note in reading.diagnostics]
     if reading.skill is None:
-        reason = next((each for each in reading.diagnostics if each.severity == "error"), reading.diagnostics[-1])
+        reason = next((note for note in reading.diagnostics if note.severity == "error"), reading.diagnostics[-1])
         error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
         raise _NotInstallable(RefusedSkill(home, path, error, tuple(notes)))
     name = normalize_name(reading.skill.name)
@@ -215,7 +214,7 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
-    notes += [_at(each, folder, path) for each in (*tree.faults, *scanner.scan_folder(folder))]
+    notes += [_at(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
     if tree.faults:
         error = PermissionDenied(f"{name} cannot be installed: {tree.faults[0].message}")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
@@ -229,7 +228,7 @@ def _at(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
 
 
 def _errors(staged: StagedSkill) -> list[Diagnostic]:
-    return [each for each in staged.diagnostics if each.severity == "error"]
+    return [diagnostic for diagnostic in staged.diagnostics if diagnostic.severity == "error"]
 
 
 def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
@@ -242,39 +241,41 @@ def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
 
 def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
     """Return the error of an installation in which every skill was refused."""
-    first = next((each for each in refused if each.has_findings), refused[0])
+    first = next((skill for skill in refused if skill.has_findings), refused[0])
     more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
-    notes = [note.as_dict() for each in refused for note in each.diagnostics][:100]
+    notes = [note.as_dict() for skill in refused for note in skill.diagnostics][:100]
     return type(first.error)(f"{first.error.message}{more}", hint=first.error.hint, details={"diagnostics": notes})
 
 
 def _choose(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
     """Return the requested skills, each with its local name."""
-    found = [each for each in staged if not request.names or _is_named(each, listing, request.names)]
+    selected = [skill for skill in staged if not request.names or _is_named(skill, listing, request.names)]
     for name in request.names:
-        if not any(_is_named(each, listing, [name]) for each in staged):
-            known = tuple(sorted(each.name for each in staged))
-            if known:
-                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, known))
-    doubled = {each.name for each in found if sum(other.name == each.name for other in found) > 1}
+        if not any(_is_named(skill, listing, [name]) for skill in staged):
+            available = tuple(sorted(skill.name for skill in staged))
+            if available:
+                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, available))
+    doubled = {skill.name for skill in selected if sum(other.name == skill.name for other in selected) > 1}
     if doubled:
-        names = ", ".join(f"{_full_name(each, listing)} ({each.path})" for each in found if each.name in doubled)
+        names = ", ".join(f"{_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in doubled)
         if not request.take_both:
             raise Conflict(
                 f"several skills have the same name: {names}",
                 hint="select one with --only OWNER/NAME or --path DIR, rename it with --as NAME, or pass --yes for all",
             )
-        found = [replace(each, alias=_full_name(each, listing)) if each.name in doubled else each for each in found]
+        selected = [
+            replace(skill, alias=_full_name(skill, listing)) if skill.name in doubled else skill for skill in selected
+        ]
     if request.alias is None:
-        return found
-    if len(found) != 1:
-        raise InvalidInput(f"--as applies to one skill, not {len(found)}", hint="select one with --only or --path")
+        return selected
+    if len(selected) != 1:
+        raise InvalidInput(f"--as applies to one skill, not {len(selected)}", hint="select one with --only or --path")
     alias = normalize_name(request.alias)
     if alias is None:
         raise InvalidInput(
             f"invalid skill name {request.alias[:80]!r}", hint="use lowercase letters, digits and hyphens"
         )
-    return [replace(found[0], alias=alias)]
+    return [replace(selected[0], alias=alias)]
 
 
 def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str]) -> bool:
@@ -298,25 +299,27 @@ def settle(
     Raises:
         Conflict: A skill of the same name is already installed; nothing was changed.
     """
-    done: list[InstalledSkill] = []
+    results: list[InstalledSkill] = []
     with change_lock(target) as entries:
-        there = {entry.used_name: entry for entry in entries.values()}
-        places = {each.used_name: f"{each.digest[:DIGEST_DIGITS]}/{each.folder.name}" for each in staged}
-        taken = sorted(name for name, folder in places.items() if name in there or folder in entries)
-        if taken and not request.replace:
-            raise Conflict(f"already installed: {', '.join(taken)}", hint="pass --replace to replace them")
-        for each in staged:
-            folder = places[each.used_name]
+        installed = {entry.used_name: entry for entry in entries.values()}
+        places = {skill.used_name: f"{skill.digest[:DIGEST_DIGITS]}/{skill.folder.name}" for skill in staged}
+        conflicts = sorted(name for name, folder in places.items() if name in installed or folder in entries)
+        if conflicts and not request.replace:
+            raise Conflict(f"already installed: {', '.join(conflicts)}", hint="pass --replace to replace them")
+        for skill in staged:
+            folder = places[skill.used_name]
             place = target / folder
             place.parent.mkdir(exist_ok=True)
+            # Moved before the lock file names it, which is written at the end of the block: a kill in between leaves
+            # a folder that discovery does not use.
             if not place.exists():
-                os.rename(each.folder, place)
-            old = there.get(each.used_name)
+                os.rename(skill.folder, place)
+            old = installed.get(skill.used_name)
             if old is not None:
                 entries.pop(old.folder, None)
-            entries[folder] = _lock(each, folder, listing, request, old, place)
-            done.append(InstalledSkill(each.used_name, place, entries[folder], each.diagnostics))
-    return sorted(done, key=lambda each: each.name)
+            entries[folder] = _lock(skill, folder, listing, request, old, place)
+            results.append(InstalledSkill(skill.used_name, place, entries[folder], skill.diagnostics))
+    return sorted(results, key=lambda skill: skill.name)
 
 
 def _lock(

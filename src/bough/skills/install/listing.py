@@ -64,12 +64,12 @@ class SourceListing:
 
     def list_skills(self) -> list[str]:
         """Return the folders that have a `SKILL.md`, at any depth, sorted; the top folder is the empty text."""
-        found = {posixpath.dirname(path) for path in self.entries if is_skill_file(posixpath.basename(path))}
-        return sorted(folder for folder in found if _is_below(folder, self.below))
+        folders = {posixpath.dirname(path) for path in self.entries if is_skill_file(posixpath.basename(path))}
+        return sorted(folder for folder in folders if _is_below(folder, self.below))
 
     def list_files(self, skill: str, skills: list[str]) -> list[str]:
         """Return the paths of a skill's own files, without those of skills inside it."""
-        inner = tuple(f"{each}/" for each in skills if each != skill and _is_below(each, skill))
+        inner = tuple(f"{other}/" for other in skills if other != skill and _is_below(other, skill))
         start = f"{skill}/" if skill else ""
         return sorted(path for path in self.entries if path.startswith(start) and not path.startswith(inner or ("\0",)))
 
@@ -100,16 +100,16 @@ class SourceListing:
             if entry.kind == "link" and real in own:
                 goal.symlink_to(entry.target)
                 continue
-            taken = self.entries[real]
-            size += taken.size
+            source_entry = self.entries[real]
+            size += source_entry.size
             if size > MAX_BYTES or len(paths) > MAX_FILES:
                 raise LimitExceeded(
                     f"skill {skill or self.name} has more than {MAX_FILES} files or {MAX_BYTES >> 20} MB",
                     hint="leave large data out of skills",
                 )
-            data = taken.read()
+            data = source_entry.read()
             goal.write_bytes(data)
-            goal.chmod(0o755 if taken.executable else 0o644)
+            goal.chmod(0o755 if source_entry.executable else 0o644)
             if data.startswith(_LFS):
                 message = "a Git LFS pointer; the file itself was not fetched"
                 notes.append(Diagnostic("lfs-pointer", "warning", message, None, "commit the file itself", path))
@@ -158,11 +158,11 @@ def list_folder(folder: Path) -> SourceListing:
 def _scan(folder: Path, inside: str) -> Iterator[tuple[str, SourceEntry | None]]:
     """Yield the entries of one folder; None for a folder."""
     try:
-        found = sorted(os.scandir(folder / inside), key=lambda each: each.name)
+        children = sorted(os.scandir(folder / inside), key=lambda child: child.name)
     except OSError:
         yield f"{inside}/(unreadable)".lstrip("/"), SourceEntry("other")
         return
-    for entry in found:
+    for entry in children:
         name = f"{inside}/{entry.name}" if inside else entry.name
         info = entry.stat(follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):

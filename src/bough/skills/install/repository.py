@@ -47,60 +47,60 @@ def list_repository(source: GitSource, place: Path) -> SourceListing:
 
 def _list_refs(repository: git.Repository) -> dict[str, str]:
     """Return the commit of every branch, tag and `HEAD` of the remote; an annotated tag is resolved to its commit."""
-    found: dict[str, str] = {}
+    refs: dict[str, str] = {}
     for line in _git(repository, "ls-remote", "origin").splitlines():
         digest, _, name = line.partition("\t")
         if name.endswith("^{}"):
-            found[name[:-3]] = digest
+            refs[name[:-3]] = digest
         else:
-            found.setdefault(name, digest)
-    if not found:
+            refs.setdefault(name, digest)
+    if not refs:
         raise NotFound("the repository is empty", hint="check the address")
-    return found
+    return refs
 
 
 def _split_rest(source: GitSource, refs: dict[str, str]) -> GitSource:
     """Split a web address into ref and path, at the longest ref that the repository has."""
-    if not source.rest:
+    if not source.ref_and_path:
         return source
-    parts = source.rest.split("/")
+    parts = source.ref_and_path.split("/")
     for count in range(len(parts), 0, -1):
         name = "/".join(parts[:count])
         if f"refs/heads/{name}" in refs or f"refs/tags/{name}" in refs or _COMMIT.fullmatch(name):
-            return replace(source, ref=name, path="/".join(parts[count:]), rest="")
+            return replace(source, ref=name, path="/".join(parts[count:]), ref_and_path="")
     raise NotFound(f"{source.url} has no branch or tag {parts[0]!r}", hint="check the address")
 
 
 def _fetch(repository: git.Repository, source: GitSource, refs: dict[str, str]) -> str:
     """Fetch one commit, and return its full name."""
     ref = source.ref
-    named = refs.get(f"refs/heads/{ref}") or refs.get(f"refs/tags/{ref}") if ref else refs.get("HEAD")
-    if named is None and ref and not _COMMIT.fullmatch(ref):
+    known_commit = refs.get(f"refs/heads/{ref}") or refs.get(f"refs/tags/{ref}") if ref else refs.get("HEAD")
+    if known_commit is None and ref and not _COMMIT.fullmatch(ref):
         raise NotFound(f"{source.url} has no branch, tag or commit {ref[:80]!r}", hint="check the name after @")
-    if named is None:
-        named = next((commit for commit in refs.values() if commit.startswith(ref)), None) if ref else None
-    wanted = named or (ref if len(ref) == 40 else "")
+    if known_commit is None:
+        known_commit = next((commit for commit in refs.values() if commit.startswith(ref)), None) if ref else None
+    commit_id = known_commit or (ref if len(ref) == 40 else "")
     shallow = ("fetch", "-q", "--depth", "1", "--no-tags", "--filter=blob:none", "origin")
-    if wanted and not _try_git(repository, *shallow, wanted).code:
-        return _git(repository, "rev-parse", f"{wanted}^{{commit}}").strip()
+    if commit_id and not _try_git(repository, *shallow, commit_id).code:
+        return _git(repository, "rev-parse", f"{commit_id}^{{commit}}").strip()
     _git(repository, "fetch", "-q", "--no-tags", "--filter=blob:none", "origin", "+refs/*:refs/bough/*")
-    found = _try_git(repository, "rev-parse", "--verify", "--quiet", f"{wanted or ref or 'HEAD'}^{{commit}}")
-    if found.code:
+    result = _try_git(repository, "rev-parse", "--verify", "--quiet", f"{commit_id or ref or 'HEAD'}^{{commit}}")
+    if result.code:
         raise ConnectError(
             f"{source.url} has no commit {ref[:40]}, or several that start with it", hint="pass more of its digits"
         )
-    return found.stdout.strip()
+    return result.stdout.strip()
 
 
 def _list_tree(repository: git.Repository, commit: str) -> dict[str, SourceEntry]:
     """Return the entries of a commit; the files are not read yet, and `target` is the name of their object."""
-    found: dict[str, SourceEntry] = {}
+    entries: dict[str, SourceEntry] = {}
     for line in _git(repository, "ls-tree", "-r", "-z", commit).split("\0"):
         if match := _TREE_LINE.fullmatch(line):
             mode, _, name, path = match.groups()
             entry = SourceEntry("other" if mode == _SUBMODULE else "file", mode == "100755", target=name)
-            found[path] = replace(entry, kind="link") if mode == _LINK else entry
-    return found
+            entries[path] = replace(entry, kind="link") if mode == _LINK else entry
+    return entries
 
 
 def _read_blobs(repository: git.Repository, listing: SourceListing) -> dict[str, SourceEntry]:
@@ -112,10 +112,10 @@ def _read_blobs(repository: git.Repository, listing: SourceListing) -> dict[str,
         text = targets[name].decode("utf-8", "surrogateescape")
         entries[path] = replace(entries[path], target=text)
     skills = listing.list_skills()
-    wanted = {path for skill in skills for path in listing.list_files(skill, skills)}
+    paths = {path for skill in skills for path in listing.list_files(skill, skills)}
     linked = replace(listing, entries=entries)
-    wanted |= {found for path in wanted if entries[path].kind == "link" and (found := linked.find_target(path))}
-    files = {path: entries[path].target for path in sorted(wanted) if entries[path].kind == "file"}
+    paths |= {target for path in paths if entries[path].kind == "link" and (target := linked.find_target(path))}
+    files = {path: entries[path].target for path in sorted(paths) if entries[path].kind == "file"}
     contents = _read_objects(repository, sorted(set(files.values())), is_bounded=True)
     for path, name in files.items():
         data = contents[name]
@@ -132,11 +132,11 @@ def _read_objects(repository: git.Repository, names: list[str], *, is_bounded: b
         _git(repository, "fetch", "-q", "--no-tags", "--no-write-fetch-head", "--stdin", "origin",
              stdin="".join(f"{name}\n" for name in missing))  # fmt: skip
         here = _list_objects(repository)
-    asked = "".join(f"{name}\n" for name in names)
+    request = "".join(f"{name}\n" for name in names)
     sizes = [here.get(name, 0) for name in names]
     if is_bounded and (sum(sizes) > 4 * MAX_BYTES or len(sizes) > 20 * MAX_FILES):
         raise InvalidInput("the skills of the repository are too large", hint="select some of them with --path DIR")
-    return dict(_parse_batch(_git(repository, "cat-file", "--batch", stdin=asked).encode("utf-8", "surrogateescape")))
+    return dict(_parse_batch(_git(repository, "cat-file", "--batch", stdin=request).encode("utf-8", "surrogateescape")))
 
 
 def _list_objects(repository: git.Repository) -> dict[str, int]:

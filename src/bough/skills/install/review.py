@@ -46,7 +46,7 @@ class SkillReview:
     @property
     def has_error_findings(self) -> bool:
         """Whether the scan found an error."""
-        return any(each.severity == "error" for each in self.findings)
+        return any(finding.severity == "error" for finding in self.findings)
 
     def grant(self, hosts: Collection[str] = ()) -> SkillGrant:
         """Return the grant that trusts the skill as reviewed; `hosts`: servers that may run on this machine."""
@@ -64,7 +64,7 @@ def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     tree = tree_of(file)
     is_folder = is_skill_file(file.name)
     skill = read_file(file).skill
-    found = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_text_of(file), str(file))
+    findings = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_text_of(file), str(file))
     return SkillReview(
         file=file,
         key=key or file.name,
@@ -72,7 +72,7 @@ def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
         runs=tuple(entry for entry in tree.entries if entry.path != file.name and is_code(file.parent, entry.path)),
         servers={} if skill is None else list_server_commands(skill),
         domains=() if skill is None else read_domains(skill.metadata),
-        findings=(*tree.faults, *found),
+        findings=(*tree.faults, *findings),
     )
 
 

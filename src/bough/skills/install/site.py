@@ -48,7 +48,7 @@ def list_site(index: str) -> SourceListing:
 def _read_index(index: str) -> list[tuple[str, str, str, str]]:
     try:
         data: Any = json.loads(_download(index))
-        return [_entry(each) for each in cast("list[Any]", data["skills"])]
+        return [_entry(entry) for entry in cast("list[Any]", data["skills"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"not an index of skills: {index}: {error!r}", hint="see the Agent Skills Discovery RFC"

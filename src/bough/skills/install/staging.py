@@ -49,10 +49,10 @@ class StagingFolder:
 def sweep(place: Path) -> None:
     """Remove the folders that killed processes left below `place`; folders in use stay."""
     try:
-        left = sorted(place.iterdir())
+        folders = sorted(place.iterdir())
     except OSError:
         return
-    for folder in left:
+    for folder in folders:
         if not folder.name.startswith(_PREFIX):
             continue
         try:

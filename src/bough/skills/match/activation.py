@@ -68,17 +68,17 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         InvalidInput: The skill has no input of a name in `inputs`, or a value is invalid.
         SkillRefused: Its file can no longer be read.
     """
-    known = inputs_of(skill)
-    given = dict(inputs or {})
-    if not skill.inputs and ARGUMENTS in given:  # undeclared inputs are known only now that the text is read
-        given = parse_arguments(given[ARGUMENTS], known) | given
-    values = check_inputs(known, given)
-    missing = missing_inputs(known, values)
-    without = {each.name for each in known if each.name not in values and not is_needed(each)}
+    declared = inputs_of(skill)
+    raw_values = dict(inputs or {})
+    if not skill.inputs and ARGUMENTS in raw_values:  # undeclared inputs are known only now that the text is read
+        raw_values = parse_arguments(raw_values[ARGUMENTS], declared) | raw_values
+    values = check_inputs(declared, raw_values)
+    missing = missing_inputs(declared, values)
+    without = {entry.name for entry in declared if entry.name not in values and not is_needed(entry)}
     parts = [
         _shorten_instructions(substitute(skill.content, values, without=without), skill),
         "[Truncated: only the first 1 MB of the instructions was read.]" if skill.document.truncated else "",
-        _asking([each for each in known if each.name in missing]),
+        _asking([entry for entry in declared if entry.name in missing]),
         _listing(skill.resources),
     ]
     body = "\n\n".join(part for part in parts if part)
@@ -103,28 +103,28 @@ def activate_matches(
         max_bytes: Total size of their texts.
         changed_rules: See `require_reviewed`.
     """
-    done: list[tuple[TriggerMatch, Activation]] = []
+    activations: list[tuple[TriggerMatch, Activation]] = []
     left_out: list[tuple[TriggerMatch, BoughError]] = []
-    left = max_bytes
-    for match in sorted(matches, key=lambda each: each.kind != "slash"):
-        if len(done) >= max_skills:
+    bytes_left = max_bytes
+    for match in sorted(matches, key=lambda candidate: candidate.kind != "slash"):
+        if len(activations) >= max_skills:
             left_out.append((match, too_many(f"one message can activate at most {max_skills} skills")))
             continue
         try:
             skill = registry.get(match.skill)
             require_reviewed(registry, skill, changed_rules)
-            taken = registry.snapshot(skill)
-            activation = activate(skill, match.inputs, tree="" if taken is None else taken.digest)
+            snapshot = registry.snapshot(skill)
+            activation = activate(skill, match.inputs, tree="" if snapshot is None else snapshot.digest)
         except BoughError as error:
             left_out.append((match, error))
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
-        if size > left:
+        if size > bytes_left:
             left_out.append((match, too_long(f"the skills of one message exceed {max_bytes} bytes")))
         else:
-            left -= size
-            done.append((match, activation))
-    return Activated(tuple(done), tuple(left_out))
+            bytes_left -= size
+            activations.append((match, activation))
+    return Activated(tuple(activations), tuple(left_out))
 
 
 def require_reviewed(registry: SkillRegistry, rule: Skill, changed_rules: Collection[str]) -> None:
@@ -180,15 +180,15 @@ def _contain(body: str) -> str:
 def _asking(missing: list[InputMetadata]) -> str:
     if not missing:
         return ""
-    lines = [f"- {each.name}: {each.description}" if each.description else f"- {each.name}" for each in missing]
+    lines = [f"- {entry.name}: {entry.description}" if entry.description else f"- {entry.name}" for entry in missing]
     return "Before you start, ask the user for these inputs by name:\n" + "\n".join(lines)
 
 
 def _listing(resources: Resources) -> str:
-    shown = resources.all[:MAX_LISTED]
-    if not shown:
+    listed = resources.all[:MAX_LISTED]
+    if not listed:
         return ""
-    lines = [f"<file>{escape(name, quote=False)}</file>" for name in shown]
-    if len(resources.all) > len(shown) or not resources.complete:
+    lines = [f"<file>{escape(name, quote=False)}</file>" for name in listed]
+    if len(resources.all) > len(listed) or not resources.complete:
         lines.append("<more/>")
     return "<skill_resources>\n" + "\n".join(lines) + "\n</skill_resources>"

@@ -28,30 +28,30 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
     there are more words than open inputs, the only required one takes the whole rest; with several required inputs
     none is filled, and the words are available as `ARGUMENTS` only.
     """
-    known = {each.name for each in inputs}
-    given = parse_pairs(text, inputs)
-    rest = _PAIR.sub(lambda match: "" if match[1] in known else match[0], text).strip()
-    still_open = [each.name for each in inputs if each.name not in given]
-    if rest and still_open:
-        words = split_words(rest)
+    names = {entry.name for entry in inputs}
+    values = parse_pairs(text, inputs)
+    remainder = _PAIR.sub(lambda match: "" if match[1] in names else match[0], text).strip()
+    still_open = [entry.name for entry in inputs if entry.name not in values]
+    if remainder and still_open:
+        words = split_words(remainder)
         if len(still_open) == 1:
-            given[still_open[0]] = words[0] if len(words) == 1 else rest
-        elif len(words) > len(still_open) and len(needed := [each.name for each in inputs if is_needed(each)]) == 1:
-            given |= dict.fromkeys(set(needed) - set(given), rest)
+            values[still_open[0]] = words[0] if len(words) == 1 else remainder
+        elif len(words) > len(still_open) and len(needed := [entry.name for entry in inputs if is_needed(entry)]) == 1:
+            values |= dict.fromkeys(set(needed) - set(values), remainder)
         elif len(words) <= len(still_open):
-            given |= dict(zip(still_open, words, strict=False))
-    return given
+            values |= dict(zip(still_open, words, strict=False))
+    return values
 
 
 def parse_pairs(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
     """Return the `key=value` pairs whose keys are inputs; values may be quoted, and the last value of a key wins."""
-    known = {each.name for each in inputs}
-    return {match[1]: _unquote(match[2]) for match in _PAIR.finditer(text) if match[1] in known} if known else {}
+    names = {entry.name for entry in inputs}
+    return {match[1]: _unquote(match[2]) for match in _PAIR.finditer(text) if match[1] in names} if names else {}
 
 
-def missing_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> tuple[str, ...]:
+def missing_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of required inputs without a value, or with an empty one, in declaration order."""
-    return tuple(each.name for each in inputs if is_needed(each) and not given.get(each.name, "").strip())
+    return tuple(entry.name for entry in inputs if is_needed(entry) and not values.get(entry.name, "").strip())
 
 
 def is_needed(entry: InputMetadata) -> bool:
@@ -59,19 +59,19 @@ def is_needed(entry: InputMetadata) -> bool:
     return entry.required and entry.default is None
 
 
-def check_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> dict[str, str]:
+def check_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> dict[str, str]:
     """Return the values to substitute: the given ones, and defaults for the rest.
 
     Raises:
         InvalidInput: The skill has no input of a name, or a value is too long or contains control characters.
     """
-    known = tuple(each.name for each in inputs)
-    for name, value in given.items():
-        if name not in known and name != ARGUMENTS:
-            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, known))
+    names = tuple(entry.name for entry in inputs)
+    for name, value in values.items():
+        if name not in names and name != ARGUMENTS:
+            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, names))
         if len(value) > MAX_VALUE or re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", value):
             raise InvalidInput(f"input {name!r} is too long or contains control characters", hint="pass plain text")
-    return {each.name: each.default for each in inputs if each.default is not None} | dict(given)
+    return {entry.name: entry.default for entry in inputs if entry.default is not None} | dict(values)
 
 
 def substitute(text: str, values: Mapping[str, str], *, without: Collection[str] = ()) -> str:

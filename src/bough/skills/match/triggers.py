@@ -113,30 +113,30 @@ class TriggerIndex:
         calls = self._calls(text) if "/" in text or "@" in text else []
         if not calls and not hits:
             return []
-        found = {call.skill: call for call in reversed(calls) if call.skill not in active}
-        found = {name: found[name] for name in reversed(found)}
+        matches = {call.skill: call for call in reversed(calls) if call.skill not in active}
+        matches = {name: matches[name] for name in reversed(matches)}
         if len(hits) > 1:
             hits.sort(key=itemgetter(0))
         for _, name, keyword in hits:
-            if name not in found:
-                found[name] = self._make_match(name, keyword, text)
-        return list(found.values())
+            if name not in matches:
+                matches[name] = self._make_match(name, keyword, text)
+        return list(matches.values())
 
     def _calls(self, text: str) -> list[TriggerMatch]:
         """Return the skills called by `/name` and `@name` at the start of a word, outside code. O(length)."""
-        shown = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
-        found: list[TriggerMatch] = []
-        for call in _CALL.finditer(shown):
+        visible_text = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
+        matches: list[TriggerMatch] = []
+        for call in _CALL.finditer(visible_text):
             skill = self._find_named(call[2]) or self._find_named(call[2].rstrip(_MARKS))
             if skill is None:
                 continue
             keyword = f"{call[1]}{call[2].rstrip(_MARKS)}"
             is_first = not text[: call.start()].strip()
-            rest = text[call.end() :] if is_first else text[call.end() :].partition("\n")[0]
-            rest = rest.strip() if call[1] == "/" else ""
-            inputs = parse_arguments(rest, skill.inputs) | ({"ARGUMENTS": rest} if rest else {})
-            found.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
-        return found
+            arguments = text[call.end() :] if is_first else text[call.end() :].partition("\n")[0]
+            arguments = arguments.strip() if call[1] == "/" else ""
+            inputs = parse_arguments(arguments, skill.inputs) | ({"ARGUMENTS": arguments} if arguments else {})
+            matches.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
+        return matches
 
     def _find_named(self, name: str) -> Skill | SkillMetadata | None:
         return self._skills.get(name) or self._skills.get(name.lower())
@@ -153,16 +153,16 @@ class TriggerIndex:
         folded = fold(text)
         is_plain = text.isascii()
         folded, offsets = squeeze_blanks(folded)
-        found: dict[str, _Hit] = {}
+        hits: dict[str, _Hit] = {}
         for which, start, end in find(folded, overlapping=True):
             if is_whole_word(folded, start, end):
                 for name in self._names[which]:
-                    if name not in found and name not in active:
+                    if name not in hits and name not in active:
                         first, last = offsets.restore(start), offsets.restore(end)
                         if not is_plain:
                             first, last = _place(text, first, last)
-                        found[name] = (first, name, text[first:last])
-        return list(found.values())
+                        hits[name] = (first, name, text[first:last])
+        return list(hits.values())
 
     def _pattern_finder(self) -> _PatternFinder | None:
         re2: Any = import_module("re2")  # it carries no types
@@ -205,8 +205,8 @@ def _word_finder(words: list[str]) -> _WordFinder:
 
 
 def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
-    named = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
-    return [(hit.start(), name, hit.group()) for name, hit in named if hit]
+    searches = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
+    return [(hit.start(), name, hit.group()) for name, hit in searches if hit]
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,11 @@ def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool
 
 
 def _entry_allows(entry: str, tool: str, argument: str) -> bool:
-    name, _, rest = entry.partition("(")
+    name, _, arguments = entry.partition("(")
     if not fnmatchcase(tool, name):
         return False
-    pattern = rest.removesuffix(")")
-    if not rest or pattern in ("", "*"):
+    pattern = arguments.removesuffix(")")
+    if not arguments or pattern in ("", "*"):
         return True
     if _CHAINS.search(argument):
         return False

@@ -58,7 +58,7 @@ def pattern_of(glob: str) -> str | None:
     if "/" not in glob and not glob.startswith("**"):
         glob = f"**/{glob}"
     variants = _braces(glob.removeprefix("/"))
-    return None if variants is None else "|".join(f"(?:{_regex(each)})" for each in variants)
+    return None if variants is None else "|".join(f"(?:{_regex(variant)})" for variant in variants)
 
 
 def _braces(glob: str) -> list[str] | None:
@@ -66,12 +66,12 @@ def _braces(glob: str) -> list[str] | None:
     done: list[str] = []
     waiting = [glob]
     while waiting:
-        each = waiting.pop(0)
-        match = re.search(r"\{([^{}]*,[^{}]*)\}", each)
+        expansion = waiting.pop(0)
+        match = re.search(r"\{([^{}]*,[^{}]*)\}", expansion)
         if match is None:
-            done.append(each)
+            done.append(expansion)
         else:
-            waiting += [each[: match.start()] + part + each[match.end() :] for part in match[1].split(",")]
+            waiting += [expansion[: match.start()] + part + expansion[match.end() :] for part in match[1].split(",")]
         if len(done) + len(waiting) > _MAX_BRACES:
             return None
     return done

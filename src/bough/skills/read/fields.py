@@ -72,15 +72,15 @@ def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in values.items():
         folded = key.lower()
-        known = next((name for name in (key, folded) if name in _KNOWN), _ALIASES.get(folded, key))
-        if known != key and known in values:
-            known = key
-        if known != key and known in ("name", "description", "allowed-tools"):
-            notes.warn("field-name", f"`{key}` is read as `{known}`", f"write `{known}:`")
-        if known not in _KNOWN and (near := _find_near(folded)):
+        canonical_name = next((name for name in (key, folded) if name in _KNOWN), _ALIASES.get(folded, key))
+        if canonical_name != key and canonical_name in values:
+            canonical_name = key
+        if canonical_name != key and canonical_name in ("name", "description", "allowed-tools"):
+            notes.warn("field-name", f"`{key}` is read as `{canonical_name}`", f"write `{canonical_name}:`")
+        if canonical_name not in _KNOWN and (near := _find_near(folded)):
             message = f"unknown field `{key}` is ignored; did you mean `{near}`?"
             notes.warn("field-misspelt", message, f"write `{near}:`")
-        out[known] = value
+        out[canonical_name] = value
     return out
 
 
@@ -295,13 +295,13 @@ def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata,
     value = values.get("inputs")
     if is_nothing(value):
         return ()
-    found: dict[str, InputMetadata] = {}
+    inputs: dict[str, InputMetadata] = {}
     for name, entry in _input_entries(value):
         if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
             notes.warn("input-name", f"invalid input name {name[:60]!r}", "use letters, digits, _ and -")
             continue
-        found[name] = _input(name, entry)
-    return tuple(found.values())
+        inputs[name] = _input(name, entry)
+    return tuple(inputs.values())
 
 
 def _input_entries(value: Any) -> list[tuple[str, Any]]:
@@ -321,9 +321,9 @@ def _parse_named(item: Any) -> tuple[str, Any]:
 def _input(name: str, entry: Any) -> InputMetadata:
     if not isinstance(entry, Mapping):
         return InputMetadata(name, "" if is_nothing(entry) else as_text(entry))
-    given = cast("Mapping[str, Any]", entry)
-    value = given.get("default")
+    fields = cast("Mapping[str, Any]", entry)
+    value = fields.get("default")
     is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # valid values for a script
     default = None if is_nothing(value) and not is_text else as_text(value)
-    required = truth(given["required"]) if "required" in given else default is None
-    return InputMetadata(name, as_text(given.get("description", "")), required and default is None, default)
+    required = truth(fields["required"]) if "required" in fields else default is None
+    return InputMetadata(name, as_text(fields.get("description", "")), required and default is None, default)

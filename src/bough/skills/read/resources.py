@@ -53,7 +53,7 @@ def walk_files(folder: Path) -> Iterator[str | None]:
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted((each for each in entries if each.name not in _SKIPPED), key=lambda each: each.name)
+            return sorted((entry for entry in entries if entry.name not in _SKIPPED), key=lambda entry: entry.name)
     except OSError:  # the folder is gone or unreadable
         return []
 
@@ -88,7 +88,10 @@ def resolve(folder: Path, name: str) -> Path:
 
 def nearest(name: str, names: tuple[str, ...]) -> str:
     """Return a hint that names the most similar of `names`, or the first few."""
-    close = get_close_matches(name, names, 1, 0.4) or [each for each in names if each.endswith("/" + name)][:1]
+    close = (
+        get_close_matches(name, names, 1, 0.4)
+        or [candidate for candidate in names if candidate.endswith("/" + name)][:1]
+    )
     if close:
         return f"did you mean {close[0]!r}?"
     return f"available: {', '.join(names[:8])}" if names else "none are available"
@@ -119,7 +122,7 @@ def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 
     """
     path = resolve(folder, name)
     lines: list[bytes] = []
-    left, number = max_bytes, 0
+    bytes_left, number = max_bytes, 0
     with path.open("rb") as handle:
         size = os.fstat(handle.fileno()).st_size
         if b"\0" in handle.read(8192):
@@ -129,11 +132,11 @@ def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 
             number += 1
             if number < start_line:
                 continue
-            if len(line) > left:
-                text = b"".join(lines or [line[:left]]).decode("utf-8", "replace")
+            if len(line) > bytes_left:
+                text = b"".join(lines or [line[:bytes_left]]).decode("utf-8", "replace")
                 return ResourcePart(text, size, number if lines else number + 1)
             lines.append(line)
-            left -= len(line)
+            bytes_left -= len(line)
     return ResourcePart(b"".join(lines).decode("utf-8", "replace"), size)
 
 

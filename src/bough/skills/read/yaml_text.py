@@ -70,7 +70,7 @@ class _Entry:
     key: str
     first: str
     line: int
-    rest: list[str] = field(default_factory=list[str])
+    continuation: list[str] = field(default_factory=list[str])
 
 
 def _load_broken(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _split_entries(lines: list[str], first_line: int, notes: Notes) -> list[_Ent
         if match is not None:
             entries.append(_Entry(match[1].strip("\"'"), (match[2] or "").strip(), number))
         elif entries and not (entries[-1].key.lower() == "name" and entries[-1].first):  # a name is a single line
-            entries[-1].rest.append(line)
+            entries[-1].continuation.append(line)
         elif line.strip() and not line.lstrip().startswith("#"):
             message = f"a line that belongs to no key: {line.strip()[:60]}"
             notes.warn("yaml-stray-line", message, "remove it", number)
@@ -108,9 +108,11 @@ def _split_entries(lines: list[str], first_line: int, notes: Notes) -> list[_Ent
 
 
 def _read_entry(entry: _Entry, depth: int, notes: Notes) -> Any:
-    if not any(entry.rest) and (plain := load_plain(f"key: {entry.first}")) is not None:  # a fifth of YAML's time
+    if (
+        not any(entry.continuation) and (plain := load_plain(f"key: {entry.first}")) is not None
+    ):  # a fifth of YAML's time
         return plain["key"]
-    text = "\n".join([entry.first, *entry.rest])
+    text = "\n".join([entry.first, *entry.continuation])
     value = _read_value(text)
     if value is None and "\t" in text and (value := _read_value(text.expandtabs(2))) is not None:
         notes.warn("yaml-tab", f"tabs in `{entry.key}`", "indent with spaces", entry.line)
@@ -131,7 +133,7 @@ def _read_value(text: str) -> Any:
 
 
 def _read_nested(entry: _Entry, depth: int, notes: Notes) -> Any:
-    lines = [line.expandtabs(2) for line in entry.rest]
+    lines = [line.expandtabs(2) for line in entry.continuation]
     filled = [line for line in lines if line.strip()]
     if not filled:
         return ""
@@ -150,17 +152,17 @@ def _read_list(lines: list[str], entry: _Entry, notes: Notes) -> list[Any]:
         if line.startswith("-"):
             items.append(_Entry(entry.key, line[1:].strip(), entry.line))
         elif items and line.strip():
-            items[-1].rest.append(f"  {line.strip()}")
+            items[-1].continuation.append(f"  {line.strip()}")
     return [_read_entry(item, _MAX_BROKEN_DEPTH, notes) for item in items]
 
 
 def _read_as_text(entry: _Entry, notes: Notes) -> str:
-    code, reason = _explain(entry.first, "\n".join([entry.first, *entry.rest]))
+    code, reason = _explain(entry.first, "\n".join([entry.first, *entry.continuation]))
     notes.warn(code, f"`{entry.key}`: {reason}", "put the value in quotes, or write it as `>-`", entry.line)
-    rest = [line.strip() for line in entry.rest]
+    continuation = [line.strip() for line in entry.continuation]
     if block := _BLOCK.fullmatch(entry.first):
-        return ("\n" if block[1] == "|" else " ").join(rest).strip()
-    return _unquote(" ".join(part for part in [entry.first, *rest] if part))
+        return ("\n" if block[1] == "|" else " ").join(continuation).strip()
+    return _unquote(" ".join(part for part in [entry.first, *continuation] if part))
 
 
 def _explain(first: str, text: str) -> tuple[str, str]:

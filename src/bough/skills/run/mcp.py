@@ -52,9 +52,9 @@ def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None
         InvalidInput: A server has neither command nor url, is malformed, or uses a variable that is not set.
     """
     folder = str(skill.folder.absolute()) if skill.folder else ""
-    known = {**env, "SKILL_ROOT": folder if root is None else root}
+    variables = {**env, "SKILL_ROOT": folder if root is None else root}
     configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
-    return tuple(_server(name, configured[name], known) for name in sorted(configured))
+    return tuple(_server(name, configured[name], variables) for name in sorted(configured))
 
 
 def list_server_commands(skill: Skill) -> dict[str, str]:
@@ -82,12 +82,12 @@ def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...
 def _describe(value: Any) -> str:
     if not isinstance(value, Mapping):
         return as_text(value)
-    given = cast("Mapping[str, Any]", value)
-    if "url" in given:
-        return as_text(given["url"])
-    args = given.get("args", [])
-    words = [as_text(each) for each in cast("list[Any]", args)] if isinstance(args, list) else [as_text(args)]
-    return " ".join([as_text(given.get("command", "")), *words])
+    config = cast("Mapping[str, Any]", value)
+    if "url" in config:
+        return as_text(config["url"])
+    args = config.get("args", [])
+    words = [as_text(arg) for arg in cast("list[Any]", args)] if isinstance(args, list) else [as_text(args)]
+    return " ".join([as_text(config.get("command", "")), *words])
 
 
 def _from_file(skill: Skill) -> dict[str, Any]:
@@ -122,27 +122,27 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
         raise InvalidInput(f"invalid MCP server name {name[:80]!r}", hint="use letters, digits, _ . -")
     if not isinstance(value, Mapping):
         raise InvalidInput(f"MCP server {name!r} is not a mapping", hint="set `command` and `args`, or `url`")
-    given = cast("Mapping[str, Any]", expand(value, env, name))
-    if url := as_text(given.get("url", "")):
-        headers = _texts(given.get("headers"), name)
-        return McpServer(name=name, transport=_transport(given, url), url=url, headers=headers)
-    command = as_text(given.get("command", ""))
+    config = cast("Mapping[str, Any]", expand(value, env, name))
+    if url := as_text(config.get("url", "")):
+        headers = _texts(config.get("headers"), name)
+        return McpServer(name=name, transport=_transport(config, url), url=url, headers=headers)
+    command = as_text(config.get("command", ""))
     if not command:
         raise InvalidInput(f"MCP server {name!r} has neither `command` nor `url`", hint="set one of them")
-    args = given.get("args", [])
+    args = config.get("args", [])
     if not isinstance(args, list):
         raise InvalidInput(f"`args` of MCP server {name!r} is not a list", hint='for example ["-m", "server"]')
-    words = tuple(as_text(each) for each in cast("list[Any]", args))
-    cwd = as_text(given.get("cwd", "")) or env["SKILL_ROOT"] or None
+    words = tuple(as_text(arg) for arg in cast("list[Any]", args))
+    cwd = as_text(config.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
-        name=name, transport="stdio", command=command, args=words, env=_texts(given.get("env"), name), cwd=cwd
+        name=name, transport="stdio", command=command, args=words, env=_texts(config.get("env"), name), cwd=cwd
     )
 
 
-def _transport(given: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
+def _transport(config: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
     if not url.startswith(("http://", "https://")):
         raise InvalidInput(f"invalid MCP server address {url[:80]!r}", hint="use an http:// or https:// URL")
-    kind = as_text(given.get("transport", given.get("type", ""))).lower()
+    kind = as_text(config.get("transport", config.get("type", ""))).lower()
     return "sse" if kind == "sse" else "http"
 
 

@@ -34,6 +34,6 @@ def inline_metadata(source: str) -> InlineMetadata | None:
     except tomllib.TOMLDecodeError:
         return None
     names, python = data.get("dependencies", []), data.get("requires-python")
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):  # pyright: ignore
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):  # pyright: ignore
         return None
     return InlineMetadata(tuple(names), python if isinstance(python, str) else None)  # pyright: ignore

@@ -61,7 +61,7 @@ MAX_SOURCE = 1 << 20
 """How much of a script is searched for inline metadata."""
 
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
-_MAX_BESIDE = 64
+_MAX_SKILL_ENTRIES = 64
 _UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
 _log = logging.getLogger(__name__)
@@ -103,12 +103,12 @@ class ScriptResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for a model, as JSON: files by path and size; empty fields are omitted."""
-        named = {"skill": self.skill, "script": self.script} if self.script else {}
-        out: dict[str, Any] = {**named, "status": self.status, "stdout": self.stdout, "stderr": self.stderr}
+        identity = {"skill": self.skill, "script": self.script} if self.script else {}
+        out: dict[str, Any] = {**identity, "status": self.status, "stdout": self.stdout, "stderr": self.stderr}
         if self.exit_code is not None:
             out["exit_code"] = self.exit_code
         if self.output_files:
-            out["output_files"] = [{"path": each.path, "size_bytes": len(each.content)} for each in self.output_files]
+            out["output_files"] = [{"path": file.path, "size_bytes": len(file.content)} for file in self.output_files]
         flags = {"timed_out": self.timed_out, "truncated": self.truncated}
         out |= {name: value for name, value in flags.items() if value}
         if self.isolation:
@@ -167,12 +167,12 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
         raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} is a single file and has no scripts")
     for candidate in (f"scripts/{name.removeprefix('scripts/')}", name):
         try:
-            found = resolve(folder, candidate)
+            file = resolve(folder, candidate)
         except InvalidInput as error:
             raise ScriptRefused("SCRIPT_NOT_FOUND", f"{error.message}; {error.hint}") from error
         except NotFound:
             continue
-        return os.path.relpath(found, os.path.realpath(folder))
+        return os.path.relpath(file, os.path.realpath(folder))
     files = list_resources(folder)
     hint = nearest(name, files.scripts or files.all)
     raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} has no script {name[:60]!r}; {hint}")
@@ -246,6 +246,7 @@ async def run_script(
         script, needs, request = await asyncio.to_thread(
             _prepare, skill, snapshot, script_path, args, workspace, network
         )
+        # Held during the whole run: another process must not garbage-collect the folder that is mounted.
         with contextlib.nullcontext() if snapshot is None else snapshot.hold():
             ran = await executor.execute(
                 replace(
@@ -293,8 +294,8 @@ def _prepare(
     mounts = [Mount(source=str(home), target="/skill")]
     files: tuple[File, ...] = ()
     if workspace is None:
-        shown, files = _beside(home)
-        mounts += shown
+        skill_mounts, files = _mount_skill_files(home)
+        mounts += skill_mounts
     environment = dict(_ENVIRONMENT)
     if needs and network.domains and (uv := find_uv()):
         mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
@@ -313,7 +314,7 @@ def _prepare(
     return script, needs, request
 
 
-def _beside(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
+def _mount_skill_files(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
     """Return mounts and files that make a skill's own folders and small files visible in a fresh working folder.
 
     So `open("references/format.md")` works, as in ADK. In a user's workspace nothing is added; there a script
@@ -321,14 +322,14 @@ def _beside(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
     """
     mounts: list[Mount] = []
     files: list[File] = []
-    left = MAX_SOURCE
-    for path in sorted(home.iterdir())[:_MAX_BESIDE]:
+    bytes_left = MAX_SOURCE
+    for path in sorted(home.iterdir())[:_MAX_SKILL_ENTRIES]:
         if path.is_symlink() or path.name.startswith("."):
             continue
         if path.is_dir():
             mounts.append(Mount(source=str(path), target=f"/work/{path.name}"))
-        elif (size := path.stat().st_size) <= left:
-            left -= size
+        elif (size := path.stat().st_size) <= bytes_left:
+            bytes_left -= size
             files.append(File(path=path.name, content=path.read_bytes()))
     return mounts, tuple(files)
 
@@ -352,17 +353,17 @@ def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -
 
 def _missing_file(stderr: str, home: Path) -> str:
     """Return the file name in a Python `FileNotFoundError` if the skill has a file of that name; else empty."""
-    found = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
-    return found[1] if found and ".." not in found[1].split("/") and (home / found[1]).is_file() else ""
+    match = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
+    return match[1] if match and ".." not in match[1].split("/") and (home / match[1]).is_file() else ""
 
 
 def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
     """Convert an executor's result to a script's result. The status depends on exit code and timeout only."""
     stdout, stderr = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
     code, message = _failure(ran, stderr)
-    noted: Literal["warning", "success"] = "warning" if stderr.strip() else "success"
+    success_status: Literal["warning", "success"] = "warning" if stderr.strip() else "success"
     return ScriptResult(
-        status="error" if code else noted,
+        status="error" if code else success_status,
         stdout=stdout,
         stderr=stderr,
         exit_code=ran.exit_code,

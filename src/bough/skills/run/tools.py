@@ -93,10 +93,12 @@ def run_skill_script(
     If the script was not run, returns -1 and the reason. `user_id` and `session_id` identify the caller: an executor
     that keeps interpreters warm keeps a separate one for each.
     """
-    whose = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
+    caller_id = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
     loop = portal()
     loop.hold_weakly(manager.executor)
-    result = loop.call(run_named_script, registry, manager.executor, skill_name, script_name, args, execution_id=whose)
+    result = loop.call(
+        run_named_script, registry, manager.executor, skill_name, script_name, args, execution_id=caller_id
+    )
     output = result.stdout + result.stderr
     if result.execution is None:
         return -1, f"{result.error_code}: {result.error}"

@@ -78,12 +78,12 @@ def lock_all(
         sources: Folder to source; other entries keep the source of an existing lock file of this version.
         faults: Receives the faults of the omitted skills.
     """
-    known = {each.folder: each for each in _read_earlier(root / NAME)}
+    earlier_entries = {entry.folder: entry for entry in _read_earlier(root / NAME)}
     notes: list[Diagnostic] = []
     folders = (Path(path).parent for path, _ in skill_files(Root(root), notes) if is_skill_file(Path(path).name))
     locked: list[LockedSkill] = []
     for name in sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders):
-        then = known.get(name, LockedSkill(name))
+        then = earlier_entries.get(name, LockedSkill(name))
         now, wrong = lock_skill(root, name, (sources or {}).get(name, then.source))
         if wrong:
             (faults if faults is not None else []).extend(wrong)
@@ -105,7 +105,7 @@ def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
     Raises:
         StoreError: It cannot be written; the old file is unchanged.
     """
-    entries = [asdict(each) for each in sorted(skills, key=lambda each: each.folder)]
+    entries = [asdict(skill) for skill in sorted(skills, key=lambda skill: skill.folder)]
     text = json.dumps({"version": VERSION, "skills": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -133,20 +133,20 @@ def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f".{NAME}.guard", "wb") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
-        entries = {each.folder: each for each in read_lock(root / NAME)} if (root / NAME).exists() else {}
+        entries = {entry.folder: entry for entry in read_lock(root / NAME)} if (root / NAME).exists() else {}
         yield entries
         write_lock(root / NAME, entries.values())
         # Still under the lock: another installation may move a folder in as soon as it is released.
         _remove_unlocked(root, set(entries))
 
 
-def _remove_unlocked(root: Path, kept: Collection[str]) -> None:
+def _remove_unlocked(root: Path, locked_folders: Collection[str]) -> None:
     digits = frozenset("0123456789abcdef")
     for place in sorted(root.iterdir()):
         if len(place.name) != DIGEST_DIGITS or not digits.issuperset(place.name) or not place.is_dir():
             continue
         for folder in sorted(place.iterdir()):
-            if f"{place.name}/{folder.name}" not in kept:
+            if f"{place.name}/{folder.name}" not in locked_folders:
                 remove_tree(folder)
         if not any(place.iterdir()):
             place.rmdir()
@@ -166,30 +166,30 @@ def read_lock(file: Path) -> list[LockedSkill]:
                 f"{file} has version {data['version']!r}, but this bough reads version {VERSION}",
                 hint="review the skills, then rewrite it with `bough skills lock`",
             )
-        return [_entry(each) for each in data["skills"]]
+        return [_entry(entry) for entry in data["skills"]]
     except FileNotFoundError as error:
         raise NotFound(f"{file} does not exist", hint="create it with `bough skills lock`") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"not a lock file: {file}: {error!r}", hint="rewrite it with `bough skills lock`") from error
 
 
-def _entry(each: Any) -> LockedSkill:
-    folder, source, files, digest = each["folder"], each["source"], each["files"], each["digest"]
+def _entry(entry: Any) -> LockedSkill:
+    folder, source, files, digest = entry["folder"], entry["source"], entry["files"], entry["digest"]
     parts = str(folder).split("/")
     if not isinstance(source, str) or not isinstance(digest, str) or ".." in parts or str(folder).startswith("/"):
         raise ValueError(f"bad entry {folder!r}")
-    texts = {name: str(each.get(name) or "") for name in ("name", "ref", "commit", "path")}
-    alias = each.get("alias")
+    texts = {name: str(entry.get(name) or "") for name in ("name", "ref", "commit", "path")}
+    alias = entry.get("alias")
     return LockedSkill(
         str(folder),
         source,
         {str(k): str(v) for k, v in cast("dict[Any, Any]", files).items()},
         digest,
         **texts,
-        disabled=each.get("disabled") is True,
+        disabled=entry.get("disabled") is True,
         alias=alias if isinstance(alias, str) and alias else None,
-        hosts=tuple(str(name) for name in each.get("hosts") or ()),
-        domains=tuple(str(name) for name in each.get("domains") or ()),
+        hosts=tuple(str(name) for name in entry.get("hosts") or ()),
+        domains=tuple(str(name) for name in entry.get("domains") or ()),
     )
 
 
@@ -200,7 +200,7 @@ def verify_lock(root: Path) -> list[Diagnostic]:
         NotFound: There is no lock file.
         InvalidInput: The lock file is invalid.
     """
-    locked = {each.folder: each for each in read_lock(root / NAME)}
+    locked = {entry.folder: entry for entry in read_lock(root / NAME)}
     faults: list[Diagnostic] = []
     for folder, then in locked.items():
         if not (root / folder).is_dir():
@@ -208,7 +208,7 @@ def verify_lock(root: Path) -> list[Diagnostic]:
             continue
         now, wrong = lock_skill(root, folder)
         faults += wrong
-        changes = [_difference(root / folder, each) for each in list_differences(dict(then.files), dict(now.files))]
+        changes = [_difference(root / folder, change) for change in list_differences(dict(then.files), dict(now.files))]
         if not changes and not wrong and now.digest != then.digest:  # the digest covers executable bits, `files` not
             changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
         faults += changes

@@ -92,12 +92,12 @@ def list_search_path(folder: Path) -> list[Path]:
 def _list_roots(folder: Path, project: Path) -> list[Path]:
     """Return the folders of the project in which modules are searched for, in order, without links."""
     installed = tuple(os.path.realpath(path) for path in {sys.prefix, *sysconfig.get_paths().values()})
-    found = {Path(os.path.realpath(folder)): None, Path(os.path.realpath(folder / "src")): None}
+    roots = {Path(os.path.realpath(folder)): None, Path(os.path.realpath(folder / "src")): None}
     for entry in sys.path:
         path = Path(os.path.realpath(entry))
         if path.is_relative_to(project) and not any(path.is_relative_to(place) for place in installed):
-            found[path] = None
-    return [path for path in found if path.is_relative_to(project)]
+            roots[path] = None
+    return [path for path in roots if path.is_relative_to(project)]
 
 
 def _find_unit(project: Path, searched: Sequence[str], name: str) -> tuple[str, str] | None:
@@ -179,12 +179,14 @@ class SnapshotFinder(MetaPathFinder):
     def install(self) -> None:
         """Let this process import from the copy, and forget modules of the same names from other copies."""
         with _IMPORTING:
-            others = [each for each in sys.meta_path if isinstance(each, SnapshotFinder) and each._tree != self._tree]
+            others = [
+                finder for finder in sys.meta_path if isinstance(finder, SnapshotFinder) and finder._tree != self._tree
+            ]
             for name, module in list(sys.modules.items()):
                 top = sys.modules.get(name.partition(".")[0], module)
                 if name.partition(".")[0] in self._roots and any(other._owns(top) for other in others):
                     del sys.modules[name]
-            finders = [each for each in sys.meta_path if not isinstance(each, SnapshotFinder)]
+            finders = [finder for finder in sys.meta_path if not isinstance(finder, SnapshotFinder)]
             sys.meta_path[:] = [self, *others, *finders]
 
     def _owns(self, module: ModuleType) -> bool:

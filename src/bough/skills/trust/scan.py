@@ -59,26 +59,26 @@ class Scanner:
 
     def scan_folder(self, folder: Path) -> list[Diagnostic]:
         """Return what is suspicious in a skill's folder, file by file. O(bytes), bounded."""
-        found: list[Diagnostic] = []
+        findings: list[Diagnostic] = []
         total = 0
-        for count, path in enumerate(_files(folder, found)):
+        for count, path in enumerate(_files(folder, findings)):
             if count >= MAX_FILES or total > MAX_TOTAL_BYTES:
                 message = "too many files or bytes; the rest was not scanned"
-                found.append(_note("scan-incomplete", "warning", folder, message))
+                findings.append(_note("scan-incomplete", "warning", folder, message))
                 break
-            data = _read(path, found)
+            data = _read(path, findings)
             total += len(data)
-            found += self._scan_data(path, data)
-        return found
+            findings += self._scan_data(path, data)
+        return findings
 
     def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
         """Return what is suspicious in one text, errors first, then by line. O(n)."""
         data = text.encode("utf-8", "replace")
-        found = [*_find_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
+        findings = [*_find_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
         for rule, pattern in self._rules:
             if rule.where == "any" or (rule.where == "script") == is_script:
-                found += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
-        return sorted(found, key=lambda each: (_ORDER[each.severity], each.line or 0, each.code))
+                findings += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
+        return sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.line or 0, finding.code))
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
         if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
@@ -89,8 +89,8 @@ class Scanner:
         if _is_program(data):
             return [_note("binary-program", "error", path, "a compiled program", "ship its source")]
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            known = path.suffix.lower() in _BINARY
-            return [] if known else [_note("scan-binary", "info", path, "not scanned: not text")]
+            has_binary_suffix = path.suffix.lower() in _BINARY
+            return [] if has_binary_suffix else [_note("scan-binary", "info", path, "not scanned: not text")]
         is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
         return self.scan_text(decode(data, Notes()), str(path), is_script=is_script)
 
@@ -102,19 +102,19 @@ class Scanner:
                 continue
             inner = _decode(match.group())
             bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
-            what = "an encoded text that contains something harmful" if bad else "a long encoded text"
+            description = "an encoded text that contains something harmful" if bad else "a long encoded text"
             severity: Severity = "error" if bad else "warning"
-            yield Diagnostic("encoded-payload", severity, what, line, "ship it unencoded", path)
+            yield Diagnostic("encoded-payload", severity, description, line, "ship it unencoded", path)
 
     def _comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield instructions in comments, which are invisible in the rendered text."""
-        start, line, named = 0, 1, 0
-        while named < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
+        start, line, comment_count = 0, 1, 0
+        while comment_count < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
             line += data.count(b"\n", start, at)
             end = data.find(b"-->", at)
             end = len(data) if end < 0 else end
             if self._orders.search(data[at:end]):
-                named += 1
+                comment_count += 1
                 message = "instructions in a hidden comment"
                 yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
             line += data.count(b"\n", at, end)
@@ -131,53 +131,55 @@ def _ready(pattern: str) -> Any:
 
 def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield (line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
-    line, counted, last, named = 1, 0, 0, 0
+    line, counted, last, hit_count = 1, 0, 0, 0
     for match in pattern.finditer(data):
         line += data.count(b"\n", counted, match.start())
         counted = match.start()
         if line == last:
             continue
         last = line
-        named += 1
+        hit_count += 1
         yield line, match
-        if named == MAX_HITS:
+        if hit_count == MAX_HITS:
             return
 
 
 def _of_rule(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
-    shown = " ".join(match.group().decode("utf-8", "replace").split())[:80]
-    return Diagnostic(rule.code, rule.severity, f"{rule.message}: {shown}", line, rule.fix, path)
+    excerpt = " ".join(match.group().decode("utf-8", "replace").split())[:80]
+    return Diagnostic(rule.code, rule.severity, f"{rule.message}: {excerpt}", line, rule.fix, path)
 
 
-def _files(folder: Path, found: list[Diagnostic]) -> Iterator[Path]:
+def _files(folder: Path, findings: list[Diagnostic]) -> Iterator[Path]:
     """Yield every regular file in the folder; anything else is a finding."""
     root = os.path.realpath(folder)
     for place, folders, names in os.walk(root):
         folders.sort()
-        for name in sorted([*names, *(each for each in folders if os.path.islink(os.path.join(place, each)))]):
+        for name in sorted(
+            [*names, *(subfolder for subfolder in folders if os.path.islink(os.path.join(place, subfolder)))]
+        ):
             path = Path(place, name)
             if path.is_symlink():
                 if not os.path.realpath(path).startswith(root + os.sep):
-                    found.append(
+                    findings.append(
                         _note("link-out", "error", path, "a link out of the skill", "replace the link by the file")
                     )
             elif stat.S_ISREG(path.lstat().st_mode):
                 yield path
             else:
-                found.append(_note("special-file", "error", path, "not a regular file", "remove it"))
+                findings.append(_note("special-file", "error", path, "not a regular file", "remove it"))
 
 
-def _read(path: Path, found: list[Diagnostic]) -> bytes:
+def _read(path: Path, findings: list[Diagnostic]) -> bytes:
     try:
         with path.open("rb") as handle:
             mode, data = os.fstat(handle.fileno()).st_mode, handle.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        found.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
+        findings.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
         return b""
     if len(data) > MAX_FILE_BYTES:
-        found.append(_note("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
+        findings.append(_note("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
     if mode & (stat.S_ISUID | stat.S_ISGID):
-        found.append(_note("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
+        findings.append(_note("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
     return data[:MAX_FILE_BYTES]
 
 

@@ -54,7 +54,7 @@ class SkillSnapshot:
             return
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
-            os.utime(handle)
+            os.utime(handle)  # `collect` keeps a snapshot for 30 days after this time
             yield
         finally:
             os.close(handle)
@@ -69,7 +69,7 @@ class SnapshotStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[str, tuple[_Look, str]] = {}
+        self._cache: dict[str, tuple[_Look, str]] = {}
 
     def take(self, skill: Path, *, allow_faults: bool = False) -> SkillSnapshot:
         """Return a snapshot of a skill's folder as it is now. O(bytes); O(files) if nothing was touched since the last.
@@ -82,13 +82,14 @@ class SnapshotStore:
             PermissionDenied: The skill has faults; the message names them.
             StoreError: The copy cannot be written.
         """
-        before = _look_at(skill)
-        seen, digest = self._known.get(str(skill), (None, ""))
-        if before is not None and seen == before and (found := self.find(digest)) is not None:
-            return found
+        # Compared before and after the copy: a file that changes meanwhile would be cached under a wrong digest.
+        look = _look_at(skill)
+        cached_look, digest = self._cache.get(str(skill), (None, ""))
+        if look is not None and cached_look == look and (existing := self.find(digest)) is not None:
+            return existing
         tree, snapshot = self._copy(skill, allow_faults=allow_faults)
-        if before is not None and not tree.faults and _look_at(skill) == before:
-            self._known[str(skill)] = (before, snapshot.digest)
+        if look is not None and not tree.faults and _look_at(skill) == look:
+            self._cache[str(skill)] = (look, snapshot.digest)
         return snapshot
 
     def find(self, digest: str) -> SkillSnapshot | None:
@@ -103,17 +104,17 @@ class SnapshotStore:
         except OSError:
             return {}
 
-    def collect(self, kept: Collection[str] = ()) -> int:
+    def collect(self, protected: Collection[str] = ()) -> int:
         """Remove snapshots unused for 30 days, then the least recently used beyond 2 GiB; return how many.
 
         Args:
-            kept: Digests that are trusted or locked, which are never removed.
+            protected: Digests that are trusted or locked, which are never removed.
         """
-        removed = sum(_remove_unlocked(each) for each in self._leftovers())
+        removed = sum(_remove_unlocked(leftover) for leftover in self._leftovers())
         now, total = time.time(), 0
         for used, size, place in sorted(self._snapshots(), reverse=True):
             total += size
-            if place.name in kept or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
+            if place.name in protected or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
                 continue
             total -= size
             removed += _remove_unlocked(place)
@@ -152,6 +153,7 @@ class SnapshotStore:
 
     def _settle(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
         """Move a finished copy to its place; an existing copy with the same digest is equal and stays."""
+        # Written after the files and synced before the rename: `find` takes a manifest as proof of a complete copy.
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
             out.flush()
@@ -190,13 +192,13 @@ def refuse_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -
     Raises:
         PermissionDenied: It has a fault; with `allow_faults`, only if it is too large to be copied completely.
     """
-    faults = [each for each in tree.faults if not allow_faults or each.code == "too-large-to-trust"]
+    faults = [fault for fault in tree.faults if not allow_faults or fault.code == "too-large-to-trust"]
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise PermissionDenied(
             f"the skill in {skill} cannot be used: {faults[0].message}{more}",
             hint=faults[0].fix,
-            details={"diagnostics": [each.as_dict() for each in faults[:20]]},
+            details={"diagnostics": [fault.as_dict() for fault in faults[:20]]},
         )
 
 
@@ -236,6 +238,7 @@ def _remove_unlocked(place: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         old = place if place.name.startswith(_REMOVED) else place.with_name(f"{_REMOVED}{os.urandom(6).hex()}")
+        # Renamed before it is removed, so that no process can find a half-removed copy.
         os.rename(place, old)
         remove_tree(old)
     except OSError:
@@ -255,7 +258,7 @@ _Look = tuple[tuple[str, int, int, int, int], ...]
 
 def _look_at(folder: Path) -> _Look | None:
     """Return the stamps of a folder's entries without reading them; None if there are too many."""
-    found: list[tuple[str, int, int, int, int]] = []
+    stamps: list[tuple[str, int, int, int, int]] = []
     waiting = [""]
     try:
         while waiting:
@@ -266,11 +269,11 @@ def _look_at(folder: Path) -> _Look | None:
                         continue
                     info = entry.stat(follow_symlinks=False)
                     path = f"{inside}/{entry.name}" if inside else entry.name
-                    found.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
+                    stamps.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
                     if stat.S_ISDIR(info.st_mode):
                         waiting.append(path)
-            if len(found) > _MAX_LOOKED_AT:
+            if len(stamps) > _MAX_LOOKED_AT:
                 return None
     except OSError:
         return None
-    return tuple(sorted(found))
+    return tuple(sorted(stamps))

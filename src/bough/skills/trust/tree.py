@@ -149,11 +149,11 @@ def list_differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
 def read_manifest(text: str) -> dict[str, str]:
     """Return the `files` of a tree from its manifest; empty for an invalid manifest. O(n)."""
     lines = text.split("\n")
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for line in lines[1:] if lines[0] == _FIRST_LINE else ():
         if match := re.fullmatch(r"f [x-] \d+ ([0-9a-f]{64}) (.+)|l (\S+) (.+)", line):
-            found[match[2] or match[4]] = match[1] or f"-> {match[3]}"
-    return found
+            files[match[2] or match[4]] = match[1] or f"-> {match[3]}"
+    return files
 
 
 _RawFault = tuple[str, str, str]
@@ -230,6 +230,7 @@ class _Walk:
     def _read_file(self, folder: int, name: str, path: str) -> None:
         handle = os.open(name, FILE, dir_fd=folder)
         try:
+            # Checked on the descriptor: the name may refer to another file since `lstat`.
             info = os.fstat(handle)
             if reason := _refuse_file(info):
                 self.faults.append((path, reason, "tree-fault"))
@@ -270,11 +271,12 @@ def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple
         while piece := os.read(handle, _PIECE_BYTES):
             digest.update(piece)
             size += len(piece)
+            # Counted while reading: a file that grows during the copy exceeds the size that was checked.
             if size > MAX_BYTES:
                 raise OSError(27, "the file is too large")
-            left = memoryview(piece)
-            while copy is not None and left:
-                left = left[os.write(copy, left) :]
+            remaining = memoryview(piece)
+            while copy is not None and remaining:
+                remaining = remaining[os.write(copy, remaining) :]
         if copy is not None:
             os.fchmod(copy, 0o555 if executable else 0o444)
     finally:
@@ -292,13 +294,13 @@ def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator
             yield path, reason, "tree-fault"
 
 
-def _follow_link(path: str, links: dict[str, str], there: set[str]) -> str:
+def _follow_link(path: str, links: dict[str, str], paths: set[str]) -> str:
     """Return why a link cannot be followed; empty if it ends at a file or folder of the skill."""
     at: list[str] = []
     waiting = path.split("/")
     for _ in range(_MAX_LINKS * 50):
         if not waiting:
-            return "" if "/".join(at) in there else "a dangling link"
+            return "" if "/".join(at) in paths else "a dangling link"
         name = waiting.pop(0)
         if name == "..":
             if not at:
@@ -322,12 +324,12 @@ def _finish_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str])
     for entry in entries:
         if entry.kind == "l" and not entry.is_bytecode and not os.path.exists(copy / entry.path):
             os.unlink(copy / entry.path)
-    for folder in sorted(folders, key=lambda each: each.count("/"), reverse=True):
+    for folder in sorted(folders, key=lambda path: path.count("/"), reverse=True):
         if os.path.isdir(copy / folder):
             os.chmod(copy / folder, 0o555)  # noqa: S103 - a run's own user reads it
 
 
 def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
-    shown = _CONTROL.sub("?", path)
+    display_path = _CONTROL.sub("?", path)
     fix = "replace the link by the file" if "link" in message else "remove it, or make it readable"
-    return Diagnostic(code, "error", f"{shown or '.'}: {message}", None, fix, str(folder / shown))
+    return Diagnostic(code, "error", f"{display_path or '.'}: {message}", None, fix, str(folder / display_path))

@@ -56,8 +56,8 @@ class TrustStore:
 
     def is_trusted(self, project: Path) -> bool:
         """Whether every skill of the project that contains code is trusted in its current state."""
-        known = self._skills_of(project)
-        return all(now and name in known and known[name].digest == now for name, now in code_skills(project).items())
+        grants = self._skills_of(project)
+        return all(now and name in grants and grants[name].digest == now for name, now in code_skills(project).items())
 
     def grant_of(self, project: Path, file: Path) -> SkillGrant | None:
         """Return the grant for the skill that `file` defines; None if there is none."""
@@ -69,8 +69,8 @@ class TrustStore:
 
     def programs_of(self, project: Path, name: str) -> JsonObject | None:
         """Return what was recorded of the programs of a trusted hook file; None for a file trusted without them."""
-        found = self._load().get(_key(project), {}).get("programs", {}).get(name)
-        return cast("JsonObject", found) if isinstance(found, dict) else None
+        programs = self._load().get(_key(project), {}).get("programs", {}).get(name)
+        return cast("JsonObject", programs) if isinstance(programs, dict) else None
 
     def trust(
         self,
@@ -125,16 +125,16 @@ class TrustStore:
 
     def digests(self) -> set[str]:
         """Return the digests of all trusted skills, and of the copies of programs, of all projects."""
-        found: set[str] = set()
+        digests: set[str] = set()
         for mine in self._load().values():
-            found |= {str(skill.get("digest")) for skill in mine.get("skills", {}).values()}
+            digests |= {str(skill.get("digest")) for skill in mine.get("skills", {}).values()}
             for programs in mine.get("programs", {}).values():
-                found |= set(map(str, cast("dict[str, Any]", programs.get("copies") or {}).values()))
-        return found
+                digests |= set(map(str, cast("dict[str, Any]", programs.get("copies") or {}).values()))
+        return digests
 
     def _skills_of(self, project: Path) -> dict[str, SkillGrant]:
-        found = self._load().get(_key(project), {}).get("skills", {})
-        return {str(name): _grant(value) for name, value in found.items() if isinstance(value, dict)}
+        skills = self._load().get(_key(project), {}).get("skills", {})
+        return {str(name): _grant(value) for name, value in skills.items() if isinstance(value, dict)}
 
     def _change(self, change: Callable[[_Projects], object]) -> None:
         """Read, change and replace the file; concurrent changes are serialized by a file lock."""
@@ -182,10 +182,10 @@ def _sections(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _grant(value: Any) -> SkillGrant:
-    given = cast("dict[str, Any]", value)
-    hosts, domains = (given.get(field) for field in ("hosts", "domains"))
+    data = cast("dict[str, Any]", value)
+    hosts, domains = (data.get(field) for field in ("hosts", "domains"))
     return SkillGrant(
-        str(given.get("digest", "")),
+        str(data.get("digest", "")),
         tuple(map(str, cast("list[Any]", hosts))) if isinstance(hosts, list) else (),
         tuple(map(str, cast("list[Any]", domains))) if isinstance(domains, list) else (),
     )

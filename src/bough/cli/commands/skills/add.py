@@ -72,16 +72,16 @@ def add(
     )
     staging = settings.home / "staging" if root is None else None
     done = install(request, root or settings.home / "installed", staging=staging)
-    protected = {skill.lock.digest for skill in done.taken} | TrustStore(settings.home).digests()
+    protected = {skill.lock.digest for skill in done.installed} | TrustStore(settings.home).digests()
     SnapshotStore(settings.home / "snapshots").collect(protected)
     return Report(
         command="skills add",
         data={
-            "skills": [_make_installed_json(skill) for skill in done.taken],
+            "skills": [_make_installed_json(skill) for skill in done.installed],
             "refused": [_refusal_json(skill) for skill in done.refused],
         },
-        blocks=[*_list_taken(done.taken), *_list_refused(done.refused)],
-        next=(f"bough skills show {done.taken[0].name}",),
+        blocks=[*_list_taken(done.installed), *_list_refused(done.refused)],
+        next=(f"bough skills show {done.installed[0].name}",),
         exit_code=1 if done.refused else 0,
     )
 
