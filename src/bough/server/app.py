@@ -30,7 +30,7 @@ from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.running import admission_of
 from bough.server.bounds.tenants import TenantRules
-from bough.server.conversations.documents import Transcript
+from bough.server.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.configured import load_configured

@@ -13,7 +13,7 @@ from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.tenants import TenantRules
-from bough.server.conversations.documents import Transcript
+from bough.server.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands, SharedExecutor
 from bough.server.environment.workspaces import Workspaces

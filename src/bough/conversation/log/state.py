@@ -72,7 +72,7 @@ class ToolCall:
 
     @property
     def given(self) -> JsonObject:
-        """The effective arguments as an object. A value that is no object is under `_`, unparsable JSON as text."""
+        """The effective arguments as an object. A value of another type is under `_`, unparsable JSON as text."""
         if self.edited is not None:
             return self.edited
         value: Any = self.arguments

@@ -23,7 +23,7 @@ from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.auth.imports import ImportStore
 from bough.server.bodies.info import build_info
-from bough.server.conversations.documents import write_document
+from bough.server.documents import write_document
 from bough.types import JsonObject
 
 FileFormat: TypeAlias = Literal["bundle", "jsonl", "md"]

@@ -23,7 +23,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, NotFound, PermissionDenied
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
-from bough.server.conversations.documents import Transcript, write_document
+from bough.server.documents import Transcript, write_document
 from bough.settings import Settings
 from bough.skills import SkillRegistry
 

@@ -12,8 +12,8 @@ from pydantic import Field
 from bough.server.access import CommandReader, CommandWriter
 from bough.server.bodies.base import Form, ItemPage, Moment, Success, stamp
 from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
-from bough.server.environment.places import WorkspacePlace, find_place
 from bough.server.requests.routing import workspace_router
+from bough.server.routes.places import WorkspacePlace, find_place
 
 routes = workspace_router()
 

@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 
 from bough.server.access import FileReader, FileWriter
 from bough.server.bodies.base import ItemPage, Success, stamp
-from bough.server.environment.places import find_place, on_tree
 from bough.server.requests.routing import workspace_router
+from bough.server.routes.places import find_place, on_tree
 
 routes = workspace_router()
 

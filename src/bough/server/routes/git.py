@@ -15,9 +15,9 @@ from bough.errors import NotFound
 from bough.execution.base import CodeExecutionResult
 from bough.server.access import Access, FileReader
 from bough.server.environment.commands import run_in_sandbox
-from bough.server.environment.places import WorkspacePlace, find_place, on_tree
 from bough.server.requests.routing import workspace_router
 from bough.server.routes.files import FilePath
+from bough.server.routes.places import WorkspacePlace, find_place, on_tree
 
 routes = workspace_router()
 
