@@ -98,7 +98,7 @@ class SkillCopies:
         self, executor: CodeExecutor, workspace: Path, tmp_path: Path, plant: object
     ) -> None:
         home = tmp_path / "home"
-        (installed,) = install(InstallRequest(source=str(write_skill(tmp_path / "kit"))), home / "installed").taken
+        (installed,) = install(InstallRequest(source=str(write_skill(tmp_path / "kit"))), home / "installed").installed
         registry = SkillRegistry.open(workspace, home=home)
         plant(installed.folder)  # type: ignore[operator]
         refused = await self.run(registry, executor, workspace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import subprocess
@@ -164,11 +165,12 @@ async def test_many_runs_in_a_row_leave_nothing(kind: str, tmp_path: Path, monke
         assert (await executor.execute(request)).ok
     isolation = {"sandlock": Isolation.LANDLOCK, "unsafe": Isolation.NONE}
     assert executor.isolation is isolation.get(kind, Isolation.NAMESPACES)
+    gc.collect()  # what earlier tests left is closed now, and not between the two counts
     fds, processes = len(os.listdir("/proc/self/fd")), len(below(os.getpid()))
     folders, memory = traces(tmp_path), memory_bytes()
     for _ in range(count_of("BOUGH_RUNS", USUAL_RUNS.get(kind, 1000))):
         assert (await executor.execute(request)).stdout == b"1\n"
-    assert len(os.listdir("/proc/self/fd")) == fds
+    assert len(os.listdir("/proc/self/fd")) <= fds
     assert len(below(os.getpid())) == processes
     assert traces(tmp_path) == folders
     assert memory_bytes() - memory < 8 << 20  # 8 KiB a run would be a leak
