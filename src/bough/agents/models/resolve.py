@@ -11,11 +11,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic_ai.models import Model
-from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.models.wrapper import WrapperModel
-
 from bough.agents.models.clients import find_providers
 from bough.errors import BoughError, InvalidInput, Unavailable
 
@@ -310,6 +305,12 @@ def _check_url(base_url: str) -> None:
 
 def can_stream(model: Model) -> bool:
     """Return whether `model` supports streaming; a wrapper does if all wrapped models do."""
+    # Not at the top: commands that only resolve a name would load all of PydanticAI.
+    from pydantic_ai.models import Model
+    from pydantic_ai.models.fallback import FallbackModel
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.models.wrapper import WrapperModel
+
     match model:
         case WrapperModel():
             return can_stream(model.wrapped)
