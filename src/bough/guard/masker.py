@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 from bough.types import Json
 
 if TYPE_CHECKING:
-    from ahocorasick_rs import AhoCorasick
+    from ahocorasick_rs import AhoCorasick, BytesAhoCorasick
 
 
 class Masker:
@@ -150,16 +150,17 @@ class _Forms:
         return max(map(len, self._sorted), default=0)
 
     @cached_property
-    def _anchors(self) -> AhoCorasick | None:
+    def _anchors(self) -> BytesAhoCorasick | None:
         """Finds a part of every form. None without secrets."""
-        from ahocorasick_rs import AhoCorasick, Implementation
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
 
         values = [value for versions in self._secrets.values() for value in versions]
         anchors = {self._encode(form)[:_ANCHOR] for value in values for form in _unbroken_forms(value)}
         anchors |= {anchor for value in values for anchor in _base64_anchors(value)}
         # A table of all transitions is searched twice as fast, and takes about 2 KiB for each anchor.
         implementation = Implementation.DFA if len(anchors) <= _MAX_TABLE else Implementation.ContiguousNFA
-        return AhoCorasick(sorted(anchors), implementation=implementation) if anchors else None
+        patterns = [_to_bytes(anchor) for anchor in sorted(anchors)]
+        return BytesAhoCorasick(patterns, implementation=implementation) if patterns else None
 
     @cached_property
     def _automaton(self) -> AhoCorasick:
@@ -218,7 +219,8 @@ class _Forms:
             yield span
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
-        if not text or self._anchors is None or not self._anchors.find_matches_as_indexes(text):
+        # Bytes, since a search of text first builds a table of its characters, which takes as long as the search itself.
+        if not text or self._anchors is None or not self._anchors.find_matches_as_indexes(_to_bytes(text)):
             return []
         matches = self._automaton.find_matches_as_indexes(text, overlapping=True)
         return sorted(
