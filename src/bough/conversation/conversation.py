@@ -296,9 +296,9 @@ class AsyncConversation(ConversationRuns[T]):
             rules=self._in_force,
             environment=self._environment,
         )
-        fork, files = await fork_opened(parts, request)
-        new = type(self)(fork)
-        new._temporary = files if ephemeral else None
+        fork_parts, written = await fork_opened(parts, request)
+        new = type(self)(fork_parts)
+        new._temporary = written.workspace if ephemeral else None
         return new
 
     async def compare(self, other: AsyncConversation[Any]) -> Comparison:

@@ -273,7 +273,7 @@ class EventStore(Protocol):
         """Yield after each commit of any process. Several commits may yield once.
 
         Args:
-            appends: Whether to yield for commits that only appended events.
+            appends: Whether to yield for commits that only appended events or added conversations.
         """
         ...
 

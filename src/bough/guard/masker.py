@@ -219,7 +219,7 @@ class _Forms:
             yield span
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
-        # Bytes, since a search of text first builds a table of its characters, which takes as long as the search itself.
+        # Bytes: a search of text first builds a table of its characters, which takes as long as the search itself.
         if not text or self._anchors is None or not self._anchors.find_matches_as_indexes(_to_bytes(text)):
             return []
         matches = self._automaton.find_matches_as_indexes(text, overlapping=True)

@@ -169,38 +169,50 @@ async def write_fork(
 
 
 async def fork_unopened(store: EventStore, cid: UUID, request: ForkRequest, settings: Settings) -> WrittenFork | None:
-    """Fork a conversation as it is: the fork has its recorded agent, prompt and rules. Reads what `find_cut` reads.
+    """Read a log as far as `find_cut` needs it, and fork it with `fork_as_recorded`."""
+    record = await store.get(cid)
+    journal = Journal(store, cid)
+    try:
+        await journal.catch_up()
+        return await fork_as_recorded(journal, record, request, settings)
+    finally:
+        await journal.aclose()
+
+
+async def fork_as_recorded(
+    source: Journal, record: ConversationRecord, request: ForkRequest, settings: Settings
+) -> WrittenFork | None:
+    """Write a fork that has the recorded agent, prompt and rules of its source. Builds no agent and no rules.
+
+    What narrows the source's rules when it is opened narrows those of the fork when the fork is opened.
 
     Args:
-        request: With `pending` `close` or `drop`, and with nothing that a fork does otherwise than its source.
+        source: The log that is forked, read to its head. The values of secrets sealed for it are not known here.
+        record: Its row.
 
     Returns:
-        None where rules or agent have changed between the cut and the head, or where some of it came from elsewhere:
-        what then holds in the fork is for `AsyncConversation.fork` to say. Nothing was written.
+        None if the request or the log needs `fork_opened`, and nothing was written: the fork differs from its source
+        in agent, rules or secrets; calls are carried over; scripts may no longer write; agent or rules have changed
+        between the cut and the head; or some events were imported.
 
     Raises:
         See `AsyncConversation.fork`.
     """
-    record = await store.get(cid)
-    if (nonce := record.config.get(MADE)) is not None:
-        await settle_workspace(settings.home, cid, nonce)
-    if await store.count_imported(cid):
+    is_plain = request.agent is None and not request.overrides and request.secrets == "reference"
+    if not is_plain or request.pending == "carry" or request.workspace == "readonly":
         return None
-    journal = Journal(store, cid)
-    try:
-        await journal.catch_up()
-        present = journal.state
-        if present.imported is not None:
+    if (nonce := record.config.get(MADE)) is not None:
+        await settle_workspace(settings.home, source.cid, nonce)
+    present = source.state
+    if present.imported is not None or await source.store.count_imported(source.cid):
+        return None
+
+    def decide(_: CutPoint, state: State) -> ForkContents | None:
+        if (state.agent, state.policies) != (present.agent, present.policies):
             return None
+        return ForkContents(agent=state.agent, instructions=state.instructions, policies=state.policies)
 
-        def decide(_: CutPoint, state: State) -> ForkContents | None:
-            if (state.agent, state.policies) != (present.agent, present.policies):
-                return None
-            return ForkContents(agent=state.agent, instructions=state.instructions, policies=state.policies)
-
-        return await write_fork(journal, record, request, settings.home, decide)
-    finally:
-        await journal.aclose()
+    return await write_fork(source, record, request, settings.home, decide)
 
 
 async def _find_fork(source: Journal, request: ForkRequest) -> ConversationRecord | None:

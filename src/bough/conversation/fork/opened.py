@@ -12,7 +12,6 @@ from bough.conversation.agent import PLACES, blueprint_of
 from bough.conversation.fork.cut import CutPoint
 from bough.conversation.fork.fork import ForkContents, WrittenFork, write_fork
 from bough.conversation.fork.request import ForkRequest
-from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce, limits_by_count
@@ -25,8 +24,8 @@ from bough.guard.limits import allows_change as allows_limits
 from bough.types import JsonObject
 
 
-async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, ForkedWorkspace]:
-    """Write the fork of an open conversation that has caught up, and return its parts and its files.
+async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, WrittenFork]:
+    """Write the fork of an open conversation that has caught up. Returns its parts and what was written.
 
     Raises:
         See `AsyncConversation.fork`.
@@ -40,7 +39,7 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Forked
     agent = _make_builder(parts, request, fork)
     in_force = RulesInForce(fork.journal.state, rules)
     fork_parts = replace(parts, journal=fork.journal, record=fork.record, agent=agent, rules=in_force)
-    return fork_parts, fork.workspace
+    return fork_parts, fork
 
 
 def _decide(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> ForkContents:

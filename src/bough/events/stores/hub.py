@@ -62,7 +62,7 @@ class CommitWatcher:
     """A subscriber to commits. Commits that come while it is busy count as one.
 
     Attributes:
-        appends: Whether it is notified of commits that only appended events.
+        appends: Whether it is notified of commits that only appended events or added conversations.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, appends: bool) -> None:
@@ -131,14 +131,14 @@ class Hub:
             with self._lock:
                 self._commit_watchers.remove(watcher)
 
-    def publish_commit(self, *, is_append: bool = False) -> None:
+    def publish_commit(self, *, is_addition: bool = False) -> None:
         """Notify the commit watchers. Callable from any thread.
 
         Args:
-            is_append: Whether the commit only appended events.
+            is_addition: Whether the commit only appended events or added conversations.
         """
         with self._lock:
-            watchers = tuple(watcher for watcher in self._commit_watchers if watcher.appends or not is_append)
+            watchers = tuple(watcher for watcher in self._commit_watchers if watcher.appends or not is_addition)
         for watcher in watchers:
             try:
                 watcher.loop.call_soon_threadsafe(watcher.arrived.set)

@@ -282,6 +282,11 @@ async def info_of_record(access: Access, record: ConversationRecord) -> Conversa
     return await _make_info(access, record, await access.services.runs.latest(record.id))
 
 
+async def info_of_new(access: Access, record: ConversationRecord, state: State) -> ConversationInfo:
+    """Return the document of a conversation that was just written, with its fold. It has no run yet."""
+    return build_info(record, state, await read_details(access.store, record, state), run=None)
+
+
 async def _make_info(access: Access, record: ConversationRecord, run: RunInfo | None) -> ConversationInfo:
     states = access.services.states
     state = await states.state_of(record)

@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import ForkOverrides, State
+from bough.conversation.fork.fork import fork_as_recorded
 from bough.conversation.fork.model_key import MODEL_KEY, is_same_recipient
 from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.request import ForkRequest
+from bough.conversation.log.fold import Fold
+from bough.conversation.log.journal import Journal
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.conversations.conversation import reopen_parts
@@ -16,11 +19,16 @@ from bough.server.conversations.model import require_forkable
 from bough.types import JsonObject
 
 
-class MadeFork(NamedTuple):
-    """A fork that is in the log, and the fold of its log."""
+class NewFork(NamedTuple):
+    """A fork that is in the log, and the fold of its log.
+
+    Attributes:
+        is_new: Whether this request wrote it, rather than an equal one before.
+    """
 
     record: ConversationRecord
     state: State
+    is_new: bool
 
 
 async def fork(
@@ -32,39 +40,46 @@ async def fork(
     api_key: str | None = None,
     about: JsonObject | None = None,
     **options: Any,
-) -> MadeFork:
-    """Fork a conversation. Of the source's events none is read again, and no agent is built unless it is replaced.
+) -> NewFork:
+    """Fork a conversation. Reads no event of the source that was read before, and builds no agent unless it changes.
 
     Args:
-        api_key: Of the model of `agent`; none is sealed here.
+        api_key: Key of the model of `agent`; it is not sealed here.
         about: Kept in the fork's row.
-        options: See `AsyncConversation.fork`, which says what else is raised.
+        options: See `AsyncConversation.fork`, also for the other errors.
 
     Raises:
-        PermissionDenied: Its model's address is one that it may not have without a key of its own.
+        PermissionDenied: Its model has an address that it may use only with a key of its own.
         Unavailable: The key or package of its model is missing.
     """
     services, model = access.services, (overrides or {}).get("model")
     assert model is None or isinstance(model, str)  # noqa: S101 - bodies name models
     folded = await services.states.read(source)
-    store, stand_in = access.store.keeping(about or {}), None
+    store = access.store.keeping(about or {})
+    stand_in = None
     if agent is not None:
         agent = await _with_key(access, source, folded.state, agent, api_key)
         # Rules and the executor are the source's own: they are recorded.
         unruled = {"limits": None, "confirmation_policy": None, "allow_list": None, "executor": None}
         stand_in = agent.model_copy(update=unruled)
-    # A prompt that is rendered here is recorded: skills that are no longer trusted must not be in it.
-    parts = await reopen_parts(services, store, source, folded.state, agent=stand_in, skills_seconds=0)
-    parts.environment.retain()
-    try:
-        await require_forkable(access, agent or parts.agent.spec, model=model, is_new=agent is not None)
-        request = ForkRequest(agent=agent, overrides=overrides or {}, actor=access.caller.name, **options)
-        new_fork, _ = await fork_opened(parts, request)
-        await new_fork.agent.aclose()
-    finally:
-        await parts.aclose()
-    await services.states.add(new_fork.record.id, new_fork.journal.state, erased=folded.erased)
-    return MadeFork(new_fork.record, new_fork.journal.state)
+    request = ForkRequest(agent=agent, overrides=overrides or {}, actor=access.caller.name, **options)
+    services.rules.require_workspace(source.owner, folded.state.workspace)
+    written = None
+    if not folded.state.policies.get("sealed"):  # else what the fork writes is masked, which needs the values
+        journal = Journal(store, source.id, fold=Fold(folded.state.copy()))
+        written = await fork_as_recorded(journal, source, request, services.settings)
+    if written is None:
+        # A prompt that is rendered here is recorded: skills that are no longer trusted must not be in it.
+        parts = await reopen_parts(services, store, source, folded.state, agent=stand_in, skills_seconds=0)
+        parts.environment.retain()
+        try:
+            await require_forkable(access, agent or parts.agent.spec, model=model, is_new=agent is not None)
+            fork_parts, written = await fork_opened(parts, request)
+            await fork_parts.agent.aclose()
+        finally:
+            await parts.aclose()
+    await services.states.add(written.record.id, written.state, erased=folded.erased)
+    return NewFork(written.record, written.state, written.contents is not None)
 
 
 async def _with_key(

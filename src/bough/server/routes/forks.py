@@ -25,11 +25,11 @@ from bough.server.bodies.rules import parse_analyzer, parse_policy, read_allow_l
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, compute_digest, id_from_key
 from bough.server.conversations.agents import ResolvedAgent, mask_keys, resolve_agent
-from bough.server.conversations.conversation import existing, info_of_record
-from bough.server.conversations.forking import MadeFork, fork
+from bough.server.conversations.conversation import existing, info_of_new, info_of_record
+from bough.server.conversations.forking import NewFork, fork
 from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.conversations import answer_made
-from bough.types import JsonObject, new_id
+from bough.types import JsonObject
 
 routes = router("Conversations")
 
@@ -54,15 +54,19 @@ async def fork_conversation(
         covered["overrides"] = drop_unset(covered["overrides"])
     covered["agent"] = mask_keys(covered["agent"])
     digest = compute_digest([str(id), covered])
+    is_keyed = idempotency_key is not None
     record = await existing(access, requested_id, digest)
-    is_new = record is None
-    if record is None:
-        record = await _fork(access, source, plan, requested_id or new_id(), digest)
-    answer_made(response, record, is_new=is_new, keyed=idempotency_key is not None)
-    return await info_of_record(access, record)
+    if record is not None:
+        answer_made(response, record, is_new=False, keyed=is_keyed)
+        return await info_of_record(access, record)
+    new_fork = await _fork(access, source, plan, requested_id, digest)
+    answer_made(response, new_fork.record, is_new=True, keyed=is_keyed)
+    if not new_fork.is_new:
+        return await info_of_record(access, new_fork.record)
+    return await info_of_new(access, new_fork.record, new_fork.state)
 
 
-async def _fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID, digest: str) -> ConversationRecord:
+async def _fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID | None, digest: str) -> NewFork:
     if plan.moment is not None:
         raise NotSupported("files of an earlier moment are not kept", hint="leave moment out: the files of now")
     if plan.at is not None and plan.from_event_id is not None:
@@ -94,14 +98,15 @@ async def _fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID
         reason=plan.reason,
         **options,
     )
-    if agent is not None:
-        await _complete(access, new_fork, agent)
-    return await access.store.get(new_fork.record.id)
+    if agent is None:
+        return new_fork
+    await _complete(access, new_fork, agent)
+    return new_fork._replace(record=await access.store.get(new_fork.record.id), is_new=False)
 
 
-async def _complete(access: Access, fork: MadeFork, agent: ResolvedAgent) -> None:
+async def _complete(access: Access, fork: NewFork, agent: ResolvedAgent) -> None:
     """Add to a fork what a posted agent brings: its condenser, and the key of its model, sealed."""
-    record, state = fork
+    record, state, _ = fork
     if agent.condenser is not None:
         changes = {"policies": {"condenser": condenser_to_json(agent.condenser)}}
         await access.store.append(record.id, [StateChanged(changes=changes)])

@@ -209,7 +209,7 @@ class BatchedAppend:
         raise lost
 
     def _complete(self, group: Group, head: int) -> dict[int, BatchResult]:
-        self._hub.publish_commit(is_append=True)
+        self._hub.publish_commit(is_addition=True)
         outcomes: dict[int, BatchResult] = {}
         for number, append in group:
             if self._hub.watches(append.cid):

@@ -197,10 +197,12 @@ class PostgresEventStore(RelationalEventStore):
 
         return await self._run_in_thread(ask, repeatable=True, patient=patient)
 
-    async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False, patient: bool = False) -> T:
-        return await self._watch_write(self._run_in_thread(partial(self._change, change, alone), patient=patient))
+    async def _write(
+        self, change: Callable[[PostgresWriting], T], *, alone: bool = False, adds: bool = False, patient: bool = False
+    ) -> T:
+        return await self._watch_write(self._run_in_thread(partial(self._change, change, alone, adds), patient=patient))
 
-    def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:
+    def _change(self, change: Callable[[PostgresWriting], T], alone: bool, adds: bool, db: Db) -> T:
         log = self._writing(db)
         if alone:
             result = change(log)
@@ -212,7 +214,7 @@ class PostgresEventStore(RelationalEventStore):
                     log.run("tell", channel=self.schema, ids=ids if len(ids) < 7900 else EVERYTHING)
                 else:
                     log.run("tell_changed", channel=self.schema)
-        self._hub.publish_commit()  # after the commit, or subscribers would read the state before it
+        self._hub.publish_commit(is_addition=adds)  # after the commit, or subscribers would read the state before it
         for cid, first, appended in log.news:
             self._hub.publish(cid, make_batch(first, appended))
         return result

@@ -88,11 +88,12 @@ class RelationalEventStore(BaseEventStore):
 
     @abstractmethod
     async def _write(
-        self, change: Callable[[RelationalWriting], T], *, alone: bool = False, patient: bool = False
+        self, change: Callable[[RelationalWriting], T], *, alone: bool = False, adds: bool = False, patient: bool = False
     ) -> T:
         """Run a change durably and notify watchers.
 
         Args:
+            adds: Whether it only adds a conversation, which watchers without `appends` ignore as they do appends.
             alone: Whether it is a single statement, which needs no transaction.
             patient: Whether it may read every row of some conversations, and needs more time.
         """
@@ -114,7 +115,7 @@ class RelationalEventStore(BaseEventStore):
         base, encoded = record or new_record(new_id(), self._clock.now()), draft(events)
         root = base if owner is None else replace(base, owner=owner)
         await self._prepare_followers(encoded)
-        return await self._write(lambda log: log.create(root, encoded))
+        return await self._write(lambda log: log.create(root, encoded), adds=True)
 
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record. See `EventStore.get`."""
@@ -211,7 +212,7 @@ class RelationalEventStore(BaseEventStore):
         encoded = draft(fields.get("events", ()))
         await self._prepare_followers(encoded)
         alone = not self._followers.matches(encoded)
-        return await self._write(lambda log: log.fork(cid, cut, planned, encoded), alone=alone)
+        return await self._write(lambda log: log.fork(cid, cut, planned, encoded), alone=alone, adds=True)
 
     async def list(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.errors import Conflict
@@ -20,7 +20,15 @@ from bough.events.stores.sqlite.writing import SqliteWriting
 from bough.types import Clock
 
 Change = Callable[[SqliteWriting], Any]
-Request = Append | Change
+
+
+class Addition(NamedTuple):
+    """A change that only adds a conversation."""
+
+    change: Change
+
+
+Request = Append | Addition | Change
 
 _LOOK_SECONDS = 0.02
 
@@ -94,13 +102,13 @@ class GroupCommit:
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             self._log.scrubbed = False
         # After the commit: a watcher that read earlier would miss the events.
-        self._notify(is_append=all(isinstance(request, Append) for request in requests))
+        self._notify(is_addition=all(isinstance(request, (Append, Addition)) for request in requests))
         return outcomes
 
-    def _notify(self, *, is_append: bool) -> None:
+    def _notify(self, *, is_addition: bool) -> None:
         if not self._hub.has_watchers():
             return
-        self._hub.publish_commit(is_append=is_append)
+        self._hub.publish_commit(is_addition=is_addition)
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
                 self._hub.publish(cid, make_batch(first, draft))
@@ -122,12 +130,14 @@ class GroupCommit:
 
     def _run_one(self, request: Request) -> BatchResult:
         log = self._log
-        is_append = isinstance(request, Append)
-        if not is_append or log.followers.matches(request.draft):
+        if not isinstance(request, Append) or log.followers.matches(request.draft):
             log.flush()  # a failure from here on is this request's, and must not take queued events of others along
         changes_before, news = log.db.total_changes, len(log.news)
         try:
-            return BatchResult(log.append(request) if is_append else request(log))
+            if isinstance(request, Append):
+                return BatchResult(log.append(request))
+            change = request.change if isinstance(request, Addition) else request
+            return BatchResult(change(log))
         except Exception as error:
             # A request that raised before it wrote anything leaves the transaction usable for the others.
             if log.db.total_changes != changes_before or not log.db.in_transaction:

@@ -18,7 +18,7 @@ from bough.events.record import Lease
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
 from bough.events.stores.relational.store import RelationalEventStore
-from bough.events.stores.sqlite.commit import GroupCommit, ReadOnlyWork, Request
+from bough.events.stores.sqlite.commit import Addition, GroupCommit, ReadOnlyWork, Request
 from bough.events.stores.sqlite.file import MEMORY_PREFIX, OpenedFile, open_file
 from bough.events.stores.sqlite.readers import Readers
 from bough.events.stores.sqlite.reading import SqliteReading
@@ -103,9 +103,11 @@ class SqliteEventStore(RelationalEventStore):
         self._check_open()
         return await self._readers.ask(query, small=small)
 
-    async def _write(self, change: Callable[[SqliteWriting], T], *, alone: bool = False, patient: bool = False) -> T:
+    async def _write(
+        self, change: Callable[[SqliteWriting], T], *, alone: bool = False, adds: bool = False, patient: bool = False
+    ) -> T:
         self._check_open()
-        return await self._watch_write(self._writer.submit(change))
+        return await self._watch_write(self._writer.submit(Addition(change) if adds else change))
 
     def _check_open(self) -> None:
         if self._closed:
