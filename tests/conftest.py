@@ -139,6 +139,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = {item for item in items if _is_newcomers(item, components[item])}
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]
+    # Else the run ends with one worker in a test of minutes, and the others idle.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     if not any(components.values()):
         return
     lacks = _find_lacks(config)

@@ -33,12 +33,17 @@ class Clock(Protocol):
         ...
 
 
+def utc_now() -> datetime:
+    """Return the present moment in UTC, with a time zone."""
+    return datetime.now(UTC)
+
+
 class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> datetime:
         """The present moment in UTC, with a time zone."""
-        return datetime.now(UTC)
+        return utc_now()
 
     def monotonic(self) -> float:
         """Seconds that never go back."""

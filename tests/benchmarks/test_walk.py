@@ -13,8 +13,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 # Aims: POST fork 480 calls in 55 files, Conversation.fork() 240 calls in 30 files
 BOUNDS = {
-    "POST fork": (790, 102),
-    "Conversation.fork()": (240, 47),
+    "POST fork": (440, 57),
+    "Conversation.fork()": (230, 35),
     "GET conversation": (96, 32),
     "send_message": (154, 45),
 }

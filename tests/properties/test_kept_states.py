@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from bough.conversation.log import fold, kept_states
+from bough.conversation.log import kept_states
+from bough.conversation.log import state as state_module
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.kept_states import SNAPSHOT
 from bough.conversation.log.state import State
@@ -216,7 +217,7 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[type[Tree]]
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_kept_state_and_the_rest_are_the_whole_fold(tree: type[Tree], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "STEP", STEP)
+    monkeypatch.setattr(state_module, "STEP", STEP)
     monkeypatch.setattr("bough.conversation.log.write_buffer.STEP", STEP)
     run_state_machine_as_test(
         tree, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, database=None)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bough.conversation.conversation import AsyncConversation as AsyncConversation
     from bough.conversation.fork.compare import Comparison as Comparison
-    from bough.conversation.fork.cut import CutPoint as CutPoint
-    from bough.conversation.fork.cut import Pending as Pending
-    from bough.conversation.fork.cut import Turn as Turn
+    from bough.conversation.fork.request import CutPoint as CutPoint
     from bough.conversation.fork.request import ForkOverrides as ForkOverrides
+    from bough.conversation.fork.request import Pending as Pending
+    from bough.conversation.fork.request import Turn as Turn
     from bough.conversation.fork.workspace import WorkspacePolicy as WorkspacePolicy
     from bough.conversation.log.journal import Delta as Delta
     from bough.conversation.log.journal import Update as Update
@@ -31,8 +31,7 @@ else:
         {
             "bough.conversation.conversation": "AsyncConversation",
             "bough.conversation.fork.compare": "Comparison",
-            "bough.conversation.fork.cut": "CutPoint Pending Turn",
-            "bough.conversation.fork.request": "ForkOverrides",
+            "bough.conversation.fork.request": "CutPoint ForkOverrides Pending Turn",
             "bough.conversation.fork.workspace": "WorkspacePolicy",
             "bough.conversation.log.journal": "Delta Update",
             "bough.conversation.log.state": "State ToolCall",

@@ -2,43 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 from uuid import UUID
 
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+
 from bough.agents.delegation_protocol import Delegation
-from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
+from bough.agents.spec import AgentSpec
+from bough.cancellation import is_cancelled
+from bough.conversation.agent import (
+    AgentInForce,
+    AgentLike,
+    AgentOf,
+    require_prices,
+    resolve_spec_model,
+    settle_default,
+    spec_of,
+    with_other_model,
+)
+from bough.conversation.base import ConversationBase
 from bough.conversation.fork.compare import Comparison, compare, make_graft
-from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.orphans import remove_made
-from bough.conversation.fork.request import ForkOverrides, ForkRequest
-from bough.conversation.fork.workspace import WorkspacePolicy
+from bough.conversation.fork.request import ForkOverrides, ForkRequest, Pending, Snap, Turn
+from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
+from bough.conversation.inputs import fetch_inputs
+from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.listeners import OnEvent
+from bough.conversation.log.state import State
+from bough.conversation.log.tool_result import encode_result, result_chars
+from bough.conversation.message import add_inputs, events_of, is_sent, make_hook_events, refuse_untrusted
+from bough.conversation.message import check_message as message_event
 from bough.conversation.open import Beginning, create_or_open, page_of, reopen
 from bough.conversation.parts import Parts, require_delegation
-from bough.conversation.result import T
-from bough.conversation.rules import GivenRules, Rules
-from bough.conversation.runs import ConversationRuns
-from bough.events.record import ConversationFilter, ConversationRecord, Page
+from bough.conversation.quarantine import adopt
+from bough.conversation.result import RunResult, T
+from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesOfRun, check_given, limits_by_count
+from bough.conversation.run import ask
+from bough.conversation.run.checks import condense
+from bough.conversation.run.loop import NodeListener
+from bough.conversation.run.models import RunModels
+from bough.conversation.run.run import Runner
+from bough.conversation.run.waiting.approval import Decisions
+from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, Unavailable
+from bough.events.content import Source
+from bough.events.draft import parse_id
+from bough.events.lease import hold_lease
+from bough.events.model import (
+    BaseEvent,
+    Event,
+    FilePart,
+    ImagePart,
+    PauseRequested,
+    StateChanged,
+    UsageAdded,
+    UserMessage,
+)
+from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
+from bough.guard import Limits, Policy
 from bough.settings import Settings
-from bough.types import require_type
+from bough.skills import SkillRegistry
+from bough.skills.match.triggers import TriggerIndex
+from bough.types import JsonObject, require_type
 
 if TYPE_CHECKING:
     from bough.conversation.remote.remote import RemoteConversation
 
 
-class AsyncConversation(ConversationRuns[T]):
+class AsyncConversation(ConversationBase[T]):
     """An open conversation whose agent answers with `T`.
 
     Create one with `create`, `open` or `fork`. Close it with `aclose` or `async with`.
 
     Every step is appended to the log first, so closing the conversation or losing the process loses nothing.
     """
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.record, parts.journal.listeners)
+        self._parts = parts
+        self._log = parts.journal
+        self._in_force = parts.rules
+        self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
+        self._environment = parts.environment.retain()
+        self._closed = False
+        self._run: asyncio.Task[RunResult[T]] | None = None
+        self._running: Runner | None = None
+        self._temporary: ForkedWorkspace | None = None
 
     @overload
     @classmethod
@@ -221,6 +281,346 @@ class AsyncConversation(ConversationRuns[T]):
             return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **where)
         return await page_of(store, filter, cursor, limit, settings or Settings.load())
 
+    @property
+    def state(self) -> State:
+        """The fold of the events that this object has read."""
+        return self._log.state
+
+    @property
+    def _journal(self) -> Journal:
+        """The journal.
+
+        Raises:
+            Unavailable: The conversation was closed.
+        """
+        if self._closed:
+            raise Unavailable("the conversation is closed", hint=f"open it again: Conversation.open({self.short_id!r})")
+        return self._log
+
+    @property
+    def agent(self) -> AgentSpec:
+        """The agent in use."""
+        return self._agent.builder.spec
+
+    @property
+    def skills(self) -> SkillRegistry:
+        """The skills the agent may use."""
+        return self._agent.builder.blueprint.registry
+
+    @property
+    def executor(self) -> CodeExecutor:
+        """The executor of its scripts."""
+        return self._environment.executor
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was opened with."""
+        return self._environment.settings
+
+    @property
+    def store(self) -> EventStore:
+        """The store of its log."""
+        return self._log.store
+
+    @property
+    def events(self) -> AsyncIterator[StoredEvent]:
+        """Iterate its events, shared ones included, from the store; `store.read` takes ranges."""
+        return self.store.read(self.id)
+
+    async def messages(self) -> list[ModelMessage]:
+        """Return the messages that the model is shown, in PydanticAI's form. O(events) once, then O(messages)."""
+        return await self._journal.messages()
+
+    async def pause(self, *, by: str = "user", reason: str = "") -> None:
+        """Ask the run to stop at its next step, in whichever process it is. `run` continues from there."""
+        await self._journal.append(PauseRequested(by=by, reason=reason))
+
+    async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
+        """End the quarantine of an imported conversation. Its recorded rules apply, narrowed by yours and by `policy`.
+
+        Open calls still wait. In quarantine every call asks, scripts get no secrets and run in the sandbox.
+
+        Raises:
+            Conflict: It is not in quarantine.
+        """
+        await adopt(self._journal, self._in_force.given, by=by, policy=policy)
+
+    async def approve(
+        self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
+    ) -> None:
+        """Approve waiting calls. The next `run` runs them.
+
+        Args:
+            calls: Ids of calls, as in `state.waiting`; none for all calls that wait for an approval.
+            reason: Why, for the record.
+            arguments: Replace the arguments of the one call named. The guard reviews it again, the log has both
+                versions, and the model is told.
+
+        Raises:
+            Conflict: No call waits for an approval, or a call in `calls` does not.
+            InvalidInput: A call in `calls` waits for an answer, or `arguments` is used without exactly one call.
+        """
+        await Decisions(self._journal).approve(calls, by=by, reason=reason, arguments=arguments)
+
+    async def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
+        """Reject waiting calls. The next `run` tells the model the reason.
+
+        Args:
+            calls: Ids of calls; none for all waiting calls.
+
+        Raises:
+            Conflict: No call waits, or a call in `calls` does not. Nothing is rejected then.
+        """
+        await Decisions(self._journal).reject(calls, by=by, reason=reason)
+
+    async def answer(self, call: str, value: Any, *, by: str = "user") -> None:
+        """Set the result of a waiting call: of an external tool, or the answer to a question. The tool does not run.
+
+        Args:
+            value: A value that a tool may return.
+
+        Raises:
+            Conflict: The call does not wait.
+            InvalidInput: The value is not one of the question's choices, or cannot be encoded.
+        """
+        max_chars = result_chars(self.agent.result_tokens, resolve_spec_model(self.agent, self.settings)[0])
+        await Decisions(self._journal).answer(call, encode_result(value), by=by, max_chars=max_chars)
+
+    async def append(self, *events: Event) -> None:
+        """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
+
+        Raises:
+            Conflict: Someone else has appended meanwhile.
+        """
+        for event in events:
+            require_type(event, BaseEvent, "what is appended", "give events, such as UserMessage.text(…)")
+        await self._journal.append(*events, expected_head=self.state.head)
+
+    async def set_title(self, title: str) -> None:
+        """Give it a title."""
+        await self._journal.append(StateChanged(changes={"title": title}))
+
+    async def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Give it these tags and no others."""
+        require_type(tags, Mapping, "tags", 'for example {"team": "sales"}')
+        await self._journal.append(StateChanged(changes={"tags": dict(tags)}))
+
+    async def set_confirmation_policy(self, policy: Policy) -> None:
+        """Change which calls wait for a person, from the next call on, in whatever process the run is.
+
+        It may be wider than before: the log is a person's to change. What another object was given in memory continues
+        to narrow it there.
+        """
+        check_given({"confirmation_policy": policy})
+        given = replace(self._in_force.given, policy=policy)
+        recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
+        await self._journal.append(StateChanged(changes={"policies": recorded}))
+        self._in_force.given = given
+
+    async def set_limits(self, *limits: Limits) -> None:
+        """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
+
+        Raises:
+            InvalidInput: None is given, or two count the same.
+        """
+        by_count = limits_by_count(limits)
+        if not by_count:
+            raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
+        run, total = by_count.get("run"), by_count.get("conversation")
+        recorded = ({"limits": run.to_json()} if run else {}) | ({"total": total.to_json()} if total else {})
+        if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
+            recorded["limits"] = self._in_force().limits.to_json()
+        await self._journal.append(StateChanged(changes={"policies": recorded}))
+        given = self._in_force.given
+        self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
+
+    async def set_model(self, model: str | Model) -> None:
+        """Continue with another model, from the next step on, in whatever process the run is.
+
+        Args:
+            model: A model string, or a PydanticAI model: the log has its name, and a run in a process that does not
+                have that object is paused with an error.
+
+        Raises:
+            InvalidInput: The model is unknown, or its prices are needed and unknown.
+        """
+        spec = with_other_model(self.agent, model, self.agent.base_url)
+        resolved, name = resolve_spec_model(spec, self.settings)
+        require_prices(resolved, self._in_force().limits)
+        if isinstance(model, str):
+            spec = spec.model_copy(update={"model": name})
+        self._agent.know(spec)
+        await self._journal.append(StateChanged(changes={"agent": spec.snapshot()}))
+        self._agent.follow_log()
+
+    async def send_message(
+        self,
+        message: str | UserMessage = "",
+        *,
+        images: Sequence[Source | ImagePart] = (),
+        files: Sequence[Source | FilePart] = (),
+        id: UUID | None = None,
+        sender: str = "user",
+    ) -> UUID:
+        """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
+
+        A person's message rejects waiting calls, with its text as the reason.
+
+        Args:
+            images: Paths, bytes or URLs of images (png, jpeg, gif, webp), shown to the model after the text. A URL is
+                fetched now, within 30 s. The same bytes are stored once, however often they are sent.
+            files: The same for documents (pdf), texts and sounds (wav, mp3).
+            id: The id of its event. A message sent again with the same id, after a lost response, is appended once.
+
+        Returns:
+            The id of its event.
+
+        Raises:
+            Conflict: `id` belongs to another event.
+            InvalidInput: The message is neither text nor a `UserMessage`, is empty, or too long; or an image or a file
+                cannot be read, or has an unsupported type.
+            LimitExceeded: An image or a file has more than 20 MiB, or all of them more than 64 MiB.
+            ConnectError: The server of a URL does not answer.
+            PermissionDenied: A hook refuses the message, it calls an untrusted skill by `/name`, a URL is not https, or
+                leads to a private network that is not in `Settings.fetch_networks`. Nothing is sent.
+        """
+        await self._settle_abandoned()
+        whole = add_inputs(message, images, files, sender=sender)
+        if id is not None:
+            whole = message_event(whole, sender=sender).model_copy(update={"id": parse_id(id)})
+            if await self._has_sent(whole):  # before the hooks run: they ran the first time
+                return whole.id
+        events = await self.prepare_message(whole, sender=sender)
+        first = cast("UserMessage", events[0])
+        try:
+            if self.state.waiting and first.sender == "user":
+                await Decisions(self._journal).reply(events, first.plain, by=first.sender)
+            else:
+                await self._journal.append(*events, alone=id is not None)
+        except Conflict:
+            if not await self._has_sent(first):
+                raise
+        return first.id
+
+    async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
+        """Return the events that sending a message appends, the message first, secrets masked. Appends none of them.
+
+        The message carries the bytes of its images and files to the store it is appended to.
+
+        Raises: see `send_message`; the refusal of a hook is recorded.
+        """
+        fetched = await fetch_inputs(message, self.settings.fetch_networks)
+        checked = message_event(fetched, sender=sender)
+        if (refused := refuse_untrusted(checked, self.skills)) is not None:
+            error, record = refused
+            await self._journal.append(*record)
+            raise error
+        verdict = await self._in_force().guard(self.id, self.workspace).on_prompt(checked.plain)
+        if verdict.decision == "deny":
+            await self._journal.append(*verdict.events)
+            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
+        events = [*self._events_of(checked), *self._in_force.make_events(), *make_hook_events(verdict)]
+        return list(self._journal.mask(events))  # the caller appends them without this journal, which masks otherwise
+
+    async def run(
+        self,
+        *,
+        on_event: OnEvent | None = None,
+        on_node: NodeListener | None = None,
+        limits: Limits | None = None,
+    ) -> RunResult[T]:
+        """Run until the model has answered everything, and return the result.
+
+        Without work it returns at once with 0 steps. After a crash it continues where the log ends: recorded responses
+        are not requested again, finished tools do not run again, and a call that had started is closed as interrupted.
+
+        Args:
+            on_event: A function or coroutine function, called for durable events and pieces of text, in order, all of
+                them before this returns. If it raises, that is reported to the event loop and it is not called again.
+            on_node: Awaited for every node of PydanticAI's graph before that node runs.
+            limits: Limits of this run, in addition to those of the conversation.
+
+        Raises:
+            Conflict: It is being run elsewhere.
+            ModelError: The model failed. The conversation's status is `error`, and it can be run again.
+            StoreError: An event could not be written.
+        """
+        require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
+        if on_event is not None and not callable(on_event):
+            raise InvalidInput("on_event is not a function", hint="give a function of one argument: the update")
+        await self._settle_abandoned()
+        if self._run is not None:
+            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
+        if on_event is not None:
+            async with self._journal.call_for_updates(on_event):
+                return await self.run(on_node=on_node, limits=limits)
+        self._result = None  # a run that raises must not leave the result of the previous one
+        self._running = runner = self._runner(limits, on_node)
+        self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
+        try:
+            self._result = await self._run
+        except asyncio.CancelledError:
+            self._result = runner.result()
+            if not runner.was_interrupted or is_cancelled():
+                raise
+        except BoughError:
+            self._result = runner.result()
+            raise
+        finally:
+            self._run.cancel()
+            self._run = self._running = None
+        return self._result
+
+    async def ask(self, question: str) -> str:
+        """Return the model's answer to a question about the conversation.
+
+        The log records the usage, but neither question nor answer, so later requests do not contain them.
+
+        Raises:
+            ModelError: The model could not answer.
+            InvalidInput: The question is not text, or is empty.
+        """
+        require_type(question, str, "a question", "ask in words")
+        if not question.strip():
+            raise InvalidInput("the question is empty", hint="ask in words")
+        await self._settle_abandoned()
+        await self._journal.catch_up()
+        model = resolve_spec_model(self._agent.follow_log(), self.settings)[0]
+        messages = await self._journal.messages()
+        answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
+        await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
+        return answer
+
+    async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
+        """Stop the run now and kill its tools and scripts. The conversation is `paused` and can be resumed.
+
+        Returns when a run of this object has ended. A run of another object or process is asked through the log, and
+        ends as soon as it has read the request. Does nothing if there is no run.
+        """
+        if self._run is not None and self._running is not None:
+            self._running.stop("interrupt")
+            self._run.cancel()  # a task that has not started yet does not know itself, so `stop` cannot cancel it
+            await asyncio.wait({self._run})  # not gather: a tool of this run may call `interrupt`
+            return
+        await self._journal.catch_up()
+        if self.status == "running":
+            await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
+
+    async def condense(self) -> bool:
+        """Condense what the model is shown. Returns whether there was anything to condense.
+
+        Raises:
+            Conflict: It is being run.
+        """
+        models = RunModels(self.settings, self._in_force)
+        configured = self._in_force().condenser
+        condenser = SummarizingCondenser() if isinstance(configured, NoCondenser) else configured
+        await self._journal.catch_up()
+        agent = self._agent.follow_log()
+        condenser = models.give_model(condenser, agent, models.model_of(agent))
+        async with hold_lease(self.store, self.id) as lease:
+            return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
+
     async def fork(
         self,
         *,
@@ -289,14 +689,7 @@ class AsyncConversation(ConversationRuns[T]):
         await self._journal.catch_up()  # a stricter rule of another process must hold in the fork
         if request.agent is None and "model" not in request.overrides:
             self._agent.adopt_recorded()  # the fork must use the model that its log will record
-        parts = Parts(
-            journal=self._journal,
-            record=self._record,
-            agent=self._agent.builder,
-            rules=self._in_force,
-            environment=self._environment,
-        )
-        fork_parts, written = await fork_opened(parts, request)
+        fork_parts, written = await fork_opened(replace(self._parts, agent=self._agent.builder), request)
         new = type(self)(fork_parts)
         new._temporary = written.workspace if ephemeral else None
         return new
@@ -345,8 +738,54 @@ class AsyncConversation(ConversationRuns[T]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @cached_property
+    def _triggers(self) -> TriggerIndex:
+        return TriggerIndex(self.skills.list_all())
+
+    async def _has_sent(self, message: UserMessage) -> bool:
+        """Whether the log has this message, which is folded then. Raises: see `is_sent`."""
+        (masked,) = self._journal.mask([message])
+        if not await is_sent(self.store, self.id, cast("UserMessage", masked), self.settings.fetch_networks):
+            return False
+        await self._journal.catch_up()
+        return True
+
+    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Interrupt a run. Unlike a cancelled one, it records how it ended."""
+        if self._run is None:
+            run.cancel()  # it has not started
+        else:
+            await self.interrupt()
+
+    def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
+        if self._running is not None:
+            self._running.stop("interrupt")  # before the event loop runs anything else, so that no tool starts
+        super()._abandon(run)
+
+    def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
+        """Call `watch` for every new event. Returns a function that inserts a message at the current position.
+
+        For replays: no hooks run, and the message becomes durable with the next events.
+        """
+        self._journal.watchers.append(watch)
+        return lambda message: self._journal.stage(*self._events_of(message))
+
+    def _events_of(self, message: UserMessage) -> list[Event]:
+        return events_of(message, self.state, self._triggers, self.skills, self._agent.builder.blueprint.toolset)
+
+    def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
+        return Runner(
+            self._journal,
+            self._agent,
+            self._environment,
+            self._in_force if limits is None else RulesOfRun(self._in_force, limits),
+            root=self._record.root,
+            delegation=self._environment.delegation,
+            on_node=on_node,
+        )
+
     async def _run_end_hooks(self) -> None:
-        ended = await self._rules.guard(self.id, self.workspace).on_end()
+        ended = await self._in_force().guard(self.id, self.workspace).on_end()
         if ended.events:
             await self._log.append(*ended.events)
 

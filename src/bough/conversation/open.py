@@ -24,8 +24,8 @@ from bough.conversation.agent import (
     workspace_folder,
 )
 from bough.conversation.fork.workspace import settle_workspace
-from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal, mask_events
+from bough.conversation.log.state import Fold
 from bough.conversation.message import make_hook_events
 from bough.conversation.parts import Environment, Parts, require_delegation
 from bough.conversation.quarantine import quarantine

@@ -17,8 +17,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork.compare import Comparison
-from bough.conversation.fork.cut import Pending, Snap, Turn
-from bough.conversation.fork.request import ForkOverrides
+from bough.conversation.fork.request import ForkOverrides, Pending, Snap, Turn
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent

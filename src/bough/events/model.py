@@ -265,6 +265,10 @@ class ToolInterrupted(BaseEvent):
     reason: str = "interrupted"
 
 
+ToolOutcome: TypeAlias = ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
+"""How a call of a tool ended."""
+
+
 class HookRan(BaseEvent):
     """A hook ran. The verdict `error` means that the hook failed, `ask` that a person must decide."""
 

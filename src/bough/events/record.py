@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from bough.errors import CorruptLog
@@ -17,6 +17,34 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from bough.events.integrity import IntegrityFinding
     from bough.events.model import Event
+
+
+Owner = TypeVar("Owner")
+Range: TypeAlias = tuple[Owner, int, int]
+
+
+def clip(ranges: Iterable[Range[Owner]], start: int, stop: int) -> list[Range[Owner]]:
+    """Return the parts of the ranges within `start <= seq < stop`, without empty ones."""
+    parts = ((owner, max(lo, start), min(hi, stop)) for owner, lo, hi in ranges)
+    return [(owner, lo, hi) for owner, lo, hi in parts if lo < hi]
+
+
+def find_owner(ranges: Iterable[Range[Owner]], seq: int) -> Owner | None:
+    """Return the owner of the event at `seq`; None if missing."""
+    return next((owner for owner, lo, hi in ranges if lo <= seq < hi), None)
+
+
+def find_shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
+    """Return (owner of the last shared event, number of shared events) of two logs; None if they share nothing."""
+    shared: tuple[Owner, int] | None = None
+    for (owner, lo, hi), (other, other_lo, other_hi) in zip(a, b, strict=False):
+        if owner != other or lo != other_lo or lo == min(hi, other_hi):
+            break
+        shared = (owner, min(hi, other_hi))
+        if hi != other_hi:
+            break
+    return shared
+
 
 Status: TypeAlias = Literal[
     "idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck", "deleting"

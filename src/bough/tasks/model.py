@@ -5,7 +5,7 @@ Source: agentic_patterns (`Task`, `TaskEvent`, `EventType`); the fields after `u
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -14,14 +14,10 @@ from pydantic import BaseModel, Field
 
 from bough.events.model import Usage
 from bough.tasks.state import TERMINAL_STATES, TaskState
-from bough.types import Json, JsonObject, new_id
+from bough.types import Json, JsonObject, new_id, utc_now
 
 MAX_EVENTS = 1000
 """How many of its latest events `TaskStore.get` returns with a task."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class EventType(str, Enum):  # noqa: UP042 - the base classes of agentic_patterns
@@ -44,7 +40,7 @@ class TaskEvent(BaseModel):
     task_id: str
     event_type: EventType
     payload: dict[str, Any] = Field(default_factory=dict)
-    timestamp: datetime = Field(default_factory=_now)
+    timestamp: datetime = Field(default_factory=utc_now)
     seq: int = 0
 
 
@@ -74,8 +70,8 @@ class Task(BaseModel):
     error: str | None = None
     events: list[TaskEvent] = Field(default_factory=list[TaskEvent])
     metadata: dict[str, Any] = Field(default_factory=dict)
-    created_at: datetime = Field(default_factory=_now)
-    updated_at: datetime = Field(default_factory=_now)
+    created_at: datetime = Field(default_factory=utc_now)
+    updated_at: datetime = Field(default_factory=utc_now)
     data: Json = None
     code: str | None = None
     usage: Usage = Usage(requests=0)

@@ -15,9 +15,8 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import BlueprintCache
 from bough.agents.spec import AgentSpec
-from bough.conversation.fork.inherited_rules import inherit_changed_rules
 from bough.conversation.fork.workspace import WorkspacePolicy
-from bough.conversation.log.state import State
+from bough.conversation.log.state import State, inherit_changed_rules
 from bough.conversation.message import check_message, events_of
 from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules

@@ -12,11 +12,11 @@ from uuid import UUID
 import pytest
 
 from bough.conversation import AsyncConversation, Turn
-from bough.conversation.log import fold, kept_states
-from bough.conversation.log.fold import STEP
+from bough.conversation.log import kept_states
+from bough.conversation.log import state as state_module
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.kept_states import FIELDS, SNAPSHOT, dump_state, load_state
-from bough.conversation.log.state import State, TaskLink, ToolCall
+from bough.conversation.log.state import STEP, State, TaskLink, ToolCall
 from bough.events import PostgresEventStore, codec, open_store
 from bough.events.model import (
     Event,
@@ -326,7 +326,7 @@ async def test_a_large_state_is_left_out(
 async def test_folding_gives_the_loop_a_turn_every_few_events(
     source: AsyncConversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(state_module, "TURN_SECONDS", 0.0)
     decoded, since, most = 0, 0, 0
     original = codec.decode
 
@@ -348,7 +348,7 @@ async def test_folding_gives_the_loop_a_turn_every_few_events(
     monkeypatch.setattr(kept_states, "name_fold", lambda: "none")
     await journal.catch_up()
     ticking.cancel()
-    assert (decoded >= 2 * EVENTS, most <= fold.LOOK_EVENTS) == (True, True)
+    assert (decoded >= 2 * EVENTS, most <= state_module.LOOK_EVENTS) == (True, True)
     await journal.aclose()
 
 

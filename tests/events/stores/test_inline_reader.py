@@ -1,4 +1,4 @@
-"""Small questions are answered on the inline_reader, without a thread; everything else is left to threads."""
+"""Small questions are answered without a thread; everything else is left to threads."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from bough.errors import NotFound, StoreError
 from bough.events import SqliteEventStore
 from bough.events.model import ToolReturned, UserMessage
-from bough.events.stores.sqlite import inline_reader, readers
+from bough.events.stores.sqlite import readers
 from bough.types import new_id
 
 pytestmark = pytest.mark.anyio
 
-LENGTH = 5 * inline_reader.MAX_ROWS
+LENGTH = 5 * readers.MAX_ROWS
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is not a slow disk."""
-    monkeypatch.setattr(inline_reader, "SLOW_SECONDS", 3600.0)
+    monkeypatch.setattr(readers, "SLOW_SECONDS", 3600.0)
 
 
 def messages(count: int) -> list[UserMessage]:
@@ -43,9 +43,7 @@ async def test_small_questions_need_no_thread(sqlite: SqliteEventStore) -> None:
     fork = await sqlite.fork(record.id, at=100, events=messages(3))
     assert (await sqlite.get(record.id)).head == LENGTH
     assert [stored.seq for stored in await sqlite.tail(fork.id, 50)] == list(range(53, 103))
-    assert await read(sqlite, record.id, 100, 100 + inline_reader.MAX_ROWS) == list(
-        range(100, 100 + inline_reader.MAX_ROWS)
-    )
+    assert await read(sqlite, record.id, 100, 100 + readers.MAX_ROWS) == list(range(100, 100 + readers.MAX_ROWS))
     assert await sqlite.lineage(fork.id) == [(record.id, 0, 100), (fork.id, 100, 103)]
     (stored,) = await sqlite.tail(record.id, 1)
     assert await sqlite.locate(stored.id) == (record.id, LENGTH - 1)
@@ -65,7 +63,7 @@ async def test_what_was_just_appended_is_seen(sqlite: SqliteEventStore) -> None:
 Question = Callable[[SqliteEventStore, Any], Awaitable[Any]]
 
 LARGE: dict[str, tuple[Question, int]] = {
-    "many events": (lambda store, cid: store.tail(cid, inline_reader.MAX_ROWS + 1), inline_reader.MAX_ROWS + 1),
+    "many events": (lambda store, cid: store.tail(cid, readers.MAX_ROWS + 1), readers.MAX_ROWS + 1),
     "a whole log": (lambda store, cid: read(store, cid), LENGTH),
     "a list": (lambda store, cid: store.children(cid), 0),
 }
@@ -79,7 +77,7 @@ async def test_large_questions_are_left_to_threads(sqlite: SqliteEventStore, wha
     assert threads(sqlite) == 1
 
 
-@pytest.mark.parametrize(("size", "count"), [(inline_reader.MAX_BYTES, 1), (inline_reader.MAX_BYTES // 8, 9)])
+@pytest.mark.parametrize(("size", "count"), [(readers.MAX_BYTES, 1), (readers.MAX_BYTES // 8, 9)])
 async def test_many_bytes_are_left_to_threads(sqlite: SqliteEventStore, size: int, count: int) -> None:
     large = [ToolReturned(tool_call_id="1", tool="t", result="x" * size) for _ in range(count)]
     record = await sqlite.create(events=large)
@@ -89,11 +87,11 @@ async def test_many_bytes_are_left_to_threads(sqlite: SqliteEventStore, size: in
 
 async def test_a_long_lineage_is_left_to_threads(sqlite: SqliteEventStore) -> None:
     tip = (await sqlite.create(events=messages(1))).id
-    for _ in range(inline_reader.MAX_ROWS):
+    for _ in range(readers.MAX_ROWS):
         tip = (await sqlite.fork(tip, events=messages(1))).id
     assert threads(sqlite) == 0
     assert len(await sqlite.tail(tip, 5)) == 5
-    assert len(await sqlite.lineage(tip)) == inline_reader.MAX_ROWS + 1
+    assert len(await sqlite.lineage(tip)) == readers.MAX_ROWS + 1
     assert threads(sqlite) == 1
 
 
@@ -117,7 +115,7 @@ async def test_after_a_slow_answer_threads_are_asked_for_a_while(
     sqlite: SqliteEventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = await sqlite.create()
-    monkeypatch.setattr(inline_reader, "SLOW_SECONDS", 0.0)  # every answer is slow
+    monkeypatch.setattr(readers, "SLOW_SECONDS", 0.0)  # every answer is slow
     await sqlite.get(record.id)
     assert threads(sqlite) == 0
     await sqlite.get(record.id)

@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Literal, Protocol
 from uuid import UUID
 
-from bough.conversation.log.state import NOTHING_USED, ToolOutcome, add_usage, calls_of
+from bough.conversation.log.state import NOTHING_USED, add_usage, calls_of
 from bough.conversation.log.tool_result import clean
 from bough.errors import InvalidInput
-from bough.events.model import Condensed, Event, ModelResponded, StateChanged, ToolCalled, Usage, UserMessage
+from bough.events.model import (
+    Condensed,
+    Event,
+    ModelResponded,
+    StateChanged,
+    ToolCalled,
+    ToolOutcome,
+    Usage,
+    UserMessage,
+)
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.types import Json, JsonObject

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from bough.cancellation import finish
-from bough.conversation.fork.cut import CutPoint, find_cut, make_carried_changes
-from bough.conversation.fork.inherited_rules import inherit_changed_rules
 from bough.conversation.fork.model_key import keep_sealed
-from bough.conversation.fork.request import ForkRequest
+from bough.conversation.fork.request import CutPoint, ForkRequest, find_cut, make_carried_changes
 from bough.conversation.fork.workspace import (
     MADE,
     ForkedWorkspace,
@@ -29,7 +27,7 @@ from bough.conversation.fork.workspace import (
     settle_workspace,
 )
 from bough.conversation.log.journal import Journal, mask_events
-from bough.conversation.log.state import State
+from bough.conversation.log.state import State, inherit_changed_rules
 from bough.errors import Conflict, NotFound, StoreError, Unavailable
 from bough.events.model import Event, Imported, StateChanged
 from bough.events.record import ConversationRecord
@@ -107,14 +105,8 @@ async def write_fork(
     if contents is None:
         return None
     present, id = source.state, request.id or new_id()
-    is_readonly = present.workspace_policy == "readonly" and request.workspace == "shared"
-    policy: WorkspacePolicy = "readonly" if is_readonly else request.workspace
-    place, nonce = home / "workspaces" / str(id), new_id().hex
-    if policy in ("copy", "worktree") and await asyncio.to_thread(place.exists):
-        # Files of somebody else: below the same folder a server has those of its tenants.
-        raise Conflict(f"there is a folder for {id} already", hint="fork with another id")
-    workspace = await fork_workspace(policy, present.workspace, place, making=name_making(home, nonce))
-    own_nonce = None if workspace.made is None else nonce
+    place = home / "workspaces" / str(id)
+    workspace, nonce = await _make_workspace(request.workspace, present, place)
     try:
         import_events: list[Event] = []
         if present.imported is not None and cut.at <= present.imported:  # the cut leaves out that they are foreign
@@ -123,7 +115,7 @@ async def write_fork(
         changes = _describe_changes(
             source, request, cut, journal.state, contents, workspace, is_foreign=bool(import_events)
         )
-        forked = request.describe(source.cid, cut, source_head=source.durable, workspace=policy)
+        forked = request.describe(source.cid, cut, source_head=source.durable, workspace=workspace.policy)
         # The fork works in the same folder, so it finds what tools wrote after the cut.
         inherited = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
         events = [forked, *cut.closing, *import_events, *inherited, StateChanged(changes=changes), *contents.standing]
@@ -133,7 +125,7 @@ async def write_fork(
             {
                 "title": changes["title"],
                 "tags": changes["tags"],
-                "config": _describe_row(record, request, contents.agent, workspace, own_nonce),
+                "config": _describe_row(record, request, contents.agent, workspace, nonce),
                 "lineage": request.lineage(),
             },
         )
@@ -152,11 +144,11 @@ async def write_fork(
             )
         )
     except BaseException as error:
-        existing = await _find_written(source, id, request, workspace, own_nonce, error)
+        existing = await _find_written(source, id, request, workspace, nonce, error)
         if existing is None:
             raise
         written = existing
-    if own_nonce is not None:
+    if nonce is not None:
         if written.config.get(MADE) != nonce:
             await workspace.remove()  # its own copy alone: the row names the one that another caller made
             return await _open_existing(source, written, request, home)
@@ -166,6 +158,25 @@ async def write_fork(
     # With an id that a caller chose, another one may have written the fork, and to it.
     journal = await journal.make_fork(id, masked if request.id is None else None)
     return WrittenFork(record=written, journal=journal, workspace=workspace, contents=contents)
+
+
+async def _make_workspace(policy: WorkspacePolicy, source: State, place: Path) -> tuple[ForkedWorkspace, str | None]:
+    """Return the workspace of a fork, and the nonce in the name of its files until its row is written.
+
+    Without files of its own there is no nonce. The fork of a read-only conversation is read-only.
+
+    Raises:
+        Conflict: `place`, the folder of the fork, exists.
+    """
+    if policy == "shared" or policy == "readonly":
+        is_readonly = policy == "readonly" or source.workspace_policy == "readonly"
+        return ForkedWorkspace(source.workspace, "readonly" if is_readonly else "shared"), None
+    if await asyncio.to_thread(place.exists):
+        # Files of another fork: a server has those of all its tenants below this folder.
+        raise Conflict(f"there is a folder for {place.name} already", hint="fork with another id")
+    nonce = new_id().hex
+    making = name_making(place.parent.parent, nonce)
+    return await fork_workspace(policy, source.workspace, place, making=making), nonce
 
 
 async def fork_unopened(store: EventStore, cid: UUID, request: ForkRequest, settings: Settings) -> WrittenFork | None:

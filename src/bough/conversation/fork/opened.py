@@ -9,9 +9,8 @@ from typing import Any, cast
 from bough.agents.build import AgentBuilder, Blueprint
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import PLACES, blueprint_of
-from bough.conversation.fork.cut import CutPoint
 from bough.conversation.fork.fork import ForkContents, WrittenFork, write_fork
-from bough.conversation.fork.request import ForkRequest
+from bough.conversation.fork.request import CutPoint, ForkRequest
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce, limits_by_count

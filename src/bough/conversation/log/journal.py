@@ -6,15 +6,15 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.conversation.log.fold import Fold, YieldingDecoder
 from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.staged_write import Also, Condition, Ending, Writer
-from bough.conversation.log.state import State
+from bough.conversation.log.state import Fold, State, YieldingDecoder
 from bough.conversation.log.write_buffer import Staging, as_recorded
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import Event, UserMessage
@@ -42,7 +42,6 @@ class Journal:
         self.secrets = secrets or Secrets()
         self.store = store
         self._fold = fold or Fold()
-        self.prefix = PrefixWatch(cid)
         self._writer = Writer()
         self._streams: dict[tuple[str, str | None], tuple[MaskStream, Delta]] = {}
         self._of(cid)
@@ -52,6 +51,11 @@ class Journal:
         self._listeners = Listeners(cid)
         self._staging = Staging(self.store, cid, self._fold, self._listeners, after=after)
         self.listeners = self._listeners.listeners
+
+    @cached_property
+    def prefix(self) -> PrefixWatch:
+        """Compares each request to the model with the one before it."""
+        return PrefixWatch(self.cid)
 
     def call_for_updates(self, on_event: OnEvent) -> AbstractAsyncContextManager[None]:
         """Call `on_event` for every update of the block; see `Listeners.call_for_updates`."""
@@ -204,6 +208,7 @@ class Journal:
 
         State, view and listeners are shared with this one.
         """
+        _ = self.prefix  # shared: the next run's first request is compared with this run's last
         new = copy.copy(self)
         new._writer, new._streams = Writer(generation), {}
         return new
@@ -255,7 +260,6 @@ class Journal:
             events: The fork's own events if nobody else can have written to it; None reads them from the store.
         """
         self._of(cid, after=self._staging)
-        self.prefix = PrefixWatch(cid)
         if events is None:
             await self.catch_up()
         for event in events or ():

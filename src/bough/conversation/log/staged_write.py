@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.conversation.log.fold import Mark
 from bough.conversation.log.listeners import Delta
-from bough.conversation.log.state import State
+from bough.conversation.log.state import Mark, State
 from bough.errors import BoughError
 from bough.events.model import (
     Event,

@@ -26,7 +26,6 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.conversation.log.state import ToolOutcome, refuse_stored_message
 from bough.conversation.log.tool_result import cut_text, show_result
 from bough.errors import CorruptLog
 from bough.events.blob.blob import is_digest, read_bytes
@@ -42,10 +41,12 @@ from bough.events.model import (
     TextPart,
     ToolFailed,
     ToolInterrupted,
+    ToolOutcome,
     ToolRejected,
     ToolReturned,
     UserMessage,
 )
+from bough.events.stores import faults
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
@@ -118,7 +119,7 @@ class View:
             case Condensed():
                 self._condense(event)
             case MessageStored():
-                raise refuse_stored_message()
+                raise faults.foreign_messages()
             case _:
                 pass
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.cancellation import finish
-from bough.conversation.log.fold import LOOK_EVENTS, STEP, Fold, Mark, YieldingDecoder
 from bough.conversation.log.kept_states import StateWriter, find_nearest
 from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.staged_write import Also, Condition, Write, Writer, is_control
+from bough.conversation.log.state import LOOK_EVENTS, STEP, Fold, Mark, YieldingDecoder
 from bough.errors import Conflict
 from bough.events.codec import encode
 from bough.events.model import (

@@ -13,9 +13,8 @@ from pydantic_ai.models import Model
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import read_recorded_spec
 from bough.conversation.base import ConversationBase
-from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Listeners
-from bough.conversation.log.state import State
+from bough.conversation.log.state import Fold, State
 from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import View
 from bough.conversation.remote.bodies import limits_body

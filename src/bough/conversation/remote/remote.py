@@ -18,8 +18,7 @@ from uuid import UUID
 
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.fork.compare import Comparison, FileDifference, compare
-from bough.conversation.fork.cut import Pending, Snap, Turn
-from bough.conversation.fork.request import ForkOverrides
+from bough.conversation.fork.request import ForkOverrides, Pending, Snap, Turn
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.message import add_inputs, check_message
 from bough.conversation.remote.bodies import (

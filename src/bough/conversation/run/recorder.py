@@ -37,7 +37,6 @@ from bough.agents.delegation_tools import ChildFailed
 from bough.agents.usage import UsageMeter, usage_of
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.state import ToolOutcome
 from bough.conversation.log.tool_result import (
     MAX_RESULT_BYTES,
     clean,
@@ -59,6 +58,7 @@ from bough.events.model import (
     ToolCalled,
     ToolFailed,
     ToolInterrupted,
+    ToolOutcome,
     ToolRejected,
     ToolReturned,
     UserMessage,

@@ -25,8 +25,7 @@ from bough.events.bundle.format import FORMAT, VERSION, no_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
 from bough.events.draft import Draft, ImportPiece
-from bough.events.lineage import Range
-from bough.events.record import ConversationRecord, StoredEvent, microseconds
+from bough.events.record import ConversationRecord, Range, StoredEvent, microseconds
 from bough.types import JsonObject, escape_json_controls
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bough.errors import InvalidInput, StoreError
 from bough.events.bundle.format import VERSION, no_bundle
 from bough.events.content import MAX_INPUT_BYTES, sha256_hex
-from bough.events.lineage import Range
-from bough.events.record import ConversationRecord, Status, StoredEvent, moment
+from bough.events.record import ConversationRecord, Range, Status, StoredEvent, moment
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
@@ -10,11 +9,7 @@ from uuid import UUID
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr
 
 from bough.errors import InvalidInput
-from bough.types import new_id
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+from bough.types import new_id, utc_now
 
 
 class Part(BaseModel):
@@ -217,5 +212,5 @@ class BaseEvent(BaseModel):
     VERSION: ClassVar[int] = 1
 
     id: UUID = Field(default_factory=new_id)
-    ts: AwareDatetime = Field(default_factory=_now)
+    ts: AwareDatetime = Field(default_factory=utc_now)
     schema_version: int = 1

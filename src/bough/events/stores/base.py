@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import IO, TYPE_CHECKING, cast
 from uuid import UUID
 
-from bough.events.lineage import Range, find_shared
-from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.record import ConversationRecord, Range, StoredEvent, find_shared
 from bough.events.stores.hub import Hub, follow, follow_commits
 
 if TYPE_CHECKING:

@@ -142,3 +142,11 @@ def no_tables(url: str, package: str) -> Unavailable:
 def make_forked(url: str) -> Unavailable:
     """Return the error for using a store of the parent process after a fork."""
     return Unavailable(f"the store {url} was opened before this process was forked", hint="open it again")
+
+
+def foreign_messages() -> InvalidInput:
+    """Return the error for folding a log with whole messages of another program (`MessageStored`)."""
+    return InvalidInput(
+        "this conversation belongs to a PydanticAI program, which continues it on its own",
+        hint="import its messages into a new one with bough.conversation.adapters.pydantic_messages.import_messages",
+    )

@@ -13,9 +13,9 @@ from uuid import UUID
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, State
 from bough.conversation.agent import resolve_spec_model
-from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.kept_states import SNAPSHOT
+from bough.conversation.log.state import Fold
 from bough.conversation.log.tool_result import result_chars
 from bough.conversation.open import FoundLog, reopen
 from bough.conversation.parts import Parts

@@ -10,8 +10,8 @@ from bough.conversation.fork.fork import fork_as_recorded
 from bough.conversation.fork.model_key import MODEL_KEY, is_same_recipient
 from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.request import ForkRequest
-from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import Fold
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.conversations.conversation import reopen_parts

@@ -14,7 +14,6 @@ from bough.errors import InvalidInput
 from bough.events.codec import stub
 from bough.events.draft import Draft, ImportPiece, clean_changes, draft, new_record
 from bough.events.integrity import Census
-from bough.events.lineage import Range, clip, find_owner
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
@@ -22,7 +21,10 @@ from bough.events.record import (
     DeleteMode,
     Lease,
     Page,
+    Range,
     StoredEvent,
+    clip,
+    find_owner,
     microseconds,
 )
 from bough.events.stores import faults

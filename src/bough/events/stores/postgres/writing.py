@@ -59,7 +59,8 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             raise make_refusal(append, head, current, intact)
         if append.draft.rows:
             self.news.append((append.cid, head, append.draft))
-            self.follow(append.cid, head, append.draft)
+            if self.followers.matches(append.draft):
+                self.follow(append.cid, head, append.draft)
         return head + len(append.draft.rows)
 
     def flush(self) -> None:
@@ -70,7 +71,8 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
-        self.follow(record.id, 0, draft)
+        if self.followers.matches(draft):
+            self.follow(record.id, 0, draft)
         return replace(record, number=number)
 
     def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
@@ -91,7 +93,8 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             return self._find_existing_fork(cid, at, planned.id, fields["lineage"])
         base, root, parent, event, number = row
         self.news.append((planned.id, base, draft))
-        self.follow(planned.id, base, draft)
+        if self.followers.matches(draft):
+            self.follow(planned.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
         ids: dict[str, Any] = {"root": to_uuid(root), "parent": to_uuid(parent), "fork_event": to_uuid(event)}
         return replace(planned, **fields, **places, **ids, number=number)

@@ -16,14 +16,16 @@ from bough.errors import CorruptLog, InvalidInput
 from bough.events.beside import Beside
 from bough.events.draft import dump, load, to_uuid
 from bough.events.integrity import Census, report_damaged_row
-from bough.events.lineage import Range, clip, find_owner
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
     Order,
     Page,
+    Range,
     StoredEvent,
+    clip,
     event_of,
+    find_owner,
     microseconds,
     moment,
 )

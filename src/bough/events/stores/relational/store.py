@@ -16,7 +16,6 @@ from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
 from bough.events.integrity import Census
 from bough.events.lease_renewal import LeaseRenewer, RenewedLease
-from bough.events.lineage import Range
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
@@ -25,6 +24,7 @@ from bough.events.record import (
     Order,
     Page,
     Pruned,
+    Range,
     StoredEvent,
     microseconds,
 )
@@ -88,7 +88,12 @@ class RelationalEventStore(BaseEventStore):
 
     @abstractmethod
     async def _write(
-        self, change: Callable[[RelationalWriting], T], *, alone: bool = False, adds: bool = False, patient: bool = False
+        self,
+        change: Callable[[RelationalWriting], T],
+        *,
+        alone: bool = False,
+        adds: bool = False,
+        patient: bool = False,
     ) -> T:
         """Run a change durably and notify watchers.
 

@@ -211,10 +211,9 @@ class RelationalWriting(RelationalReading):
             self.run("set_beside_version", package=package.name, version=step.version)
 
     def follow(self, cid: UUID, first: int, draft: Draft) -> None:
-        """Let packages write rows to side tables for events that were appended at `first`."""
-        if self.followers.matches(draft):
-            self.flush()  # followers read the log, so the queued events must be in it
-            self.followers.follow(self, cid, first, draft)
+        """Let packages write rows to side tables for events that were appended at `first`, and that they match."""
+        self.flush()  # followers read the log, so the queued events must be in it
+        self.followers.follow(self, cid, first, draft)
 
     def apply(self, number: int, changes: Mapping[str, Any]) -> None:
         """Write a draft's changes to the record."""

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.events.draft import Append, Draft, clean_changes, dump
-from bough.events.lineage import find_owner
 from bough.events.owner import boot_id
 from bough.events.queries import split_statements
-from bough.events.record import ConversationRecord, Cut, microseconds
+from bough.events.record import ConversationRecord, Cut, find_owner, microseconds
 from bough.events.stores import faults
 from bough.events.stores.relational.writing import AppendFollower, RelationalWriting, Row
 from bough.events.stores.sqlite.reading import SEQ_BITS, SqliteReading
@@ -72,7 +71,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
-        self.follow(record.id, 0, draft)
+        if self.followers.matches(draft):
+            self.follow(record.id, 0, draft)
         return replace(record, number=number)
 
     def append(self, append: Append) -> int:
@@ -92,7 +92,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             self.apply(end.number, draft.changes)
         if draft.rows:
             self._queue_events(cid, end, draft)
-            self.follow(cid, first, draft)
+            if self.followers.matches(draft):
+                self.follow(cid, first, draft)
         return first + len(draft.rows)
 
     def flush(self) -> None:
@@ -150,7 +151,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
                 raise  # another constraint than the id's: the table refuses a value
             return self._find_existing_fork(record, at)
         self.insert_events(record.id, number, base, draft)
-        self.follow(record.id, base, draft)
+        if self.followers.matches(draft):
+            self.follow(record.id, base, draft)
         return replace(record, number=number)
 
     def insert(
