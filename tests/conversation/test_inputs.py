@@ -280,7 +280,7 @@ def test_what_is_no_input_is_refused_and_nothing_is_sent(
 
 
 async def test_a_message_is_bounded_as_a_whole(start: Any, scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.conversation.inputs.MAX_INPUTS_BYTES", 2 * len(PDF))
+    monkeypatch.setattr("bough.conversation.message.MAX_INPUTS_BYTES", 2 * len(PDF))
     conversation = await start(scripted("one"))
     await conversation.send_message(files=[PDF, PDF])
     with pytest.raises(LimitExceeded, match="the images and files of the message have"):

@@ -34,13 +34,12 @@ from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.orphans import remove_made
 from bough.conversation.fork.request import ForkOverrides, ForkRequest, Pending, Snap, Turn
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
-from bough.conversation.inputs import fetch_inputs
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import encode_result, result_chars
-from bough.conversation.message import add_inputs, events_of, is_sent, make_hook_events, refuse_untrusted
+from bough.conversation.message import add_inputs, events_of, fetch_inputs, is_sent, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
 from bough.conversation.open import Beginning, create_or_open, page_of, reopen
 from bough.conversation.parts import Parts, require_delegation

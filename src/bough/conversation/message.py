@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 from uuid import UUID
 
 from bough.agents.skills.activation import make_skip_events
 from bough.agents.skills.tools import SkillToolset
+from bough.connect.fetch import fetch
 from bough.conversation.agent import title_of
-from bough.conversation.inputs import check_size, fetch_inputs
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
 from bough.conversation.skills import activation_events
-from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied
 from bough.events.codec import decode, encode
-from bough.events.content import IMAGES, Source, image_type
+from bough.events.content import IMAGES, MAX_INPUT_BYTES, Source, image_type
 from bough.events.model import (
     ContentPart,
     Event,
@@ -193,3 +193,48 @@ def make_hook_events(verdict: HookVerdict) -> list[Event]:
     """Return the events of a hook's verdict, with a message for the model if it has one."""
     context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
     return [*verdict.events, *context]
+
+
+MAX_INPUTS_BYTES = 64 << 20
+"""Of all images and files of a message."""
+
+
+async def fetch_inputs(message: str | UserMessage, networks: Sequence[str] = ()) -> str | UserMessage:
+    """Return a message whose images and files have their bytes; as it is where nothing of it is at a URL.
+
+    Args:
+        networks: Private networks that a URL may lead to, over plain HTTP too.
+
+    Raises:
+        InvalidInput: Nothing is at a URL, or no image or file that models can read.
+        PermissionDenied: A URL leads to this machine or a private network, or is not encrypted.
+        LimitExceeded: One has more than 20 MiB, or all of them more than 64 MiB.
+        ConnectError: A server does not answer.
+    """
+    if not isinstance(message, UserMessage) or not any(map(_is_at_url, message.content)):
+        return message
+    parts = list(message.content)
+    for place, part in enumerate(parts):
+        if isinstance(part, ImagePart | FilePart) and part.is_at_url and part.url is not None:
+            fetched = await fetch(part.url, max_bytes=MAX_INPUT_BYTES, networks=networks)
+            parts[place] = part.with_bytes(fetched.data, name=fetched.name)
+            check_size(parts)  # before the next one is in memory
+    return message.model_copy(update={"content": tuple(parts)})
+
+
+def check_size(parts: Iterable[ContentPart]) -> None:
+    """Check how many bytes the parts of a message bring along.
+
+    Raises:
+        LimitExceeded: More than a message may have.
+    """
+    size = sum(len(part.content or b"") for part in parts if isinstance(part, ImagePart | FilePart))
+    if size > MAX_INPUTS_BYTES:
+        raise LimitExceeded(
+            f"the images and files of the message have {size} bytes, more than {MAX_INPUTS_BYTES}",
+            hint="send them in several messages, or put them into the workspace and name them: FilePart(path=…)",
+        )
+
+
+def _is_at_url(part: ContentPart) -> bool:
+    return isinstance(part, ImagePart | FilePart) and part.is_at_url

@@ -38,7 +38,7 @@ from bough.conversation.run.run_logging import log_run
 from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
-from bough.conversation.run.waiting.waits import release_ended
+from bough.conversation.run.waiting.deferred import release_ended
 from bough.errors import BoughError, Conflict, InvalidInput, public_message
 from bough.events.lease import hold_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage

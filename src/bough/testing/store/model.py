@@ -24,12 +24,13 @@ from bough.events.record import (
     Range,
     StoredEvent,
     clip,
+    decode_cursor,
+    encode_cursor,
     find_owner,
     microseconds,
 )
 from bough.events.stores import faults
 from bough.events.stores.base import BaseEventStore
-from bough.events.stores.cursor import decode_cursor, encode_cursor
 from bough.events.stores.hub import END
 from bough.events.stores.names import LATEST, only, parse_digits
 from bough.types import Clock, JsonObject, SystemClock, new_id

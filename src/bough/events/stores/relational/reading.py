@@ -24,13 +24,14 @@ from bough.events.record import (
     Range,
     StoredEvent,
     clip,
+    decode_cursor,
+    encode_cursor,
     event_of,
     find_owner,
     microseconds,
     moment,
 )
 from bough.events.stores import faults
-from bough.events.stores.cursor import decode_cursor, encode_cursor
 from bough.events.stores.names import LATEST, only, parse_digits
 
 PAGE_ROWS = 4096
