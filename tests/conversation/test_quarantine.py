@@ -91,8 +91,8 @@ async def test_nothing_that_was_approved_elsewhere_runs(
         assert (await store.get(record.id)).status == "waiting_for_confirmation"
         assert opened.workspace == settings.home / "workspaces" / str(record.id)
         assert opened.executor.isolation > Isolation.NONE
-        assert opened._rules.policy == AlwaysConfirm()
-        assert opened._rules.secrets.names == ()
+        assert opened._in_force().policy == AlwaysConfirm()
+        assert opened._in_force().secrets.names == ()
         assert (await opened.run()).status == "waiting_for_confirmation"
         assert ran == []
         await opened.approve("c1")
