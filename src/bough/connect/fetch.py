@@ -91,7 +91,7 @@ async def _follow(http: httpx2.AsyncClient, url: str, max_bytes: int, networks: 
                     f"{show_url(url)} cannot be fetched: the server answers {answer.status_code}",
                     hint=_HINT,
                 )
-            return Fetched(data=await _read(answer, url, max_bytes), name=_name_of(place))
+            return Fetched(data=await _read(answer, url, max_bytes), name=_parse_file_name(place))
     raise InvalidInput(
         f"{show_url(url)} cannot be fetched: more than {MAX_REDIRECTS} redirects", hint="give the URL that they lead to"
     )
@@ -118,5 +118,5 @@ async def _read(answer: httpx2.Response, url: str, max_bytes: int) -> bytes:
     return bytes(data)
 
 
-def _name_of(url: str) -> str | None:
+def _parse_file_name(url: str) -> str | None:
     return PurePosixPath(unquote(urlsplit(url).path)).name[:_MAX_SHOWN] or None

@@ -28,7 +28,7 @@ IDLE_SECONDS = 300.0
 """A server that nobody used for so long is closed; the next use starts it again."""
 
 Report = Callable[[Any, BoughError], Awaitable[None]]
-_TOLD = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
+_TOOL_ERRORS = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
 """What a server that works says about a call."""
 
 
@@ -58,7 +58,7 @@ class McpPool:
         async with self._starting.setdefault(key, asyncio.Lock()):
             if key not in self._running:
                 self._running[key] = await self._start(key, config)
-        self._keep(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
+        self._schedule_end(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
         return self._running[key]
 
     async def drop(self, config: MCPClientConfig, toolset: AbstractToolset[Any] | None) -> None:
@@ -71,7 +71,7 @@ class McpPool:
         """Close every server. Closing twice is fine."""
         await asyncio.gather(*(self._end(key) for key in list(self._running)), *self._ends)
 
-    def _keep(self, key: str, seconds: float) -> None:
+    def _schedule_end(self, key: str, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         if (timer := self._closing.pop(key, None)) is not None:
             timer.cancel()
@@ -162,7 +162,7 @@ class AgentServers(AbstractToolset[Any]):
         self._report = report
         self._names = ToolNames()
         self._offered: dict[str, tuple[int, str, ToolsetTool[Any]]] = {}
-        self._left_out: set[int] = set()
+        self._omitted: set[int] = set()
         self._broken: dict[int, AbstractToolset[Any] | None] = {}
 
     @property
@@ -172,8 +172,8 @@ class AgentServers(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of the servers that work, in the order of the configuration."""
-        places = [place for place in range(len(self._configs)) if place not in self._left_out]
-        tool_sets = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
+        places = [place for place in range(len(self._configs)) if place not in self._omitted]
+        tool_sets = await asyncio.gather(*(self._list_tools(place, ctx) for place in places))
         tools: dict[str, ToolsetTool[Any]] = {}
         for place, server_tools in zip(places, tool_sets, strict=True):
             server = self._name_server(place)
@@ -192,13 +192,13 @@ class AgentServers(AbstractToolset[Any]):
         place, own_name, own_tool = self._offered[name]
         try:
             return await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool)
-        except _TOLD as error:
+        except _TOOL_ERRORS as error:
             if not is_closed(error):
                 raise
-            await self._lose(place, _unwrap(tool.toolset))
+            await self._drop(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
         except Exception as error:
-            await self._lose(place, _unwrap(tool.toolset))
+            await self._drop(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
 
     def _name_server(self, place: int) -> str:
@@ -207,27 +207,27 @@ class AgentServers(AbstractToolset[Any]):
         is_taken = any(config.name == name for config in self._configs[:place])
         return f"{name}_{place + 1}" if is_taken else name
 
-    async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+    async def _list_tools(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         config = self._configs[place]
         toolset: AbstractToolset[Any] | None = None
         try:
             toolset = await self._pool.use(config)
             return await _offer(config, toolset).get_tools(ctx)
         except ConnectError as error:
-            self._left_out.add(place)
+            self._omitted.add(place)
             await self._report(ctx.deps, error)
             return {}
         except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
-            await self._lose(place, toolset)
+            await self._drop(place, toolset)
             await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
-    async def _lose(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
+    async def _drop(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
         """Close a server that broke; it is restarted once, and omitted after the second failure."""
         if place in self._broken:
             if self._broken[place] is toolset:  # several calls see the same death
                 return
-            self._left_out.add(place)
+            self._omitted.add(place)
         self._broken[place] = toolset
         await self._pool.drop(self._configs[place], toolset)
 

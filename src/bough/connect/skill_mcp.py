@@ -116,7 +116,7 @@ class SkillServers(AbstractToolset[Any]):
         self._started: dict[str, list[_Running]] = {}
         self._names = ToolNames()
         self._offered: dict[str, tuple[_Running, str, ToolsetTool[Any]]] = {}
-        self._cut: set[str] = set()
+        self._reported_cuts: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -128,8 +128,8 @@ class SkillServers(AbstractToolset[Any]):
         tools: dict[str, ToolsetTool[Any]] = {}
         for name in sorted(self._active(ctx.deps)):
             if name in self._registry:
-                for running in await self._of(name, ctx.deps):
-                    tools |= await self._tools_of(running, ctx)
+                for running in await self._start_servers(name, ctx.deps):
+                    tools |= await self._list_tools(running, ctx)
         return tools
 
     async def call_tool(
@@ -141,7 +141,7 @@ class SkillServers(AbstractToolset[Any]):
         """
         running, own_name, own_tool = self._offered[name]
         ended: Exception | None = None
-        if _is_of(tool, running.toolset):
+        if _belongs_to(tool, running.toolset):
             try:
                 return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
             except Exception as error:
@@ -149,8 +149,8 @@ class SkillServers(AbstractToolset[Any]):
                     raise
                 ended = error
         # Otherwise another call found out that the server died; it was not called for this one yet.
-        await self._start_again(running, ctx.deps, tool)
-        is_offered = name in await self._tools_of(running, ctx)
+        await self._ensure_restarted(running, ctx.deps, tool)
+        is_offered = name in await self._list_tools(running, ctx)
         if not is_offered or (ended is not None and not _may_repeat(tool)):
             reason = f": {ended}" if ended else ""
             raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from ended
@@ -163,7 +163,7 @@ class SkillServers(AbstractToolset[Any]):
         for running in reversed([server for several in started.values() for server in several]):
             await _stop(running)
 
-    async def _tools_of(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+    async def _list_tools(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         if (tools := running.prefix_tools()) is None:
             return {}
         try:
@@ -174,7 +174,7 @@ class SkillServers(AbstractToolset[Any]):
             server_tools = {} if again is None else await again.get_tools(ctx)
         server = f"{running.skill.name}/{running.server.name}"
         if len(server_tools) > MAX_TOOLS:
-            await self._report_cut(server, len(server_tools), ctx.deps)
+            await self._report_tool_limit(server, len(server_tools), ctx.deps)
             server_tools = {name: server_tools[name] for name in sorted(server_tools)[:MAX_TOOLS]}
         names = self._names.name_tools(server, server_tools)
         if (fault := self._names.find_fault(server, names)) is not None:
@@ -182,14 +182,14 @@ class SkillServers(AbstractToolset[Any]):
         self._offered |= {name: (running, own_name, server_tools[own_name]) for own_name, name in names.items()}
         return {name: _shorten_description(rename_tool(server_tools[own], name)) for own, name in names.items()}
 
-    async def _report_cut(self, server: str, count: int, deps: Any) -> None:
-        if server in self._cut:
+    async def _report_tool_limit(self, server: str, count: int, deps: Any) -> None:
+        if server in self._reported_cuts:
             return
-        self._cut.add(server)
+        self._reported_cuts.add(server)
         message = f"the MCP server {server!r} has {count} tools, of which the first {MAX_TOOLS} by name are offered"
         await self._report(deps, LimitExceeded(message, hint="have it offer fewer tools, or split it into two servers"))
 
-    async def _of(self, name: str, deps: Any) -> list[_Running]:
+    async def _start_servers(self, name: str, deps: Any) -> list[_Running]:
         if name not in self._started:
             self._started[name] = []
             try:
@@ -212,7 +212,7 @@ class SkillServers(AbstractToolset[Any]):
             PermissionDenied: An address is not among those that were agreed to.
         """
         digest = "" if snapshot is None else snapshot.digest
-        grant = self._registry.grant_of(skill, digest) or SkillGrant(digest)
+        grant = self._registry.find_grant(skill, digest) or SkillGrant(digest)
         folder = None if snapshot is None else str(snapshot.folder)
         inside = {server.name: server for server in mcp_servers(skill, self._env, root=SKILL)}
         outside = mcp_servers(skill, self._env, root=folder) if grant.hosts else ()
@@ -223,12 +223,12 @@ class SkillServers(AbstractToolset[Any]):
                 _check_address(skill, server, grant)
             on_host = server.name in grant.hosts or server.transport != "stdio"
             transport = (
-                partial(_transport, server, self._env)
+                partial(_make_transport, server, self._env)
                 if on_host
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
-            plan.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
+            plan.append(_Running(skill, server, partial(_make_toolset, skill, server, transport), mask))
         return plan
 
     async def _start(self, running: _Running, deps: Any) -> None:
@@ -255,7 +255,7 @@ class SkillServers(AbstractToolset[Any]):
             return
         running.toolset = toolset
 
-    async def _start_again(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
+    async def _ensure_restarted(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
         """Restart the server of `tool`, unless another call has already restarted it."""
         await self._restart(running, deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
 
@@ -295,8 +295,8 @@ def is_closed(error: BaseException) -> bool:
     return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
 
 
-def _is_of(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
-    """Whether a tool, as `_tools_of` returned it, belongs to the server that runs now."""
+def _belongs_to(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
+    """Whether a tool, as `_list_tools` returned it, belongs to the server that runs now."""
     return cast("PrefixedToolset[Any]", tool.toolset).wrapped is toolset
 
 
@@ -324,7 +324,11 @@ def shorten_result(value: Any) -> Any:
             return data[:half].decode("utf-8", "ignore") + left_out + data[-half:].decode("utf-8", "ignore")
         case list():
             items = [shorten_result(item) for item in cast("list[Any]", value)]
-            return items if _size_of(items) <= MAX_RESULT_BYTES else shorten_result(json.dumps(items, default=str))
+            return (
+                items
+                if _count_characters(items) <= MAX_RESULT_BYTES
+                else shorten_result(json.dumps(items, default=str))
+            )
         case dict():
             text = json.dumps(value, default=str)
             return cast("dict[str, Any]", value) if len(text) <= MAX_RESULT_BYTES else shorten_result(text)
@@ -335,7 +339,7 @@ def shorten_result(value: Any) -> Any:
             return value
 
 
-def _size_of(items: list[Any]) -> int:
+def _count_characters(items: list[Any]) -> int:
     """Return the length of the texts in a list; blobs have a bound of their own."""
     return sum(len(str(item)) for item in items if not hasattr(item, "data"))
 
@@ -394,7 +398,7 @@ def _make_sandbox_transport(
     )
 
 
-def _toolset(
+def _make_toolset(
     skill: Skill, server: McpServer, transport: Callable[[ServerStderr], Any], stderr: ServerStderr
 ) -> MCPToolset[Any]:
     from pydantic_ai.mcp import MCPToolset
@@ -408,7 +412,7 @@ def _toolset(
     )
 
 
-def _transport(server: McpServer, env: Mapping[str, str], stderr: ServerStderr) -> Any:
+def _make_transport(server: McpServer, env: Mapping[str, str], stderr: ServerStderr) -> Any:
     from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
     match server.transport:

@@ -193,7 +193,7 @@ class SkillMetadata(_SkillMetadata):
     @property
     def kind(self) -> SkillKind:
         """Which of the five types it is."""
-        return kind_of(self.path, self.trigger)
+        return determine_kind(self.path, self.trigger)
 
     @property
     def catalogued(self) -> bool:
@@ -339,7 +339,7 @@ class Skill:
     @property
     def kind(self) -> SkillKind:
         """Which of the five types it is."""
-        return kind_of(self.path, self.trigger)
+        return determine_kind(self.path, self.trigger)
 
     @property
     def resources(self) -> Resources:
@@ -406,7 +406,7 @@ def is_skill_file(name: str) -> bool:
     return len(name) == _LENGTH and name.lower() == "skill.md"
 
 
-def kind_of(path: Path | None, trigger: Trigger | None) -> SkillKind:
+def determine_kind(path: Path | None, trigger: Trigger | None) -> SkillKind:
     """Return the type, one of five, of a file with this trigger."""
     match trigger:
         case KeywordTrigger():

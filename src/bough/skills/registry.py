@@ -27,7 +27,7 @@ from bough.skills.read.resources import nearest
 from bough.skills.trust.lock import NAME, LockedSkill, read_lock
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 from bough.skills.trust.tree import LEFT_OUT, list_differences
-from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, tree_of
+from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, read_skill_tree
 
 
 class SkillRegistry:
@@ -192,11 +192,11 @@ class SkillRegistry:
             self._refuse_untrusted(metadata)
         # The instructions were read before the copy was made: without this check a model could follow the text of one
         # version and run the scripts of another.
-        if skill.content_hash != _hash_of_text(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
+        if skill.content_hash != _hash_file(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return snapshot
 
-    def grant_of(self, skill: Skill, digest: str) -> SkillGrant | None:
+    def find_grant(self, skill: Skill, digest: str) -> SkillGrant | None:
         """Return what the user agreed to for a skill with this digest; None if there is no grant."""
         if skill.scope == "installed" and skill.path is not None:
             metadata = self._skills.get(skill.name)
@@ -205,7 +205,7 @@ class SkillRegistry:
         if self._origin is None:
             return None
         metadata = self._skills.get(skill.name)
-        grant = self._origin.grant_of(skill.summary() if metadata is None else metadata)
+        grant = self._origin.find_grant(skill.summary() if metadata is None else metadata)
         return grant if grant is not None and digest and grant.digest == digest else None
 
     def metadata(self, name: str) -> SkillMetadata:
@@ -240,7 +240,7 @@ class SkillRegistry:
         """
         if rule.content_hash not in changed_rules:
             return True
-        return self._origin is not None and self._origin.remembers(rule)
+        return self._origin is not None and self._origin.trusts_file(rule)
 
     def contents(self) -> tuple[Any, ...]:
         """Return a value that is equal for two registries of the same places with the same contents. O(skills).
@@ -281,7 +281,7 @@ class SkillRegistry:
                 self._refuse_untrusted(skill)
         raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._skills))))
 
-    def refusal_of(self, skill: SkillMetadata) -> PermissionDenied:
+    def explain_refusal(self, skill: SkillMetadata) -> PermissionDenied:
         """Return why a skill may not be used, and which of its files differ from what was trusted. O(bytes)."""
         if skill.scope == "installed":
             return PermissionDenied(
@@ -295,18 +295,18 @@ class SkillRegistry:
         )
 
     def _refuse_untrusted(self, skill: SkillMetadata) -> NoReturn:
-        raise self.refusal_of(skill)
+        raise self.explain_refusal(skill)
 
     def _describe_change(self, skill: SkillMetadata) -> str:
         """Return what has changed since a skill was trusted, at most five files; empty if it never was."""
         if (locked := self._locked.get(skill.file)) is not None:
             then = dict(locked.files)
         else:
-            grant = self._origin.grant_of(skill) if self._origin is not None else None
-            then = {} if grant is None else self.snapshots.files_of(grant.digest)
+            grant = self._origin.find_grant(skill) if self._origin is not None else None
+            then = {} if grant is None else self.snapshots.list_files(grant.digest)
         if not then:
             return ""
-        tree = tree_of(skill.path)
+        tree = read_skill_tree(skill.path)
         changes = [*list_differences(then, tree.files), *(fault.message for fault in tree.faults)]
         return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
 
@@ -327,7 +327,7 @@ class SkillRegistry:
             return locked is None or locked.digest == digest
         if self._origin is None or skill.scope != "project":
             return True
-        grant = self._origin.grant_of(skill)
+        grant = self._origin.find_grant(skill)
         return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
 
     def _discover_installed(self, root: Root) -> None:
@@ -349,7 +349,7 @@ class SkillRegistry:
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
         if not os.path.lexists(root.path):
             return []
-        index = self._index_of(root) if indexed else None
+        index = self._open_index(root) if indexed else None
         discovery = discover(root, index)
         if index is not None:
             index.save()
@@ -368,7 +368,7 @@ class SkillRegistry:
                 self._enter(skill)
         return [skill for skill in discovery.skills if self._skills.get(skill.name) is skill]
 
-    def _index_of(self, root: Root) -> SkillIndex | None:
+    def _open_index(self, root: Root) -> SkillIndex | None:
         if self._index is None or not root.path.is_dir():
             return None
         digest = hashlib.sha256(os.fsencode(os.path.abspath(root.path))).hexdigest()[:16]
@@ -388,7 +388,7 @@ class SkillRegistry:
 
     def _withhold(self, skill: SkillMetadata) -> None:
         self.withheld.append(skill)
-        refusal = self.refusal_of(skill)
+        refusal = self.explain_refusal(skill)
         note = Diagnostic("untrusted", "warning", refusal.message, None, refusal.hint, str(skill.path))
         self.diagnostics.append(note)
 
@@ -400,16 +400,16 @@ class _Origin:
     workspace: Path
     trust: TrustStore
 
-    def grant_of(self, skill: SkillMetadata) -> SkillGrant | None:
+    def find_grant(self, skill: SkillMetadata) -> SkillGrant | None:
         place = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
         try:
-            return self.trust.grant_of(place, skill.path)
+            return self.trust.find_grant(place, skill.path)
         except StoreError:  # an unreadable trust file trusts nothing; `bough skills trust` reports it
             return None
 
-    def remembers(self, rule: Skill) -> bool:
+    def trusts_file(self, rule: Skill) -> bool:
         try:
-            return self.trust.remembers(self.workspace, rule.name, rule.content_hash)
+            return self.trust.trusts_file(self.workspace, rule.name, rule.content_hash)
         except StoreError:
             return False
 
@@ -418,7 +418,7 @@ _MAX_CHANGES = 5
 
 
 def _digest_now(skill: SkillMetadata) -> str:
-    tree = tree_of(skill.path)
+    tree = read_skill_tree(skill.path)
     return "" if tree.faults else tree.digest
 
 
@@ -447,6 +447,6 @@ def _is_text_only(folder: Path) -> bool:
         return True
 
 
-def _hash_of_text(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     data, _ = read_bounded(file)
     return hashlib.sha256(data or b"").hexdigest()

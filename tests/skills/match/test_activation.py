@@ -104,7 +104,7 @@ def test_one_message_activates_no_more_than_its_bounds_and_what_is_left_out_says
         ("d", "one message can activate at most 3 skills"),
         ("gone", "one message can activate at most 3 skills"),
     ]
-    [(_, why)] = activate_matches(registry, [TriggerMatch("gone", "keyword", "x")]).left_out
+    [(_, why)] = activate_matches(registry, [TriggerMatch("gone", "keyword", "x")]).skipped
     assert (why.code, why.message) == ("not_found", "no skill named 'gone'")
 
 

@@ -109,7 +109,7 @@ class PathSkills(AbstractCapability[ToolContext]):
         room = max(0, MAX_ACTIVE - len(active))
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
         done = activate_matches(self._index.registry, fitting, changed_rules=changed_rules)
-        left_out = [(match.skill, reason) for match, reason in done.left_out]
+        left_out = [(match.skill, reason) for match, reason in done.skipped]
         full = too_many(f"at most {MAX_ACTIVE} skills can be active")
         left_out += [(match.skill, full) for match in matches if match not in fitting]
         self._told.update(name for name, _ in left_out)

@@ -49,26 +49,26 @@ class Root:
 
 
 @dataclass(slots=True)
-class Found:
+class Discovery:
     """The skills of a root, sorted by path, and the diagnostics, which include refused files."""
 
     skills: list[SkillMetadata] = field(default_factory=list[SkillMetadata])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
-def discover(root: Root, index: SkillIndex | None = None) -> Found:
+def discover(root: Root, index: SkillIndex | None = None) -> Discovery:
     """Return the skills below `root`. O(folders); reads 4 KB of each file, or nothing if `index` knows the file.
 
     A root that does not exist has no skills. An unreadable or refused file gives a diagnostic and affects no other.
     """
-    result = Found()
+    result = Discovery()
     source = os.path.abspath(root.path)
     look = read_head if index is None else index.get
 
     def probe(path: str, home: str) -> HeadReading | None:
         return look(path, home, source, root.scope)
 
-    with _collector_waiting():
+    with _pause_collector():
         for metadata, diagnostics in walk(root, probe, result.diagnostics):
             if diagnostics:
                 result.diagnostics.extend(diagnostics)
@@ -78,7 +78,7 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
 
 
 @contextmanager
-def _collector_waiting() -> Generator[None]:
+def _pause_collector() -> Generator[None]:
     """Pause the garbage collector: everything created here is kept, and scanning it takes a tenth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -116,7 +116,7 @@ def walk(
     """
     limit = bounds or WalkBounds()
     top = os.path.abspath(root.path)
-    visited = _identity_of(top)
+    visited = _identify(top)
     deadline = time.monotonic() + limit.seconds
     waiting: deque[tuple[str, str]] = deque([(top, "")])
     names = 0
@@ -128,10 +128,10 @@ def walk(
         folder, outer = waiting.popleft()
         entries = _scan(folder, notes, missing_is_fine=folder == top)
         names += len(entries)
-        own = _skill_file_of(entries, notes)
+        own = _find_skill_file(entries, notes)
         if own is not None:
             path = f"{folder}/{own}"
-            notes += _place_notes(path, top, outer)
+            notes += _list_place_notes(path, top, outer)
             yield from _present(probe(path, os.path.basename(folder)))
         elif folder == top:
             for path, home in _flat_files(entries, root, notes):
@@ -143,7 +143,7 @@ def walk(
                 waiting.append((f"{folder}/{name}", outer if own is None else folder))
 
 
-def _identity_of(folder: str) -> set[tuple[int, int]]:
+def _identify(folder: str) -> set[tuple[int, int]]:
     """Return device and inode of a folder; nothing where there is none."""
     try:
         info = os.stat(folder)
@@ -159,7 +159,7 @@ def _is_entered(path: str, name: str, own: str | None) -> bool:
     return name not in _RARELY_ENTERED or _has_skill_file(path)
 
 
-def _place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
+def _list_place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
     """Yield what is worth knowing of the place where a skill lies."""
     if outer:
         yield Diagnostic("skill-in-skill", "info", f"inside the folder of another skill: {outer}", None, "", path)
@@ -187,7 +187,7 @@ def describe_bound(by_names: bool, limit: WalkBounds, top: str, first: str, coun
     return Diagnostic(code, "warning", message, None, "pass a folder further down", top)
 
 
-def _skill_file_of(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
+def _find_skill_file(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
     """Return the name of the file that makes a folder a skill: `SKILL.md`, else one spelled in another case."""
     names = [name for name in entries if is_skill_file(name)]
     if not names:

@@ -101,7 +101,7 @@ class SkillIndex:
 def _load(file: Path) -> dict[str, _Entry]:
     try:
         with open(file, "rb", buffering=0) as handle:
-            first, *lines = _lines(handle)
+            first, *lines = _read_lines(handle)
     except (OSError, ValueError):
         return {}
     if first != _FIRST_LINE or len(lines) % _LINES:
@@ -110,7 +110,7 @@ def _load(file: Path) -> dict[str, _Entry]:
     return dict(zip(columns[0], zip(*columns[1:], strict=True), strict=True))
 
 
-def _lines(handle: RawIOBase) -> list[str]:
+def _read_lines(handle: RawIOBase) -> list[str]:
     """Return every line of a file, read in pieces so that one buffer is reused."""
     lines: list[str] = []
     tail = b""
@@ -127,17 +127,17 @@ def _encode(reading: HeadReading) -> tuple[str, str, str]:
     skill, notes = reading
     diagnostics = [[d.code, d.severity, d.message, d.line, d.fix] for d in notes]
     if skill is None:
-        return "", "", _json([diagnostics])
+        return "", "", _dump([diagnostics])
     has_more = skill.trigger or skill.inputs or skill.keywords or not skill.invocable
     if not has_more and skill.name.isprintable() and skill.description.isprintable():
-        return skill.name, skill.description, _json([diagnostics]) if diagnostics else ""
+        return skill.name, skill.description, _dump([diagnostics]) if diagnostics else ""
     inputs = [[entry.name, entry.description, entry.required, entry.default] for entry in skill.inputs]
     trigger = _encode_trigger(skill.trigger)
     fields = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
-    return "", "", _json(fields)
+    return "", "", _dump(fields)
 
 
-def _json(value: list[Any]) -> str:
+def _dump(value: list[Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 

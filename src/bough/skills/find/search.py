@@ -122,7 +122,7 @@ class SkillSearch:
 
     def _list_candidates(self, sample: Sequence[int], stems: set[str]) -> list[tuple[str, int]]:
         """Return the words that the skills of a sample have more often than skills in general, with their counts."""
-        together = Counter(chain.from_iterable(self._words_of(rowid, stems) for rowid in sample))
+        together = Counter(chain.from_iterable(self._list_words(rowid, stems) for rowid in sample))
         candidates = [(word, count) for word, count in together.items() if count >= _MIN_TOGETHER]
         candidates.sort(
             key=lambda candidate: (len(sample) * self._usual_shares.get(candidate[0], 0.0) - candidate[1], candidate[0])
@@ -133,10 +133,10 @@ class SkillSearch:
     def _usual_shares(self) -> dict[str, float]:
         """Each word's share of the skills, by every n-th of them: at most 200 are read."""
         sample = range(0, len(self._skills), max(1, len(self._skills) // _MAX_SAMPLE))
-        counts = Counter(chain.from_iterable(self._words_of(rowid, set()) for rowid in sample))
+        counts = Counter(chain.from_iterable(self._list_words(rowid, set()) for rowid in sample))
         return {word: count / len(sample) for word, count in counts.items()}
 
-    def _words_of(self, rowid: int, stems: set[str]) -> set[str]:
+    def _list_words(self, rowid: int, stems: set[str]) -> set[str]:
         """Return the content words of a skill, without those that have one of the stems."""
         skill = self._skills[rowid]
         words = _WORDS.findall(f"{skill.name.replace('_', ' ')} {skill.description}".lower())

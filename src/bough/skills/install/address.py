@@ -116,19 +116,19 @@ def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
     if parts.scheme not in ("https", "http", "ssh", "file"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
     if parts.scheme == "http":
-        return SiteSource(_index_of(text))
+        return SiteSource(_add_index_path(text))
     if parts.scheme == "https":
         for form in _WEB:
             if web_match := form.fullmatch(unquote(parts.path).rstrip("/")):
-                return _of_web(web_match, parts.netloc, ref or ref_in_url)
+                return _parse_web_address(web_match, parts.netloc, ref or ref_in_url)
     segments = [part for part in parts.path.split("/") if part]
     is_forge = bool(_FORGES.fullmatch(parts.hostname or "")) and len(segments) >= 2
     if is_git or ref_in_url or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
         return GitSource(url.rstrip("/"), ref or ref_in_url)
-    return SiteSource(_index_of(text))
+    return SiteSource(_add_index_path(text))
 
 
-def _of_web(match: re.Match[str], host: str, ref: str) -> GitSource:
+def _parse_web_address(match: re.Match[str], host: str, ref: str) -> GitSource:
     ref_and_path = match["rest"].strip("/")
     if match["kind"] == "blob":
         ref_and_path = ref_and_path.rpartition("/")[0] or ref_and_path
@@ -140,5 +140,5 @@ def _of_web(match: re.Match[str], host: str, ref: str) -> GitSource:
     )
 
 
-def _index_of(url: str) -> str:
+def _add_index_path(url: str) -> str:
     return url if url.endswith(".json") else url.rstrip("/") + INDEX

@@ -16,7 +16,7 @@ from bough.skills.install.install import (
     InstallRequest,
     RefusedSkill,
     list_source,
-    settle,
+    publish_skills,
     stage_skills,
 )
 from bough.skills.install.review import review_skill
@@ -173,7 +173,7 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
     listing = replace(listing, ref=entry.ref)
     staged, refused = stage_skills(listing, request, stage)
     if not staged:
-        raise _first(refused, entry)
+        raise _explain_failure(refused, entry)
     new = replace(staged[0], alias=entry.alias)
     changes = tuple(list_differences(dict(entry.files), dict(new.files)))
     if new.digest == entry.digest:
@@ -181,11 +181,11 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
     old = {(note.code, note.message) for note in Scanner().scan_folder(target / entry.folder)}
     findings = tuple(note for note in new.diagnostics if (note.code, note.message) not in old)
     if not dry_run:
-        settle([new], target, listing, replace(request, hosts=_hosts_that_stay(entry, target, new.folder)))
+        publish_skills([new], target, listing, replace(request, hosts=_find_unchanged_hosts(entry, target, new.folder)))
     return SkillUpdate(entry.used_name, changes or ("changed: executable bits",), findings)
 
 
-def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
+def _find_unchanged_hosts(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
     """Return the servers that may still run on this machine: those whose command has not changed."""
     # A changed command needs a new consent: an update must not run another program outside the sandbox.
     scanner = Scanner()
@@ -194,7 +194,7 @@ def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[st
     return tuple(name for name in entry.hosts if name in old_servers and old_servers[name] == new_servers.get(name))
 
 
-def _first(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
+def _explain_failure(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
     if refused:
         return refused[0].error
     return InvalidInput(f"{entry.source} no longer has a skill {entry.name!r}", hint="remove it, or add it again")

@@ -135,7 +135,7 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
     with StagingFolder(place) as stage:
         listing = list_source(request, stage)
         staged, refused = stage_skills(listing, request, stage)
-        installed = settle(staged, target, listing, request) if staged else ()
+        installed = publish_skills(staged, target, listing, request) if staged else ()
     if not installed and refused:
         raise _explain_refusal(refused)
     return Installation(tuple(installed), tuple(refused))
@@ -182,8 +182,8 @@ def stage_skills(
         except _NotInstallable as error:
             if not request.names or error.refused.name in request.names:
                 refused.append(error.refused)
-    staged = _choose(staged, listing, request)
-    allowed = [skill for skill in staged if request.accept_findings or not _errors(skill)]
+    staged = _select(staged, listing, request)
+    allowed = [skill for skill in staged if request.accept_findings or not _list_errors(skill)]
     refused += [_refuse_findings(skill) for skill in staged if skill not in allowed]
     if not staged and not refused:
         raise NotFound("the source contains no skill", hint="a skill is a folder with a SKILL.md")
@@ -203,7 +203,7 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         cause = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
         raise _NotInstallable(RefusedSkill(home, path, cause)) from error
     reading = read_file(skill_file(folder))
-    notes += [_at(note, folder, path) for note in reading.diagnostics]
+    notes += [_relocate(note, folder, path) for note in reading.diagnostics]
     if reading.skill is None:
         reason = next((note for note in reading.diagnostics if note.severity == "error"), reading.diagnostics[-1])
         error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
@@ -214,26 +214,26 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
-    notes += [_at(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
+    notes += [_relocate(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
     if tree.faults:
         error = PermissionDenied(f"{name} cannot be installed: {tree.faults[0].message}")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     return StagedSkill(name, None, path, folder, tree.digest, tree.files, tuple(notes))
 
 
-def _at(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
+def _relocate(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
     """Return a diagnostic with the file's path in the source instead of in the staging folder."""
     inside = os.path.relpath(note.path, folder) if note.path.startswith(str(folder)) else note.path
     return note._replace(path=posixpath.join(path, inside))
 
 
-def _errors(staged: StagedSkill) -> list[Diagnostic]:
+def _list_errors(staged: StagedSkill) -> list[Diagnostic]:
     return [diagnostic for diagnostic in staged.diagnostics if diagnostic.severity == "error"]
 
 
 def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
     error = PermissionDenied(
-        f"{staged.used_name} was not installed: {_errors(staged)[0].message}",
+        f"{staged.used_name} was not installed: {_list_errors(staged)[0].message}",
         hint="review the findings; pass --accept-findings to install it anyway",
     )
     return RefusedSkill(staged.used_name, staged.path, error, staged.diagnostics, has_findings=True)
@@ -247,7 +247,7 @@ def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
     return type(first.error)(f"{first.error.message}{more}", hint=first.error.hint, details={"diagnostics": notes})
 
 
-def _choose(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
+def _select(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
     """Return the requested skills, each with its local name."""
     selected = [skill for skill in staged if not request.names or _is_named(skill, listing, request.names)]
     for name in request.names:
@@ -291,7 +291,7 @@ def _full_name(staged: StagedSkill, listing: SourceListing) -> str:
     return f"{above}/{staged.name}"
 
 
-def settle(
+def publish_skills(
     staged: Sequence[StagedSkill], target: Path, listing: SourceListing, request: InstallRequest
 ) -> list[InstalledSkill]:
     """Move staged skills to their places and add them to the lock file, all at once.
@@ -317,12 +317,12 @@ def settle(
             old = installed.get(skill.used_name)
             if old is not None:
                 entries.pop(old.folder, None)
-            entries[folder] = _lock(skill, folder, listing, request, old, place)
+            entries[folder] = _make_lock_entry(skill, folder, listing, request, old, place)
             results.append(InstalledSkill(skill.used_name, place, entries[folder], skill.diagnostics))
     return sorted(results, key=lambda skill: skill.name)
 
 
-def _lock(
+def _make_lock_entry(
     staged: StagedSkill,
     folder: str,
     listing: SourceListing,

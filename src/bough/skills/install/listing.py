@@ -91,7 +91,7 @@ class SourceListing:
             inside = path[len(skill) :].lstrip("/")
             real = self.find_target(path) if entry.kind == "link" else path
             if entry.kind == "other" or real is None:
-                notes.append(_describe_left_out(entry, inside, path))
+                notes.append(_describe_skipped(entry, inside, path))
                 if "/" not in inside and is_skill_file(inside):
                     raise InvalidInput(f"{path} {notes[-1].message}", hint=notes[-1].fix)
                 continue
@@ -172,12 +172,12 @@ def _scan(folder: Path, inside: str) -> Iterator[tuple[str, SourceEntry | None]]
             yield name, SourceEntry("link", target=os.readlink(entry.path))
         elif stat.S_ISREG(info.st_mode):
             executable = bool(info.st_mode & 0o100)
-            yield name, SourceEntry("file", executable, info.st_size, _reader(entry.path))
+            yield name, SourceEntry("file", executable, info.st_size, _make_reader(entry.path))
         else:
             yield name, SourceEntry("other")
 
 
-def _reader(path: str) -> Callable[[], bytes]:
+def _make_reader(path: str) -> Callable[[], bytes]:
     def read() -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
@@ -190,7 +190,7 @@ def _is_below(folder: str, above: str) -> bool:
     return not above or folder == above or folder.startswith(above + "/")
 
 
-def _describe_left_out(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
+def _describe_skipped(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
     if entry.kind == "link":
         message = f"skipped: a link to {entry.target[:120]!r}, which is not a file of the same source"
         return Diagnostic("link-out", "warning", f"{inside}: {message}", None, "replace the link by the file", path)

@@ -38,7 +38,7 @@ def list_repository(source: GitSource, place: Path) -> SourceListing:
     _git(repository, "init", "-q")
     _git(repository, "remote", "add", "origin", source.url)
     refs = _list_refs(repository)
-    source = _split_rest(source, refs)
+    source = _split_ref_and_path(source, refs)
     commit = _fetch(repository, source, refs)
     entries = _list_tree(repository, commit)
     listing = SourceListing(entries, source.name, source.url, source.owner, commit, source.ref, source.path)
@@ -59,7 +59,7 @@ def _list_refs(repository: git.Repository) -> dict[str, str]:
     return refs
 
 
-def _split_rest(source: GitSource, refs: dict[str, str]) -> GitSource:
+def _split_ref_and_path(source: GitSource, refs: dict[str, str]) -> GitSource:
     """Split a web address into ref and path, at the longest ref that the repository has."""
     if not source.ref_and_path:
         return source

@@ -14,7 +14,7 @@ from bough.skills.run.mcp import list_server_commands
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.snapshot import SnapshotStore
 from bough.skills.trust.tree import SkillEntry, SkillTree
-from bough.skills.trust.trust import SkillGrant, code_files, is_code, name_in_project, tree_of
+from bough.skills.trust.trust import SkillGrant, code_files, is_code, name_in_project, read_skill_tree
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def review_project(project: Path) -> list[SkillReview]:
 
 def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     """Return the review of the skill that `file` defines. O(bytes)."""
-    tree = tree_of(file)
+    tree = read_skill_tree(file)
     is_folder = is_skill_file(file.name)
     skill = read_file(file).skill
-    findings = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_text_of(file), str(file))
+    findings = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_read_text(file), str(file))
     return SkillReview(
         file=file,
         key=key or file.name,
@@ -94,7 +94,7 @@ def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> Non
             raise InvalidInput(f"no skill here has an MCP server named {name[:80]!r}", hint=nearest(name, names))
 
 
-def keep_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
+def snapshot_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
     """Take snapshots of the reviewed skills, so that exactly what was shown is what runs.
 
     Raises:
@@ -107,7 +107,7 @@ def keep_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) ->
             raise Conflict(f"{review.file.parent} changed during the review", hint="run the command again")
 
 
-def _text_of(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8", "replace")
     except OSError:

@@ -48,14 +48,14 @@ def list_site(index: str) -> SourceListing:
 def _read_index(index: str) -> list[tuple[str, str, str, str]]:
     try:
         data: Any = json.loads(_download(index))
-        return [_entry(entry) for entry in cast("list[Any]", data["skills"])]
+        return [_parse_entry(entry) for entry in cast("list[Any]", data["skills"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"not an index of skills: {index}: {error!r}", hint="see the Agent Skills Discovery RFC"
         ) from error
 
 
-def _entry(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _parse_entry(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     name, kind, url, digest = entry["name"], entry["type"], entry["url"], entry["digest"]
     match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest)
     if normalize_name(name) is None or kind not in ("skill-md", "archive") or match is None or not isinstance(url, str):

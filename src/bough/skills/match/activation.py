@@ -12,8 +12,8 @@ from bough.errors import BoughError, LimitExceeded, PermissionDenied
 from bough.skills.match.inputs import (
     ARGUMENTS,
     check_inputs,
-    inputs_of,
     is_needed,
+    list_inputs,
     missing_inputs,
     parse_arguments,
     substitute,
@@ -55,7 +55,7 @@ class Activated:
     """The skills that one message activated, and those that were skipped, with the reason."""
 
     activations: tuple[tuple[TriggerMatch, Activation], ...]
-    left_out: tuple[tuple[TriggerMatch, BoughError], ...] = ()
+    skipped: tuple[tuple[TriggerMatch, BoughError], ...] = ()
 
 
 def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str = "") -> Activation:
@@ -68,7 +68,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         InvalidInput: The skill has no input of a name in `inputs`, or a value is invalid.
         SkillRefused: Its file can no longer be read.
     """
-    declared = inputs_of(skill)
+    declared = list_inputs(skill)
     raw_values = dict(inputs or {})
     if not skill.inputs and ARGUMENTS in raw_values:  # undeclared inputs are known only now that the text is read
         raw_values = parse_arguments(raw_values[ARGUMENTS], declared) | raw_values
@@ -78,11 +78,11 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
     parts = [
         _shorten_instructions(substitute(skill.content, values, without=without), skill),
         "[Truncated: only the first 1 MB of the instructions was read.]" if skill.document.truncated else "",
-        _asking([entry for entry in declared if entry.name in missing]),
-        _listing(skill.resources),
+        _ask_for_inputs([entry for entry in declared if entry.name in missing]),
+        _list_files(skill.resources),
     ]
     body = "\n\n".join(part for part in parts if part)
-    rendered = f'<skill name="{escape(skill.name)}">\n{_contain(body)}\n</skill>'
+    rendered = f'<skill name="{escape(skill.name)}">\n{_escape_skill_tags(body)}\n</skill>'
     return Activation(skill.name, skill.content_hash, rendered, missing, tree, skill.allowed_tools)
 
 
@@ -104,11 +104,11 @@ def activate_matches(
         changed_rules: See `require_reviewed`.
     """
     activations: list[tuple[TriggerMatch, Activation]] = []
-    left_out: list[tuple[TriggerMatch, BoughError]] = []
+    skipped: list[tuple[TriggerMatch, BoughError]] = []
     bytes_left = max_bytes
     for match in sorted(matches, key=lambda candidate: candidate.kind != "slash"):
         if len(activations) >= max_skills:
-            left_out.append((match, too_many(f"one message can activate at most {max_skills} skills")))
+            skipped.append((match, too_many(f"one message can activate at most {max_skills} skills")))
             continue
         try:
             skill = registry.get(match.skill)
@@ -116,15 +116,15 @@ def activate_matches(
             snapshot = registry.snapshot(skill)
             activation = activate(skill, match.inputs, tree="" if snapshot is None else snapshot.digest)
         except BoughError as error:
-            left_out.append((match, error))
+            skipped.append((match, error))
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if size > bytes_left:
-            left_out.append((match, too_long(f"the skills of one message exceed {max_bytes} bytes")))
+            skipped.append((match, too_long(f"the skills of one message exceed {max_bytes} bytes")))
         else:
             bytes_left -= size
             activations.append((match, activation))
-    return Activated(tuple(activations), tuple(left_out))
+    return Activated(tuple(activations), tuple(skipped))
 
 
 def require_reviewed(registry: SkillRegistry, rule: Skill, changed_rules: Collection[str]) -> None:
@@ -172,19 +172,19 @@ def _shorten_instructions(text: str, skill: Skill) -> str:
     return f"{head}\n[truncated; continue with {call}]"
 
 
-def _contain(body: str) -> str:
+def _escape_skill_tags(body: str) -> str:
     """Escape `skill` tags in the body, so that it cannot close the element around it."""
     return re.sub(r"<(/?skill[\s>])", r"&lt;\1", body, flags=re.IGNORECASE)
 
 
-def _asking(missing: list[InputMetadata]) -> str:
+def _ask_for_inputs(missing: list[InputMetadata]) -> str:
     if not missing:
         return ""
     lines = [f"- {entry.name}: {entry.description}" if entry.description else f"- {entry.name}" for entry in missing]
     return "Before you start, ask the user for these inputs by name:\n" + "\n".join(lines)
 
 
-def _listing(resources: Resources) -> str:
+def _list_files(resources: Resources) -> str:
     listed = resources.all[:MAX_LISTED]
     if not listed:
         return ""

@@ -88,7 +88,7 @@ def substitute(text: str, values: Mapping[str, str], *, without: Collection[str]
     return _PLACE.sub(put, text) if values or without else text
 
 
-def inputs_of(skill: Skill) -> tuple[InputMetadata, ...]:
+def list_inputs(skill: Skill) -> tuple[InputMetadata, ...]:
     """Return the declared inputs of a skill; without any, the `${name}` placeholders of its text, as required inputs.
 
     Names in capitals are shell variables, and placeholders in code are code; neither are inputs.

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from bough.skills.model import Diagnostic, PathTrigger, Skill, SkillMetadata
-from bough.skills.read.expressions import pattern_of
+from bough.skills.read.expressions import translate_glob
 
 
 class PathIndex:
@@ -30,7 +30,7 @@ class PathIndex:
         sources: list[str] = []
         for skill in skills:
             for glob in skill.trigger.globs if isinstance(skill.trigger, PathTrigger) else ():
-                if (source := pattern_of(glob)) is None:
+                if (source := translate_glob(glob)) is None:
                     self.diagnostics.append(_bad_glob(skill.name, glob))
                 else:
                     self._names.append(skill.name)

@@ -24,7 +24,7 @@ def refuse_pattern(source: str) -> str:
 
 def refuse_glob(glob: str) -> str:
     """Return why a path glob is invalid; empty if it is valid."""
-    source = pattern_of(glob)
+    source = translate_glob(glob)
     if source is None:
         return "it is empty, too long, or has too many alternatives"
     try:
@@ -44,7 +44,7 @@ def _compile(source: str) -> Any:
     return _re2().compile(source, options)
 
 
-def pattern_of(glob: str) -> str | None:
+def translate_glob(glob: str) -> str | None:
     """Return the regular expression of a glob; None for an invalid glob.
 
     `*` and `?` match within a folder, `**` across folders, `{a,b}` either alternative, `[…]` a character class. A
@@ -57,11 +57,11 @@ def pattern_of(glob: str) -> str | None:
         glob += "**"
     if "/" not in glob and not glob.startswith("**"):
         glob = f"**/{glob}"
-    variants = _braces(glob.removeprefix("/"))
-    return None if variants is None else "|".join(f"(?:{_regex(variant)})" for variant in variants)
+    variants = _expand_braces(glob.removeprefix("/"))
+    return None if variants is None else "|".join(f"(?:{_translate(variant)})" for variant in variants)
 
 
-def _braces(glob: str) -> list[str] | None:
+def _expand_braces(glob: str) -> list[str] | None:
     """Return a pattern's expansions without braces; None if there are too many."""
     done: list[str] = []
     waiting = [glob]
@@ -77,11 +77,11 @@ def _braces(glob: str) -> list[str] | None:
     return done
 
 
-def _regex(glob: str) -> str:
+def _translate(glob: str) -> str:
     out, i = "", 0
     while i < len(glob):
         if match := re.compile(r"\*\*/|/\*\*$|\*+|\?|\[[!^]?\]?[^\]/]+\]").match(glob, i):
-            out += _token(match[0])
+            out += _translate_token(match[0])
             i = match.end()
         else:
             out += re.escape(glob[i])
@@ -89,7 +89,7 @@ def _regex(glob: str) -> str:
     return out
 
 
-def _token(token: str) -> str:
+def _translate_token(token: str) -> str:
     match token:
         case "**/":
             return "(?:.*/)?"

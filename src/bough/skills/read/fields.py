@@ -230,7 +230,7 @@ def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], n
                 _note_two_triggers("`triggers`" if fields else "`paths`", "`trigger`", notes)
             return trigger
     _check_globs(globs, notes)
-    words = tuple(dict.fromkeys(word for field in fields for word in _only_words(field, notes)))
+    words = tuple(dict.fromkeys(word for field in fields for word in _read_trigger_words(field, notes)))
     if globs and (words or inputs):
         _note_two_triggers("`paths`", "`triggers`" if words else "`inputs`", notes)
     if words:
@@ -249,7 +249,7 @@ def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata,
         if inputs or not is_nothing(raw):
             _note_two_triggers("`inputs`" if is_nothing(raw) else "keywords", "`globs`", notes)
         return PathTrigger(globs)
-    words = () if is_nothing(raw) else _only_words(raw, notes)
+    words = () if is_nothing(raw) else _read_trigger_words(raw, notes)
     if "task" in kind or inputs:
         return TaskTrigger(words)
     if words:
@@ -263,7 +263,7 @@ def _note_two_triggers(unused: str, used: str, notes: Notes) -> None:
     notes.warn("trigger-both", message, "split it into two skills, or remove one of the two fields")
 
 
-def _only_words(value: Any, notes: Notes) -> tuple[str, ...]:
+def _read_trigger_words(value: Any, notes: Notes) -> tuple[str, ...]:
     if isinstance(value, list) and any(not isinstance(item, str) for item in cast("list[Any]", value)):
         notes.warn("trigger-not-text", "a trigger is not text and was converted", "use a list of words")
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
@@ -296,15 +296,15 @@ def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata,
     if is_nothing(value):
         return ()
     inputs: dict[str, InputMetadata] = {}
-    for name, entry in _input_entries(value):
+    for name, entry in _list_input_entries(value):
         if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
             notes.warn("input-name", f"invalid input name {name[:60]!r}", "use letters, digits, _ and -")
             continue
-        inputs[name] = _input(name, entry)
+        inputs[name] = _read_input(name, entry)
     return tuple(inputs.values())
 
 
-def _input_entries(value: Any) -> list[tuple[str, Any]]:
+def _list_input_entries(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).items())
     items = cast("list[Any]", value) if isinstance(value, list) else list(read_words(value))
@@ -318,7 +318,7 @@ def _parse_named(item: Any) -> tuple[str, Any]:
     return as_text(entry.get("name", "")), entry
 
 
-def _input(name: str, entry: Any) -> InputMetadata:
+def _read_input(name: str, entry: Any) -> InputMetadata:
     if not isinstance(entry, Mapping):
         return InputMetadata(name, "" if is_nothing(entry) else as_text(entry))
     fields = cast("Mapping[str, Any]", entry)

@@ -26,7 +26,7 @@ class BadArguments(InvalidInput):
         self.error_code = error_code
 
 
-def argv_of(args: Any = None) -> tuple[str, ...]:
+def build_argv(args: Any = None) -> tuple[str, ...]:
     """Return the argument vector: a list verbatim, an object as options, a text split like in a POSIX shell.
 
     `{"name": "x", "verbose": true, "tag": ["a", "b"], "_": ["in.txt"]}` becomes
@@ -41,9 +41,9 @@ def argv_of(args: Any = None) -> tuple[str, ...]:
         case str():
             words = _split(args)
         case Mapping():
-            words = _options(cast("Mapping[Any, Any]", args))
+            words = _build_options(cast("Mapping[Any, Any]", args))
         case list() | tuple():
-            words = [_word(item) for item in cast("list[Any]", args)]
+            words = [_convert(item) for item in cast("list[Any]", args)]
         case _:
             raise BadArguments(
                 f"invalid `args` of type {type(args).__name__}: expected a list, an object or a text",
@@ -59,7 +59,7 @@ def _split(text: str) -> list[str]:
         raise BadArguments(f"`args` cannot be split into words: {error}", "INVALID_INPUT_ARGS") from error
 
 
-def _options(args: Mapping[Any, Any]) -> list[str]:
+def _build_options(args: Mapping[Any, Any]) -> list[str]:
     words: list[str] = []
     for key, value in args.items():
         if key == "_":
@@ -67,17 +67,17 @@ def _options(args: Mapping[Any, Any]) -> list[str]:
         if not isinstance(key, str) or not key or any(char.isspace() or char in "=\0" for char in key):
             raise BadArguments(f"invalid option name {key!r}", "INVALID_INPUT_ARGS")
         flag = key if key.startswith("-") else f"--{key}"
-        for item in _items(value):
-            words += [flag] if item is True else [flag, _word(item)]
-    return words + [_word(item) for item in _items(args.get("_"))]
+        for item in _list_items(value):
+            words += [flag] if item is True else [flag, _convert(item)]
+    return words + [_convert(item) for item in _list_items(args.get("_"))]
 
 
-def _items(value: Any) -> list[Any]:
+def _list_items(value: Any) -> list[Any]:
     items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
     return [item for item in items if item is not None and item is not False]
 
 
-def _word(value: Any) -> str:
+def _convert(value: Any) -> str:
     match value:
         case str():
             return value

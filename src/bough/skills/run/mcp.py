@@ -53,8 +53,8 @@ def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None
     """
     folder = str(skill.folder.absolute()) if skill.folder else ""
     variables = {**env, "SKILL_ROOT": folder if root is None else root}
-    configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
-    return tuple(_server(name, configured[name], variables) for name in sorted(configured))
+    configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
+    return tuple(_parse_server(name, configured[name], variables) for name in sorted(configured))
 
 
 def list_server_commands(skill: Skill) -> dict[str, str]:
@@ -63,7 +63,7 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
     If the configuration is invalid, returns the error message under the name `.mcp.json`.
     """
     try:
-        configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
+        configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
     except InvalidInput as error:
         return {".mcp.json": error.message}
     return {name: _describe(configured[name]) for name in sorted(configured)}
@@ -90,7 +90,7 @@ def _describe(value: Any) -> str:
     return " ".join([as_text(config.get("command", "")), *words])
 
 
-def _from_file(skill: Skill) -> dict[str, Any]:
+def _read_mcp_json(skill: Skill) -> dict[str, Any]:
     if skill.folder is None or not (skill.folder / ".mcp.json").is_file():
         return {}
     try:
@@ -99,10 +99,10 @@ def _from_file(skill: Skill) -> dict[str, Any]:
         raise InvalidInput(f".mcp.json of {skill.name!r} is not valid JSON: {error}", hint="fix that line") from error
     except BoughError as error:
         raise InvalidInput(f".mcp.json of {skill.name!r} cannot be read: {error.message}") from error
-    return _servers(data, skill.name)
+    return _unwrap_servers(data, skill.name)
 
 
-def _servers(value: Any, where: str) -> dict[str, Any]:
+def _unwrap_servers(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _not_a_mapping(where)
     mapping = cast("Mapping[str, Any]", value)
@@ -117,15 +117,15 @@ def _not_a_mapping(where: str) -> InvalidInput:
     return InvalidInput(message, hint='write {"mcpServers": {"name": {…}}}')
 
 
-def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
+def _parse_server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"invalid MCP server name {name[:80]!r}", hint="use letters, digits, _ . -")
     if not isinstance(value, Mapping):
         raise InvalidInput(f"MCP server {name!r} is not a mapping", hint="set `command` and `args`, or `url`")
     config = cast("Mapping[str, Any]", expand(value, env, name))
     if url := as_text(config.get("url", "")):
-        headers = _texts(config.get("headers"), name)
-        return McpServer(name=name, transport=_transport(config, url), url=url, headers=headers)
+        headers = _parse_texts(config.get("headers"), name)
+        return McpServer(name=name, transport=_parse_transport(config, url), url=url, headers=headers)
     command = as_text(config.get("command", ""))
     if not command:
         raise InvalidInput(f"MCP server {name!r} has neither `command` nor `url`", hint="set one of them")
@@ -135,18 +135,18 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     words = tuple(as_text(arg) for arg in cast("list[Any]", args))
     cwd = as_text(config.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
-        name=name, transport="stdio", command=command, args=words, env=_texts(config.get("env"), name), cwd=cwd
+        name=name, transport="stdio", command=command, args=words, env=_parse_texts(config.get("env"), name), cwd=cwd
     )
 
 
-def _transport(config: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
+def _parse_transport(config: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
     if not url.startswith(("http://", "https://")):
         raise InvalidInput(f"invalid MCP server address {url[:80]!r}", hint="use an http:// or https:// URL")
     kind = as_text(config.get("transport", config.get("type", ""))).lower()
     return "sse" if kind == "sse" else "http"
 
 
-def _texts(value: Any, name: str) -> dict[str, str]:
+def _parse_texts(value: Any, name: str) -> dict[str, str]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):

@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,8 +36,7 @@ from bough.execution.base import (
 from bough.execution.script_program import find_script_program
 from bough.skills.model import Skill
 from bough.skills.read.resources import list_resources, nearest, resolve
-from bough.skills.run.arguments import BadArguments, argv_of
-from bough.skills.run.pep723 import inline_metadata
+from bough.skills.run.arguments import BadArguments, build_argv
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 
 ErrorCode: TypeAlias = Literal[
@@ -59,6 +59,9 @@ MAX_ERROR = 200
 
 MAX_SOURCE = 1 << 20
 """How much of a script is searched for inline metadata."""
+
+_INLINE_METADATA = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+"""The expression that PEP 723 specifies."""
 
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
 _MAX_SKILL_ENTRIES = 64
@@ -178,7 +181,7 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
     raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} has no script {name[:60]!r}; {hint}")
 
 
-def command_of(file: Path) -> tuple[str, ...] | None:
+def find_interpreter(file: Path) -> tuple[str, ...] | None:
     """Return the interpreter of a script, by its extension or its first line; the executable bit is irrelevant.
 
     None for Python, for which the executor chooses the interpreter.
@@ -197,13 +200,22 @@ def command_of(file: Path) -> tuple[str, ...] | None:
     )
 
 
-def dependencies_of(file: Path) -> tuple[str, ...]:
+def read_dependencies(file: Path) -> tuple[str, ...]:
     """Return the declared dependencies of a Python script (PEP 723); empty for other scripts."""
     if file.suffix.lower() != ".py":
         return ()
     with file.open("rb") as handle:
-        metadata = inline_metadata(handle.read(MAX_SOURCE).decode("utf-8", "replace"))
-    return () if metadata is None else metadata.dependencies
+        source = handle.read(MAX_SOURCE).decode("utf-8", "replace")
+    blocks = [match for match in _INLINE_METADATA.finditer(source.replace("\r\n", "\n")) if match["type"] == "script"]
+    if len(blocks) != 1:  # several blocks are an error by PEP 723, which `uv run --script` reports
+        return ()
+    lines = [line[2:] if line.startswith("# ") else line[1:] for line in blocks[0]["content"].splitlines()]
+    try:
+        names: Any = tomllib.loads("\n".join(lines)).get("dependencies", [])
+    except tomllib.TOMLDecodeError:
+        return ()
+    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)  # pyright: ignore
+    return tuple(names) if is_valid else ()  # pyright: ignore
 
 
 async def run_script(
@@ -225,7 +237,7 @@ async def run_script(
     Args:
         executor: None returns `NO_CODE_EXECUTOR`.
         script_path: Relative to the skill's folder; `scripts/` is optional.
-        args: See `argv_of`.
+        args: See `build_argv`.
         workspace: The working folder; None: a fresh one whose files are returned.
         timeout_seconds: None: the executor's default.
         network: What it may reach. A script that declares dependencies (PEP 723) gets them by `uv run --script` if
@@ -242,7 +254,7 @@ async def run_script(
         if snapshot is None and skill.folder is not None:
             temporary = Path(tempfile.mkdtemp(prefix="bough-skill-"))
             temporary.chmod(0o755)
-            snapshot = await asyncio.to_thread(_take_once, skill.folder, temporary)
+            snapshot = await asyncio.to_thread(_take_snapshot, skill.folder, temporary)
         script, needs, request = await asyncio.to_thread(
             _prepare, skill, snapshot, script_path, args, workspace, network
         )
@@ -258,7 +270,7 @@ async def run_script(
                 )
             )
         home = snapshot.folder if snapshot is not None and workspace is not None else None
-        result = result_of(ran, skill=skill.name, script=script, argv=request.argv)
+        result = make_result(ran, skill=skill.name, script=script, argv=request.argv)
         return _add_hint(result, needs, home)
     except (ScriptRefused, BadArguments) as error:
         return make_refusal(error.error_code, error.message, skill=skill.name, script=str(script_path))
@@ -273,7 +285,7 @@ async def run_script(
             await asyncio.to_thread(remove_tree, temporary)
 
 
-def _take_once(folder: Path, place: Path) -> SkillSnapshot:
+def _take_snapshot(folder: Path, place: Path) -> SkillSnapshot:
     return SnapshotStore(place).take(Path(os.path.realpath(folder)), allow_faults=True)
 
 
@@ -289,8 +301,8 @@ def _prepare(
     home = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
     script = resolve_script(skill, script_path, home)
     file = home / script
-    needs = dependencies_of(file)
-    command = command_of(file)
+    needs = read_dependencies(file)
+    command = find_interpreter(file)
     mounts = [Mount(source=str(home), target="/skill")]
     files: tuple[File, ...] = ()
     if workspace is None:
@@ -304,7 +316,7 @@ def _prepare(
     request = CodeExecutionInput(
         script=f"/skill/{script}",
         command=command,
-        argv=argv_of(args),
+        argv=build_argv(args),
         mounts=tuple(mounts),
         input_files=files,
         workspace=None if workspace is None else os.path.realpath(workspace),
@@ -341,7 +353,11 @@ def find_uv() -> str | None:
 
 def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
     """Explain a missing module that was not fetched, or a missing file that is in the skill's own folder."""
-    if result.error_code == "EXECUTION_ERROR" and home is not None and (name := _missing_file(result.stderr, home)):
+    if (
+        result.error_code == "EXECUTION_ERROR"
+        and home is not None
+        and (name := _find_missing_file(result.stderr, home))
+    ):
         message = f"{result.details}; {name} belongs to the skill: open it below $SKILL_DIR (/skill)"
         return replace(result, error=shorten(message), details=message)
     if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
@@ -351,16 +367,16 @@ def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -
     return replace(result, error=shorten(message), details=message)
 
 
-def _missing_file(stderr: str, home: Path) -> str:
+def _find_missing_file(stderr: str, home: Path) -> str:
     """Return the file name in a Python `FileNotFoundError` if the skill has a file of that name; else empty."""
     match = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
     return match[1] if match and ".." not in match[1].split("/") and (home / match[1]).is_file() else ""
 
 
-def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
+def make_result(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
     """Convert an executor's result to a script's result. The status depends on exit code and timeout only."""
     stdout, stderr = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
-    code, message = _failure(ran, stderr)
+    code, message = _describe_failure(ran, stderr)
     success_status: Literal["warning", "success"] = "warning" if stderr.strip() else "success"
     return ScriptResult(
         status="error" if code else success_status,
@@ -382,7 +398,7 @@ def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[
     )
 
 
-def _failure(ran: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
+def _describe_failure(ran: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
     if ran.timed_out:
         return "TIMEOUT", f"timed out after {ran.wall_seconds:.1f} s; the output so far was kept"
     if ran.ok:

@@ -166,14 +166,14 @@ def read_lock(file: Path) -> list[LockedSkill]:
                 f"{file} has version {data['version']!r}, but this bough reads version {VERSION}",
                 hint="review the skills, then rewrite it with `bough skills lock`",
             )
-        return [_entry(entry) for entry in data["skills"]]
+        return [_parse_entry(entry) for entry in data["skills"]]
     except FileNotFoundError as error:
         raise NotFound(f"{file} does not exist", hint="create it with `bough skills lock`") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"not a lock file: {file}: {error!r}", hint="rewrite it with `bough skills lock`") from error
 
 
-def _entry(entry: Any) -> LockedSkill:
+def _parse_entry(entry: Any) -> LockedSkill:
     folder, source, files, digest = entry["folder"], entry["source"], entry["files"], entry["digest"]
     parts = str(folder).split("/")
     if not isinstance(source, str) or not isinstance(digest, str) or ".." in parts or str(folder).startswith("/"):

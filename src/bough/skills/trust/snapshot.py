@@ -25,7 +25,7 @@ from bough.tree import remove
 
 KEPT_SECONDS: Final = 30 * 24 * 3600.0
 KEPT_BYTES: Final = 2 << 30
-_MAX_LOOKED_AT = 20_000
+_MAX_STAMPS = 20_000
 _MAX_ATTEMPTS = 100
 _STAGED, _REMOVED = ".new-", ".old-"
 
@@ -69,7 +69,7 @@ class SnapshotStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._cache: dict[str, tuple[_Look, str]] = {}
+        self._cache: dict[str, tuple[_Stamps, str]] = {}
 
     def take(self, skill: Path, *, allow_faults: bool = False) -> SkillSnapshot:
         """Return a snapshot of a skill's folder as it is now. O(bytes); O(files) if nothing was touched since the last.
@@ -83,13 +83,13 @@ class SnapshotStore:
             StoreError: The copy cannot be written.
         """
         # Compared before and after the copy: a file that changes meanwhile would be cached under a wrong digest.
-        look = _look_at(skill)
-        cached_look, digest = self._cache.get(str(skill), (None, ""))
-        if look is not None and cached_look == look and (existing := self.find(digest)) is not None:
+        stamps = _read_stamps(skill)
+        cached_stamps, digest = self._cache.get(str(skill), (None, ""))
+        if stamps is not None and cached_stamps == stamps and (existing := self.find(digest)) is not None:
             return existing
         tree, snapshot = self._copy(skill, allow_faults=allow_faults)
-        if look is not None and not tree.faults and _look_at(skill) == look:
-            self._cache[str(skill)] = (look, snapshot.digest)
+        if stamps is not None and not tree.faults and _read_stamps(skill) == stamps:
+            self._cache[str(skill)] = (stamps, snapshot.digest)
         return snapshot
 
     def find(self, digest: str) -> SkillSnapshot | None:
@@ -97,7 +97,7 @@ class SnapshotStore:
         place = self.folder / digest
         return SkillSnapshot(digest, place / "tree") if digest and (place / "manifest").is_file() else None
 
-    def files_of(self, digest: str) -> dict[str, str]:
+    def list_files(self, digest: str) -> dict[str, str]:
         """Return the digest of every file of a snapshot by path; empty if there is no such snapshot."""
         try:
             return read_manifest((self.folder / digest / "manifest").read_text("utf-8", "surrogateescape"))
@@ -120,7 +120,7 @@ class SnapshotStore:
             removed += _remove_unlocked(place)
         return removed
 
-    def keep(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
+    def add(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
         """Return the snapshot that `copy` writes into the empty folder it is given.
 
         Args:
@@ -144,14 +144,14 @@ class SnapshotStore:
             (staging / "tree").mkdir()
             tree = copy(staging / "tree")
             refuse_faults(tree, skill, allow_faults=allow_faults)
-            return tree, self._settle(tree, staging)
+            return tree, self._publish(tree, staging)
         except OSError as error:
             raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
         finally:
             remove_tree(staging)
             os.close(guard)
 
-    def _settle(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
+    def _publish(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
         """Move a finished copy to its place; an existing copy with the same digest is equal and stays."""
         # Written after the files and synced before the rename: `find` takes a manifest as proof of a complete copy.
         with open(staging / "manifest", "wb") as out:
@@ -172,7 +172,7 @@ class SnapshotStore:
         for place in self._places():
             if not place.name.startswith((_STAGED, _REMOVED)):
                 try:
-                    yield (place / "manifest").stat().st_mtime, _size_of(place), place
+                    yield (place / "manifest").stat().st_mtime, _sum_sizes(place), place
                 except OSError:
                     continue
 
@@ -248,15 +248,15 @@ def _remove_unlocked(place: Path) -> bool:
     return True
 
 
-def _size_of(folder: Path) -> int:
+def _sum_sizes(folder: Path) -> int:
     return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
 
 
-_Look = tuple[tuple[str, int, int, int, int], ...]
+_Stamps = tuple[tuple[str, int, int, int, int], ...]
 """Path, device, inode, mtime and ctime of every entry of a folder; ctime cannot be forged."""
 
 
-def _look_at(folder: Path) -> _Look | None:
+def _read_stamps(folder: Path) -> _Stamps | None:
     """Return the stamps of a folder's entries without reading them; None if there are too many."""
     stamps: list[tuple[str, int, int, int, int]] = []
     waiting = [""]
@@ -272,7 +272,7 @@ def _look_at(folder: Path) -> _Look | None:
                     stamps.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
                     if stat.S_ISDIR(info.st_mode):
                         waiting.append(path)
-            if len(stamps) > _MAX_LOOKED_AT:
+            if len(stamps) > _MAX_STAMPS:
                 return None
     except OSError:
         return None

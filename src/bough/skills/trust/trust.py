@@ -56,18 +56,18 @@ class TrustStore:
 
     def is_trusted(self, project: Path) -> bool:
         """Whether every skill of the project that contains code is trusted in its current state."""
-        grants = self._skills_of(project)
+        grants = self._load_grants(project)
         return all(now and name in grants and grants[name].digest == now for name, now in code_skills(project).items())
 
-    def grant_of(self, project: Path, file: Path) -> SkillGrant | None:
+    def find_grant(self, project: Path, file: Path) -> SkillGrant | None:
         """Return the grant for the skill that `file` defines; None if there is none."""
-        return self._skills_of(project).get(name_in_project(file, project))
+        return self._load_grants(project).get(name_in_project(file, project))
 
-    def remembers(self, project: Path, name: str, digest: str) -> bool:
+    def trusts_file(self, project: Path, name: str, digest: str) -> bool:
         """Whether the user trusted a file of the project, such as a hook file, with this hash."""
         return self._load().get(_key(project), {}).get("hooks", {}).get(name) == digest
 
-    def programs_of(self, project: Path, name: str) -> JsonObject | None:
+    def find_programs(self, project: Path, name: str) -> JsonObject | None:
         """Return what was recorded of the programs of a trusted hook file; None for a file trusted without them."""
         programs = self._load().get(_key(project), {}).get("programs", {}).get(name)
         return cast("JsonObject", programs) if isinstance(programs, dict) else None
@@ -84,7 +84,7 @@ class TrustStore:
 
         Args:
             also: Further files of the project with their hashes, such as hook files.
-            programs: Copies of the programs of hook files, by file; see `programs_of`.
+            programs: Copies of the programs of hook files, by file; see `find_programs`.
             skills: The grants the user was shown and agreed to, by file; None grants the skills as they are now.
         """
         if skills is None:
@@ -107,7 +107,7 @@ class TrustStore:
             copy: The working folder of the copy.
             within: The copy's folder; skills outside of it get nothing.
         """
-        grants = {grant.digest: grant for grant in self._skills_of(source).values()}
+        grants = {grant.digest: grant for grant in self._load_grants(source).values()}
         if not grants:
             return
         top = os.path.realpath(within)
@@ -132,9 +132,9 @@ class TrustStore:
                 digests |= set(map(str, cast("dict[str, Any]", programs.get("copies") or {}).values()))
         return digests
 
-    def _skills_of(self, project: Path) -> dict[str, SkillGrant]:
+    def _load_grants(self, project: Path) -> dict[str, SkillGrant]:
         skills = self._load().get(_key(project), {}).get("skills", {})
-        return {str(name): _grant(value) for name, value in skills.items() if isinstance(value, dict)}
+        return {str(name): _parse_grant(value) for name, value in skills.items() if isinstance(value, dict)}
 
     def _change(self, change: Callable[[_Projects], object]) -> None:
         """Read, change and replace the file; concurrent changes are serialized by a file lock."""
@@ -181,7 +181,7 @@ def _sections(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: section for name, section in value.items() if isinstance(section, dict)}
 
 
-def _grant(value: Any) -> SkillGrant:
+def _parse_grant(value: Any) -> SkillGrant:
     data = cast("dict[str, Any]", value)
     hosts, domains = (data.get(field) for field in ("hosts", "domains"))
     return SkillGrant(
@@ -196,7 +196,7 @@ def carries_code(file: Path) -> bool:
 
     Looks at every file of the folder, at any depth, like the digest.
     """
-    head = _head(file)
+    head = _read_head(file)
     if head is None or any(word in head for word in _CODE_FIELDS):
         return True
     if not is_skill_file(file.name):
@@ -246,7 +246,7 @@ def _has_shebang(path: Path) -> bool:
         os.close(handle)
 
 
-def _head(file: Path) -> bytes | None:
+def _read_head(file: Path) -> bytes | None:
     try:
         with file.open("rb") as handle:
             data = handle.read(1 << 20)
@@ -271,14 +271,14 @@ def code_skills(project: Path) -> dict[str, str]:
     return {name_in_project(file, project): skill_digest(file) for file in code_files(project)}
 
 
-def tree_of(file: Path) -> SkillTree:
+def read_skill_tree(file: Path) -> SkillTree:
     """Return the tree of the skill that `file` defines. O(bytes)."""
     return read_tree(file.parent) if is_skill_file(file.name) else read_file_tree(file)
 
 
 def skill_digest(file: Path) -> str:
     """Return the digest of a skill; empty if it has faults and cannot be trusted. O(bytes)."""
-    tree = tree_of(file)
+    tree = read_skill_tree(file)
     return "" if tree.faults else tree.digest
 
 
