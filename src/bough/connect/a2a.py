@@ -125,7 +125,7 @@ class A2AClientExtended:
         with self._translate_errors():
             async for event in streaming.send_message(request):
                 if (count := count + 1) > MAX_STREAM_EVENTS:
-                    raise ConnectError(f"{self._name} sent more than {MAX_STREAM_EVENTS} events", hint=_ASK_LESS)
+                    raise ConnectError(f"{self._name} sent more than {MAX_STREAM_EVENTS} events", hint="ask for less")
                 yield MessageToDict(event)
 
     async def cancel_task(self, task_id: str) -> JsonObject | None:
@@ -164,7 +164,7 @@ class A2AClientExtended:
     async def observe(
         self, task: JsonObject, is_cancelled: Callable[[], bool] | None = None
     ) -> tuple[TaskStatus, JsonObject]:
-        """Wait until a task ends, asks for input, or exceeds `timeout` from now, like `send_and_observe`."""
+        """Wait until a task ends, asks for input, or exceeds `timeout`, counted from now."""
         deadline = asyncio.get_running_loop().time() + self.config.timeout
         while (status := _FINAL_STATES.get(task["status"]["state"])) is None:
             if is_cancelled is not None and is_cancelled():
@@ -205,8 +205,9 @@ class A2AClientExtended:
         card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
         allowed = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
         if not allowed:
-            # The token is sent to every interface: a card must not be able to name where it goes. Many servers name
-            # an address that only they can use, such as http://localhost:8000; the configured one is where they are.
+            # The token is sent to every interface, so a card must not choose the host that receives it. Many servers
+            # name an address that works only on their own machine, such as http://localhost:8000: the configured one
+            # is used instead.
             for interface in card.supported_interfaces:
                 interface.url = self.config.url
             allowed = list(card.supported_interfaces)
@@ -229,7 +230,7 @@ class A2AClientExtended:
                 polling=not streaming,
                 httpx_client=self._http,
                 supported_protocol_bindings=["JSONRPC", "HTTP+JSON"],
-                # Servers of fasta2a refuse a message that names none; those of the card suit every server.
+                # fasta2a refuses messages without output modes; every server accepts those of its own card.
                 accepted_output_modes=list(card.default_output_modes),
             )
             return ClientFactory(config).create(card)
@@ -242,6 +243,7 @@ class A2AClientExtended:
     async def _make_request(self, prompt: str, task_id: str | None, message_id: str | None) -> SendMessageRequest:
         from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
 
+        # By the protocol, the context of a message must be that of its task.
         context = "" if task_id is None else str((await self.poll(task_id)).get("contextId", ""))
         message = Message(
             role=Role.ROLE_USER,
@@ -269,26 +271,26 @@ class A2AClientExtended:
             raise ConnectError(
                 f"{self._name} answered with the task {task.id!r:.80}", hint=f"expected the task {task_id!r}"
             )
-        read = MessageToDict(task)
-        state = read.get("status", {}).get("state")
+        data = MessageToDict(task)
+        state = data.get("status", {}).get("state")
         if state not in _FINAL_STATES and state not in _LIVE_STATES:
             raise ConnectError(f"{self._name} answered with the state {state!r:.80}", hint="it uses another protocol")
-        return read
+        return data
 
-    async def _retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Call `ask`, and retry with exponential delay after transient errors."""
+    async def _retry(self, request: Callable[[], Awaitable[_T]]) -> _T:
+        """Call `request`, and retry with exponential backoff after transient errors."""
         delay = self.config.retry_delay
         for _ in range(self.config.max_retries):
             try:
                 with self._translate_errors():
-                    return await ask()
+                    return await request()
             except ConnectError as error:
                 if not _is_transient(error):
                     raise
             await asyncio.sleep(delay)
             delay *= 2
         with self._translate_errors():
-            return await ask()
+            return await request()
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
@@ -306,9 +308,6 @@ class A2AClientExtended:
             raise ConnectError(
                 f"{self._name}: {error!s:.500}", hint="check its address, its token and its log"
             ) from error
-
-
-_ASK_LESS = "ask for less"
 
 
 def _is_transient(error: ConnectError) -> bool:

@@ -26,7 +26,7 @@ from bough.skills.read.parse import read_bounded, read_skill, skill_file
 from bough.skills.read.resources import nearest
 from bough.skills.trust.lock import NAME, LockedSkill, read_lock
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
-from bough.skills.trust.tree import LEFT_OUT, list_differences
+from bough.skills.trust.tree import EXCLUDED, list_differences
 from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, read_skill_tree
 
 
@@ -77,7 +77,7 @@ class SkillRegistry:
             home: bough's own folder (`Settings.home`): user skills, installed skills, trust and the index.
             roots: Explicitly configured folders; their skills take precedence and are trusted.
             trust: Which skills are trusted; None: the store in `home`.
-            changed_rules: See `may_follow`.
+            changed_rules: Digests of the rule files that changed while tools of the conversation ran; see `may_follow`.
         """
         registry = cls(index=home / "cache")
         registry._origin = _Origin(workspace, trust or TrustStore(home))
@@ -114,11 +114,11 @@ class SkillRegistry:
             raise InvalidInput(
                 f"invalid skill name {skill.name[:80]!r}: {reason}", hint="use letters, digits and hyphens"
             )
-        if self._enter(skill.summary()):
+        if self._register(skill.summary()):
             self._added[skill.name] = skill
 
     def get(self, name: str) -> Skill:
-        """Return a skill as its file is now.
+        """Return a skill with the present content of its file.
 
         Raises:
             NotFound: No skill has that name; the hint names the nearest.
@@ -141,7 +141,7 @@ class SkillRegistry:
         """The store of snapshots: below bough's own folder, or in a temporary folder that the registry removes."""
         if self._snapshots is None:
             folder = Path(tempfile.mkdtemp(prefix="bough-snapshots-"))
-            folder.chmod(0o755)
+            folder.chmod(0o755)  # mkdtemp makes it 0700, but a sandbox may run as another user
             weakref.finalize(self, remove_tree, folder)
             self._snapshots = SnapshotStore(folder)
         return self._snapshots
@@ -150,7 +150,7 @@ class SkillRegistry:
         """Return a skill as it was when the conversation activated it, with its snapshot.
 
         Args:
-            tree: Digest of the snapshot; empty takes the skill as it is now.
+            tree: Digest of the snapshot; empty for the skill's present state.
 
         Raises:
             NotFound: No skill has that name.
@@ -172,7 +172,7 @@ class SkillRegistry:
         """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.
 
         Args:
-            tree: Digest of the snapshot that the conversation already uses; empty takes the folder as it is now.
+            tree: Digest of the snapshot that the conversation already uses; empty for the folder's present state.
 
         Raises:
             PermissionDenied: The folder differs from what was trusted or installed.
@@ -190,14 +190,14 @@ class SkillRegistry:
         metadata = self._skills.get(skill.name)
         if metadata is not None and strict and not self._is_allowed(metadata, snapshot.digest):
             self._refuse_untrusted(metadata)
-        # The instructions were read before the copy was made: without this check a model could follow the text of one
+        # The instructions were read before the copy was made: without this check, a model could follow the text of one
         # version and run the scripts of another.
         if skill.content_hash != _hash_file(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return snapshot
 
     def find_grant(self, skill: Skill, digest: str) -> SkillGrant | None:
-        """Return what the user agreed to for a skill with this digest; None if there is no grant."""
+        """Return the user's grant for a skill with this digest; None if missing."""
         if skill.scope == "installed" and skill.path is not None:
             metadata = self._skills.get(skill.name)
             locked = None if metadata is None else self._locked.get(metadata.file)
@@ -229,11 +229,11 @@ class SkillRegistry:
         return [skill for skill in self.list_all() if skill.catalogued]
 
     def always_active(self) -> list[Skill]:
-        """Return the repository skills, which are active at every step, sorted by name. Reads their files."""
+        """Return the repository skills, which are active in every step, sorted by name. Reads their files."""
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
     def may_follow(self, rule: Skill, changed_rules: Collection[str]) -> bool:
-        """Whether no tool of the conversation wrote a rule's text, or a person trusted it since.
+        """Whether a rule may be followed: no tool of the conversation wrote it, or a person has trusted it since.
 
         Args:
             changed_rules: Digests of the rule files that changed while tools of the conversation ran.
@@ -243,7 +243,7 @@ class SkillRegistry:
         return self._origin is not None and self._origin.trusts_file(rule)
 
     def contents(self) -> tuple[Any, ...]:
-        """Return a value that is equal for two registries of the same places with the same contents. O(skills).
+        """Return a value that is equal for two registries of the same folders with the same contents. O(skills).
 
         Flat files, whose text is used without being loaded, are compared by their stamps; nothing is read.
         """
@@ -264,7 +264,7 @@ class SkillRegistry:
         )
 
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
-        """Return the skills that match a query best, best first; the index is built on first use."""
+        """Return the skills that match a query best, best first. The index is built on first use."""
         if self._search is None:
             self._search = SkillSearch(self.list_all())
         return self._search.search(query, limit)
@@ -282,7 +282,7 @@ class SkillRegistry:
         raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._skills))))
 
     def explain_refusal(self, skill: SkillMetadata) -> PermissionDenied:
-        """Return why a skill may not be used, and which of its files differ from what was trusted. O(bytes)."""
+        """Return the error of a skill that may not be used; it names the files that changed. O(bytes)."""
         if skill.scope == "installed":
             return PermissionDenied(
                 f"installed skill {skill.name!r} has changed since it was installed{self._describe_change(skill)}",
@@ -298,16 +298,16 @@ class SkillRegistry:
         raise self.explain_refusal(skill)
 
     def _describe_change(self, skill: SkillMetadata) -> str:
-        """Return what has changed since a skill was trusted, at most five files; empty if it never was."""
+        """Return the changes since a skill was trusted, at most five files; empty if it was never trusted."""
         if (locked := self._locked.get(skill.file)) is not None:
-            then = dict(locked.files)
+            trusted_files = dict(locked.files)
         else:
             grant = self._origin.find_grant(skill) if self._origin is not None else None
-            then = {} if grant is None else self.snapshots.list_files(grant.digest)
-        if not then:
+            trusted_files = {} if grant is None else self.snapshots.list_files(grant.digest)
+        if not trusted_files:
             return ""
         tree = read_skill_tree(skill.path)
-        changes = [*list_differences(then, tree.files), *(fault.message for fault in tree.faults)]
+        changes = [*list_differences(trusted_files, tree.files), *(fault.message for fault in tree.faults)]
         return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
 
     def _is_withheld(self, skill: SkillMetadata) -> bool:
@@ -321,7 +321,7 @@ class SkillRegistry:
         )
 
     def _is_allowed(self, skill: SkillMetadata, digest: str) -> bool:
-        """Whether a skill with this digest is what was trusted or installed; a skill without code needs no trust."""
+        """Whether this is the digest that was trusted or installed. A skill without code needs no trust."""
         if skill.scope == "installed":
             locked = self._locked.get(skill.file)
             return locked is None or locked.digest == digest
@@ -331,7 +331,7 @@ class SkillRegistry:
         return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
 
     def _discover_installed(self, root: Root) -> None:
-        """Add the skills in the lock file; a folder that is not in it is not used."""
+        """Add the skills in the lock file; folders that it does not name are not used."""
         if not root.path.is_dir():
             return
         try:
@@ -344,6 +344,7 @@ class SkillRegistry:
         for entry in locked:
             folder = Path(os.path.abspath(root.path / entry.folder))
             self._locked[str(skill_file(folder))] = entry
+            # Not indexed: an index file for a single skill would save nothing.
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
@@ -365,7 +366,7 @@ class SkillRegistry:
             elif skill.scope == "project" and self._is_withheld(skill):
                 self._withhold(skill)
             else:
-                self._enter(skill)
+                self._register(skill)
         return [skill for skill in discovery.skills if self._skills.get(skill.name) is skill]
 
     def _open_index(self, root: Root) -> SkillIndex | None:
@@ -374,7 +375,7 @@ class SkillRegistry:
         digest = hashlib.sha256(os.fsencode(os.path.abspath(root.path))).hexdigest()[:16]
         return SkillIndex(self._index / f"skills-{digest}.index")
 
-    def _enter(self, skill: SkillMetadata) -> bool:
+    def _register(self, skill: SkillMetadata) -> bool:
         first = self._skills.get(skill.name)
         if first is None:
             self._skills[skill.name] = skill
@@ -395,7 +396,7 @@ class SkillRegistry:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a registry was opened, and the trust that applies there."""
+    """The folder that a registry was opened in, and the trust that applies there."""
 
     workspace: Path
     trust: TrustStore
@@ -442,7 +443,7 @@ def _is_text_only(folder: Path) -> bool:
     """Whether a skill has no files besides its instructions, so that no snapshot is needed."""
     try:
         with os.scandir(folder) as entries:
-            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in LEFT_OUT)
+            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in EXCLUDED)
     except OSError:
         return True
 

@@ -40,7 +40,7 @@ class CheckedSkill:
         return any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Return the result as JSON."""
         return {
             "path": self.file,
             "name": self.name,
@@ -50,7 +50,7 @@ class CheckedSkill:
 
 
 def check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> list[CheckedSkill]:
-    """Return one entry for every `SKILL.md` found, sorted by path; see `iter_check`."""
+    """Return the results of `iter_check` as a list."""
     return list(iter_check(directory, recursive, mode))
 
 
@@ -71,6 +71,7 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         count += 1
         reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else home
+        # The search's notes on this file are part of its result; the others are yielded at the end.
         own = tuple(note for note in notes if note.path == path)
         notes[:] = [note for note in notes if note.path != path]
         yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own))

@@ -33,11 +33,11 @@ _FOLDERS = (
 """(folder of rules, ending of its files); files of its sub-folders are rules, too."""
 
 _FOLDER_BOUNDS = WalkBounds(10_000, 5.0)
-"""Of one folder of rules."""
+"""Bounds of the search in one folder of rules."""
 
 _ALWAYS = frozenset({"*", "**", "**/*"})
-_MEANT = frozenset({"frontmatter-missing", "description-missing", "trigger-both"})
-"""Diagnostics that matter for skills but not for rules."""
+_IRRELEVANT = frozenset({"frontmatter-missing", "description-missing", "trigger-both"})
+"""Diagnostics about what skills need and rules do not."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv"})
 
@@ -51,17 +51,18 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
     top = project_root(workspace)
     notes: list[Diagnostic] = []
     rules = [_read(file, real, top, below, notes) for file, real, below in _find_rule_files(top, workspace, notes)]
+    # Without the texts read here: a rule is read again when it is used, and may have changed until then.
     return [skill.fresh() for skill in rules if skill is not None], notes
 
 
 def find_rule_files(workspace: Path) -> dict[str, Path]:
-    """Return the project's rule files, links followed, by the names of their rules. O(names), as `read_rules`."""
+    """Return the path of each rule file, with links resolved, by the name of its rule. O(names), like `read_rules`."""
     top = project_root(workspace)
     return {file.relative_to(top).as_posix(): real for file, real, _ in _find_rule_files(top, workspace, [])}
 
 
 def _find_rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, Path, str]]:
-    """Yield (file, where it really is, folder it applies to) of every rule file of the project, each file once."""
+    """Yield (file, its path without links, folder it applies to) of every rule file of the project, each file once."""
     visited: set[str] = set()
     within = os.path.realpath(top) + os.sep
     for file, below in _list_candidates(top, Path(os.path.abspath(workspace)), notes):
@@ -77,7 +78,7 @@ def _find_rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Ite
 
 def _list_candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
     """Yield (file, folder it applies to) of every possible rule file; the folder is empty for the whole project."""
-    top_names = set(_list_names(top))
+    top_names = set(_list_names(top))  # one listing instead of a `stat` for each possible name
     for name in _FILES:
         if name.partition("/")[0] in top_names:
             yield top / name, ""
@@ -132,13 +133,14 @@ def _list_folder(folder: Path) -> tuple[set[str], list[str]]:
 def _read(file: Path, real: Path, top: Path, below: str, notes: list[Diagnostic]) -> Skill | None:
     reading = read_file(real, source=str(top), scope="project")
     diagnostics = tuple(
-        note for note in reading.diagnostics if note.code not in _MEANT and not note.code.startswith("name-")
+        note for note in reading.diagnostics if note.code not in _IRRELEVANT and not note.code.startswith("name-")
     )
     notes += diagnostics
     if reading.skill is None:
         return None
     name = file.relative_to(top).as_posix()
     trigger = _choose_trigger(file, reading.skill, below)
+    # Rules are followed without being trusted, so they cannot bring servers or hooks.
     return reading.skill.with_fields(
         name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=diagnostics
     )

@@ -1,8 +1,8 @@
 """Installing skills from a folder, an archive, a git repository or a site's index.
 
-Skills are assembled, read and scanned in a staging folder that discovery ignores, and then moved to their place, which
-is used from the moment the lock file names it. A kill at any point leaves the old state or the new one. No code of a
-skill is run.
+Skills are assembled, read and scanned in a staging folder that discovery ignores, and then moved to their place. The
+place is used as soon as the lock file names it, so a kill at any point leaves either the old state or the new one. No
+code of a skill is run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bough.skills.install.listing import MAX_BYTES, SourceListing, list_folder
 from bough.skills.install.repository import list_repository
 from bough.skills.install.review import review_skill
 from bough.skills.install.site import list_site
-from bough.skills.install.staging import StagingFolder, sweep
+from bough.skills.install.staging import StagingFolder, remove_leftovers
 from bough.skills.model import Diagnostic
 from bough.skills.read.fields import normalize_name
 from bough.skills.read.parse import read_file, skill_file
@@ -129,9 +129,10 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
         LimitExceeded: It is too large.
         ConnectError: It could not be fetched.
     """
+    # Below `target` by default: skills are moved by `rename`, which works within one file system only.
     place = staging or target / ".staging"
     target.mkdir(parents=True, exist_ok=True)
-    sweep(place)
+    remove_leftovers(place)
     with StagingFolder(place) as stage:
         listing = list_source(request, stage)
         staged, refused = stage_skills(listing, request, stage)
@@ -147,6 +148,7 @@ def list_source(request: InstallRequest, stage: Path) -> SourceListing:
         case FolderSource(path):
             listing = list_folder(path)
         case ArchiveSource(path):
+            # Checked before reading: an archive is unpacked in memory.
             if path.stat().st_size > MAX_BYTES:
                 refuse_size(request.source)
             listing = list_archive(path.read_bytes(), path.name, str(path.absolute()))
@@ -175,6 +177,7 @@ def stage_skills(
     scanner = Scanner()
     for number, path in enumerate(paths):
         home = posixpath.basename(path) or listing.name
+        # Numbered: two folders of the source may have the same name.
         folder = stage / str(number) / home
         folder.mkdir(parents=True)
         try:
@@ -202,6 +205,7 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
     except (BoughError, OSError) as error:
         cause = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
         raise _NotInstallable(RefusedSkill(home, path, cause)) from error
+    # Read, hashed and scanned in the staging folder, never in the source: the checked files are the installed ones.
     reading = read_file(skill_file(folder))
     notes += [_relocate(note, folder, path) for note in reading.diagnostics]
     if reading.skill is None:
@@ -241,6 +245,7 @@ def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
 
 def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
     """Return the error of an installation in which every skill was refused."""
+    # Findings first: their hint says how to install the skill anyway.
     first = next((skill for skill in refused if skill.has_findings), refused[0])
     more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
     notes = [note.as_dict() for skill in refused for note in skill.diagnostics][:100]
@@ -303,6 +308,7 @@ def publish_skills(
     with change_lock(target) as entries:
         installed = {entry.used_name: entry for entry in entries.values()}
         places = {skill.used_name: f"{skill.digest[:DIGEST_DIGITS]}/{skill.folder.name}" for skill in staged}
+        # Checked under the lock: of two concurrent installations of one name, only one may pass.
         conflicts = sorted(name for name, folder in places.items() if name in installed or folder in entries)
         if conflicts and not request.replace:
             raise Conflict(f"already installed: {', '.join(conflicts)}", hint="pass --replace to replace them")
@@ -310,11 +316,12 @@ def publish_skills(
             folder = places[skill.used_name]
             place = target / folder
             place.parent.mkdir(exist_ok=True)
-            # Moved before the lock file names it, which is written at the end of the block: a kill in between leaves
-            # a folder that discovery does not use.
+            # Moved before the lock file names it, at the end of the block: a kill in between leaves a folder that
+            # discovery does not use. A folder that exists already has the same digest, so it has the same files.
             if not place.exists():
                 os.rename(skill.folder, place)
             old = installed.get(skill.used_name)
+            # The old folder is removed by `change_lock`, after the new lock file no longer names it.
             if old is not None:
                 entries.pop(old.folder, None)
             entries[folder] = _make_lock_entry(skill, folder, listing, request, old, place)

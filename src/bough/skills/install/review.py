@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,7 @@ def review_project(project: Path) -> list[SkillReview]:
 
 def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     """Return the review of the skill that `file` defines. O(bytes)."""
+    # Hashed before it is read: a change during the review then shows in `snapshot_reviewed`, as another digest.
     tree = read_skill_tree(file)
     is_folder = is_skill_file(file.name)
     skill = read_file(file).skill
@@ -76,10 +77,9 @@ def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     )
 
 
-def read_domains(metadata: dict[str, str] | object) -> tuple[str, ...]:
+def read_domains(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return the domains that a skill's servers request, as in `metadata: {domains: "a.example.org *.example.net"}`."""
-    text = metadata.get("domains", "") if isinstance(metadata, dict) else ""  # pyright: ignore
-    return tuple(str(text).replace(",", " ").split())  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(metadata.get("domains", "").replace(",", " ").split())
 
 
 def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> None:
@@ -95,7 +95,7 @@ def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> Non
 
 
 def snapshot_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
-    """Take snapshots of the reviewed skills, so that exactly what was shown is what runs.
+    """Take snapshots of the reviewed skills, so that exactly the files that were shown are run.
 
     Raises:
         Conflict: A skill changed after it was shown.
@@ -103,6 +103,7 @@ def snapshot_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore
     for review in reviews:
         if not is_skill_file(review.file.name):
             continue
+        # The copy's digest is compared, not the folder's: the folder may change again, but the copy is what runs.
         if snapshots.take(review.file.parent.resolve()).digest != review.tree.digest:
             raise Conflict(f"{review.file.parent} changed during the review", hint="run the command again")
 

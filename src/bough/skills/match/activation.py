@@ -1,4 +1,4 @@
-"""The text of an active skill as a model sees it (tier 2): the instructions and the list of its files."""
+"""The text of an active skill as the model sees it (tier 2): the instructions and the list of its files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Activation:
         rendered: What the model sees.
         missing: Required inputs without a value; `rendered` tells the model to ask for them.
         tree: Digest of the snapshot that its scripts and files come from; empty if it has no files.
-        allowed_tools: The tools that it limits the conversation to; None if it names none.
+        allowed_tools: The tools that it limits the conversation to; None for all tools.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """The skills that one message activated, and those that were skipped, with the reason."""
+    """The skills that one message activated, and those that were skipped, each with the reason."""
 
     activations: tuple[tuple[TriggerMatch, Activation], ...]
     skipped: tuple[tuple[TriggerMatch, BoughError], ...] = ()
@@ -74,9 +74,9 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         raw_values = parse_arguments(raw_values[ARGUMENTS], declared) | raw_values
     values = check_inputs(declared, raw_values)
     missing = missing_inputs(declared, values)
-    without = {entry.name for entry in declared if entry.name not in values and not is_needed(entry)}
+    optional = {entry.name for entry in declared if entry.name not in values and not is_needed(entry)}
     parts = [
-        _shorten_instructions(substitute(skill.content, values, without=without), skill),
+        _shorten_instructions(substitute(skill.content, values, without=optional), skill),
         "[Truncated: only the first 1 MB of the instructions was read.]" if skill.document.truncated else "",
         _ask_for_inputs([entry for entry in declared if entry.name in missing]),
         _list_files(skill.resources),
@@ -106,6 +106,7 @@ def activate_matches(
     activations: list[tuple[TriggerMatch, Activation]] = []
     skipped: list[tuple[TriggerMatch, BoughError]] = []
     bytes_left = max_bytes
+    # Calls by `/name` first: if a bound is reached, keywords must not displace what the user asked for by name.
     for match in sorted(matches, key=lambda candidate: candidate.kind != "slash"):
         if len(activations) >= max_skills:
             skipped.append((match, too_many(f"one message can activate at most {max_skills} skills")))
@@ -128,20 +129,20 @@ def activate_matches(
 
 
 def require_reviewed(registry: SkillRegistry, rule: Skill, changed_rules: Collection[str]) -> None:
-    """Check that no tool of the conversation wrote a rule, or that a person trusted it since.
+    """Check that no tool of the conversation wrote a rule, or that a person has trusted it since.
 
     Args:
         changed_rules: Digests of the rule files that changed while tools of the conversation ran.
 
     Raises:
-        PermissionDenied: A tool wrote it, and nobody trusted it.
+        PermissionDenied: A tool wrote it, and no person has trusted it.
     """
     if not registry.may_follow(rule, changed_rules):
         raise make_rule_refusal(rule.name)
 
 
 def make_rule_refusal(name: str) -> PermissionDenied:
-    """Return why a rule that a tool of the conversation wrote is not followed in it."""
+    """Return the error of a rule that is not followed because a tool of the conversation wrote it."""
     return PermissionDenied(
         f"{name} changed while a tool of this conversation ran; the rules in it are not followed here",
         hint="review it, then run `bough skills trust --rules`, or start another conversation",
@@ -159,13 +160,14 @@ def too_long(reason: str) -> LimitExceeded:
 
 
 def _shorten_instructions(text: str, skill: Skill) -> str:
-    """Return instructions of at most 64 KiB; if they were cut, with the call that reads the rest."""
+    """Return the first 64 KiB of instructions; if they are longer, with the call that reads the following lines."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_INSTRUCTIONS:
         return text
     head = data[:MAX_INSTRUCTIONS].decode("utf-8", "ignore").rpartition("\n")[0] or text[: MAX_INSTRUCTIONS // 4]
     if skill.path is None or skill.folder is None:
         return f"{head}\n[truncated: the instructions have {len(data)} bytes]"
+    # Lines are counted in the file, since the call reads the file, which also has a frontmatter.
     whole = skill.path.read_bytes().decode("utf-8", "replace")
     line = whole.count("\n", 0, max(0, whole.find(skill.content[:200]))) + head.count("\n") + 2
     call = f"load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={line})"

@@ -24,9 +24,9 @@ CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
 def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
     """Return the inputs in the text after `/name`: `key=value` pairs first, then the remaining words by position.
 
-    If one input is open, it takes the whole rest; several open inputs take one word each, in declaration order. If
-    there are more words than open inputs, the only required one takes the whole rest; with several required inputs
-    none is filled, and the words are available as `ARGUMENTS` only.
+    A single input without a value takes all remaining words; several such inputs take one word each, in declaration
+    order. If there are more words than inputs, a single required input takes all of them; with several required inputs
+    none is filled, and the words are only available as `ARGUMENTS`.
     """
     names = {entry.name for entry in inputs}
     values = parse_pairs(text, inputs)
@@ -55,12 +55,12 @@ def missing_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -
 
 
 def is_needed(entry: InputMetadata) -> bool:
-    """Whether an input must be given: it is required and has no default."""
+    """Whether the user must provide an input: it is required and has no default."""
     return entry.required and entry.default is None
 
 
 def check_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> dict[str, str]:
-    """Return the values to substitute: the given ones, and defaults for the rest.
+    """Return the values to substitute: the user's, and defaults for other inputs.
 
     Raises:
         InvalidInput: The skill has no input of a name, or a value is too long or contains control characters.
@@ -85,6 +85,7 @@ def substitute(text: str, values: Mapping[str, str], *, without: Collection[str]
         name = match[2] or ARGUMENTS
         return "" if name in without and name not in values else match[1] + values.get(name, match[0][len(match[1]) :])
 
+    # One pass: a value that contains `${name}` is not expanded again.
     return _PLACE.sub(put, text) if values or without else text
 
 
@@ -97,7 +98,7 @@ def list_inputs(skill: Skill) -> tuple[InputMetadata, ...]:
 
 
 def check_inputs_declared(skill: Skill) -> tuple[Diagnostic, ...]:
-    """Return a note where a skill's text uses `${name}` and the skill declares no inputs; reads its text."""
+    """Return a note if a skill's text uses `${name}` but the skill declares no inputs. Reads its text."""
     names = () if skill.inputs else list_undeclared(skill.content)
     if not names:
         return ()

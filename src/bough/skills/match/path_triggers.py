@@ -51,10 +51,10 @@ class PathIndex:
 
 
 def _compile(sources: list[str]) -> Any:
-    re2: Any = import_module("re2")  # it carries no types
+    re2: Any = import_module("re2")  # it has no type hints
     options = re2.Options()
     options.log_errors = False
-    options.dot_nl = True
+    options.dot_nl = True  # names of files may contain line feeds
     several = re2.Set.FullMatchSet(options)
     for source in sources:
         try:

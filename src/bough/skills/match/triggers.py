@@ -1,5 +1,7 @@
 """Which skills a user message activates: keywords, task triggers, regular expressions and `/name`.
 
+Untrusted skills that a message asks for are found as well, so that they are reported instead of silently ignored.
+
 All keywords are in one automaton and all regular expressions in one RE2 set, so the work for a message depends on its
 length and its hits, not on the number of skills.
 """
@@ -116,6 +118,7 @@ class TriggerIndex:
         calls = self._find_calls(text) if "/" in text or "@" in text else []
         if not calls and not hits:
             return []
+        # Reversed twice: the first call of each skill wins, and the skills are in the order of these calls.
         matches = {call.skill: call for call in reversed(calls) if call.skill not in active}
         matches = {name: matches[name] for name in reversed(matches)}
         if len(hits) > 1:
@@ -127,6 +130,7 @@ class TriggerIndex:
 
     def _find_calls(self, text: str) -> list[TriggerMatch]:
         """Return the skills called by `/name` and `@name` at the start of a word, outside code. O(length)."""
+        # Code is blanked, not removed: positions must remain those of the original text.
         visible_text = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
         matches: list[TriggerMatch] = []
         for call in _CALL.finditer(visible_text):
@@ -168,7 +172,7 @@ class TriggerIndex:
         return list(hits.values())
 
     def _make_pattern_finder(self) -> _PatternFinder | None:
-        re2: Any = import_module("re2")  # it carries no types
+        re2: Any = import_module("re2")  # it has no type hints
         options = re2.Options()
         options.case_sensitive = False
         options.log_errors = False
@@ -302,7 +306,7 @@ def match_withheld(registry: SkillRegistry, text: str) -> list[TriggerMatch]:
 def find_withheld(registry: SkillRegistry, text: str) -> list[SkillMetadata]:
     """Return the untrusted skills that a message asks for by name, trigger or words.
 
-    By words: the one that matches the message better than every usable skill.
+    By words, that is the skill that matches the message better than every usable skill.
     """
     hidden = list_hidden(registry)
     names = {match.skill for match in match_withheld(registry, text)}

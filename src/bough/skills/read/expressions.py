@@ -35,7 +35,7 @@ def refuse_glob(glob: str) -> str:
 
 
 def _re2() -> Any:
-    return import_module("re2")  # it has no type hints, and most libraries of skills do not need it
+    return import_module("re2")  # it has no type hints, and takes time to import that most skills do not need
 
 
 def _compile(source: str) -> Any:
@@ -63,6 +63,7 @@ def translate_glob(glob: str) -> str | None:
 
 def _expand_braces(glob: str) -> list[str] | None:
     """Return a pattern's expansions without braces; None if there are too many."""
+    # Bounded at each step: `{a,b}{a,b}…` doubles the number of expansions with every pair of braces.
     done: list[str] = []
     waiting = [glob]
     while waiting:

@@ -96,7 +96,7 @@ def is_nothing(value: Any) -> bool:
 
 
 def truth(value: Any) -> bool:
-    """Return a text's value as a boolean; False for anything unknown."""
+    """Return whether a value is a text that means true, such as `yes`; False for anything else."""
     return isinstance(value, str) and value.strip().lower() in _TRUE
 
 

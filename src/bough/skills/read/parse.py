@@ -143,7 +143,8 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     notes: Notes = Notes()
     values = None if b"\0" in head else _load_head(head, notes)
     if values is None:
-        is_whole_file = 0 < len(head) < HEAD_BYTES  # otherwise the file is read again, in full
+        # The head is used only if it is the whole file: one that is cut off would look broken.
+        is_whole_file = 0 < len(head) < HEAD_BYTES
         reading = _read(Path(path), head, Notes(), "lenient", source, scope) if is_whole_file else None
         return _summarize(reading or read_file(Path(path), "lenient", source, scope))
     metadata = _read_metadata(path, home, values, "", notes, source, scope)
@@ -173,14 +174,18 @@ def read_document(path: Path) -> Document:
     data, notes = read_bounded(path)
     if data is None:
         raise SkillRefused(path, _set_path(notes, path))
-    return Document.of(split(decode(data, Notes())).body, data)
+    return Document.from_file(split(decode(data, Notes())).body, data)
 
 
 class FileSkillLoader:
     """Reads skills from their files and folders."""
 
     def read_document(self, path: Path) -> Document:
-        """Return the instructions of a file. Raises: see `read_document`."""
+        """Return the instructions of a file.
+
+        Raises:
+            SkillRefused: The file is gone or unreadable.
+        """
         return read_document(path)
 
     def list_resources(self, folder: Path) -> Resources:
@@ -210,8 +215,8 @@ def read_bounded(path: Path) -> tuple[bytes | None, Notes]:
 
 
 def _read_bytes(path: str, size: int, notes: Notes) -> bytes | None:
-    # Opened without following a link and checked on the descriptor: between a check of the path and the opening, the
-    # file could be replaced by a link out of the folder, or by a pipe that blocks for ever.
+    # Opened without following a link, and checked on the descriptor: between a check of the path and the opening, the
+    # file could be replaced by a link that leaves the folder, or by a pipe that blocks for ever.
     try:
         handle = os.open(path, _FLAGS)
     except OSError as error:
@@ -234,6 +239,7 @@ def _read_all(handle: int, size: int) -> bytes:
     data = os.read(handle, size)
     if len(data) in (0, size) or size <= HEAD_BYTES:
         return data
+    # One read may return less than was asked for, for example on a network file system.
     parts = [data]
     while (bytes_left := size - sum(map(len, parts))) and (part := os.read(handle, bytes_left)):
         parts.append(part)
@@ -244,7 +250,7 @@ def _read_link(path: str, size: int, notes: Notes) -> bytes | None:
     folder, target = os.path.realpath(os.path.dirname(path)), os.path.realpath(path)
     if not target.startswith(folder + os.sep):
         return notes.error("link-out", "the link leaves its folder", "replace the link by the file")
-    if os.path.islink(target):  # realpath leaves a circle as it is; reading it again would recurse for ever
+    if os.path.islink(target):  # realpath returns a circular link unresolved; reading it would recurse for ever
         return notes.error("link-circle", "the link is circular", "replace the link by the file")
     return _read_bytes(target, size, notes)
 
@@ -388,7 +394,7 @@ def _read_keywords(values: dict[str, Any]) -> tuple[str, ...]:
 def _set_path(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
     file = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
-        # Errors first: they decide whether the file is refused, and must not be cut off by warnings before them.
+        # Errors first: they decide whether the file is refused, and must not be displaced by warnings before them.
         notes = [note for note in notes if note.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
         notes.append(Diagnostic("more", "info", "further diagnostics are not listed"))
     return tuple([Diagnostic(*note[:5], file) for note in notes])

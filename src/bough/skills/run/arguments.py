@@ -68,6 +68,7 @@ def _build_options(args: Mapping[Any, Any]) -> list[str]:
             raise BadArguments(f"invalid option name {key!r}", "INVALID_INPUT_ARGS")
         flag = key if key.startswith("-") else f"--{key}"
         for item in _list_items(value):
+            # Only `true` itself is a flag without a value: `1` is the value 1.
             words += [flag] if item is True else [flag, _convert(item)]
     return words + [_convert(item) for item in _list_items(args.get("_"))]
 
@@ -92,12 +93,14 @@ def _convert(value: Any) -> str:
 
 
 def _check_words(words: list[str]) -> tuple[str, ...]:
+    # The kernel ends an argument at NUL: the script would get less than was passed.
     if any("\0" in word for word in words):
         raise BadArguments("an argument contains a NUL byte", "INVALID_INPUT_ARGS")
     try:
         size = sum(len(word.encode()) for word in words)
     except UnicodeEncodeError as error:
         raise BadArguments("an argument is not valid Unicode", "INVALID_INPUT_ARGS") from error
+    # Linux refuses to start a program with an argument of 128 KiB; here the error says what is wrong.
     if len(words) > MAX_ARGUMENTS or size > MAX_BYTES:
         raise BadArguments(f"more than {MAX_ARGUMENTS} arguments or {MAX_BYTES} bytes", "INVALID_INPUT_ARGS")
     return tuple(words)

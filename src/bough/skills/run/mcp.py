@@ -52,6 +52,7 @@ def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None
         InvalidInput: A server has neither command nor url, is malformed, or uses a variable that is not set.
     """
     folder = str(skill.folder.absolute()) if skill.folder else ""
+    # SKILL_ROOT last: a variable of the environment must not replace it.
     variables = {**env, "SKILL_ROOT": folder if root is None else root}
     configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
     return tuple(_parse_server(name, configured[name], variables) for name in sorted(configured))
@@ -66,6 +67,7 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
         configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
     except InvalidInput as error:
         return {".mcp.json": error.message}
+    # Variables are not expanded: the description is displayed, and their values may be secrets.
     return {name: _describe(configured[name]) for name in sorted(configured)}
 
 
@@ -163,7 +165,7 @@ def expand(value: Any, env: Mapping[str, str], where: str = "") -> Any:
 
     def put(match: re.Match[str]) -> str:
         if match[1] in env:
-            return env[match[1]]
+            return env[match[1]]  # not expanded again: a value with `${…}` must not pull in another variable
         if match[2] is None:
             raise InvalidInput(
                 f"{where}: variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"

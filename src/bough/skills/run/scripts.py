@@ -63,8 +63,10 @@ MAX_SOURCE = 1 << 20
 _INLINE_METADATA = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 """The expression that PEP 723 specifies."""
 
+# Without byte code: `__pycache__` folders would be among the output files.
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
 _MAX_SKILL_ENTRIES = 64
+# uv must use the sandbox's Python: a script could otherwise request another one, to be downloaded.
 _UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
 _log = logging.getLogger(__name__)
@@ -168,6 +170,7 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
     folder = home if skill.folder is not None and home is not None else skill.folder
     if folder is None:
         raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} is a single file and has no scripts")
+    # `scripts/` first: a file of the same name at the top of the skill must not run in place of a script.
     for candidate in (f"scripts/{name.removeprefix('scripts/')}", name):
         try:
             file = resolve(folder, candidate)
@@ -237,12 +240,13 @@ async def run_script(
     Args:
         executor: None returns `NO_CODE_EXECUTOR`.
         script_path: Relative to the skill's folder; `scripts/` is optional.
-        args: See `build_argv`.
-        workspace: The working folder; None: a fresh one whose files are returned.
+        args: A list, an object or a text; see `build_argv`.
+        workspace: The working folder; None: an empty one, whose files are returned.
         timeout_seconds: None: the executor's default.
-        network: What it may reach. A script that declares dependencies (PEP 723) gets them by `uv run --script` if
-            uv is installed and some domain is allowed; otherwise it runs with what the sandbox's Python has.
-        execution_id: Identifies the conversation; an executor may keep a warm interpreter for its next run.
+        network: Which domains it may reach. The dependencies that a script declares (PEP 723) are installed by
+            `uv run --script` if uv is available and any domain is allowed; otherwise only the packages of the
+            sandbox's Python are available.
+        execution_id: Identifies the conversation; an executor may reuse a warm interpreter of the same id.
         snapshot: The snapshot of the skill to mount and run; None takes one for this run.
         guards: Names in the workspace that the script cannot change.
     """
@@ -253,12 +257,12 @@ async def run_script(
     try:
         if snapshot is None and skill.folder is not None:
             temporary = Path(tempfile.mkdtemp(prefix="bough-skill-"))
-            temporary.chmod(0o755)
+            temporary.chmod(0o755)  # mkdtemp makes it 0700, but a sandbox may run as another user
             snapshot = await asyncio.to_thread(_take_snapshot, skill.folder, temporary)
         script, needs, request = await asyncio.to_thread(
             _prepare, skill, snapshot, script_path, args, workspace, network
         )
-        # Held during the whole run: another process must not garbage-collect the folder that is mounted.
+        # Held during the whole run: no other process may garbage-collect the mounted folder.
         with contextlib.nullcontext() if snapshot is None else snapshot.hold():
             ran = await executor.execute(
                 replace(
@@ -274,13 +278,14 @@ async def run_script(
         return _add_hint(result, needs, home)
     except (ScriptRefused, BadArguments) as error:
         return make_refusal(error.error_code, error.message, skill=skill.name, script=str(script_path))
-    except BoughError as error:
+    except BoughError as error:  # the model gets every failure as a result, and can react to it
         message = f"{error.message}; {error.hint}" if error.hint else error.message
         _log.warning("could not run script %s of skill %s: %s", script_path, skill.name, message)
         return make_refusal("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
     except OSError as error:
         return make_refusal("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
     finally:
+        # Also if the run is cancelled; removing a large skill blocks, so it happens in a thread.
         if temporary is not None:
             await asyncio.to_thread(remove_tree, temporary)
 
@@ -298,6 +303,7 @@ def _prepare(
     network: Network,
 ) -> tuple[str, tuple[str, ...], CodeExecutionInput]:
     """Return the script's path, its dependencies, and the request that runs it; reads the head of the script."""
+    # The script is looked up in the snapshot that gets mounted, never in the skill's folder, which may have changed.
     home = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
     script = resolve_script(skill, script_path, home)
     file = home / script
@@ -310,6 +316,7 @@ def _prepare(
         mounts += skill_mounts
     environment = dict(_ENVIRONMENT)
     if needs and network.domains and (uv := find_uv()):
+        # The program itself is mounted: a link to it would dangle in the sandbox.
         mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
         command = ("/uv", "run", "--quiet", "--no-project", "--script")
         environment |= _UV_ENVIRONMENT
@@ -327,10 +334,10 @@ def _prepare(
 
 
 def _mount_skill_files(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
-    """Return mounts and files that make a skill's own folders and small files visible in a fresh working folder.
+    """Return mounts and files that make a skill's own folders and small files visible in an empty working folder.
 
-    So `open("references/format.md")` works, as in ADK. In a user's workspace nothing is added; there a script
-    uses `$SKILL_DIR`.
+    So `open("references/format.md")` works, as in ADK. Nothing is added to a user's workspace, where a script uses
+    `$SKILL_DIR`.
     """
     mounts: list[Mount] = []
     files: list[File] = []
@@ -352,7 +359,7 @@ def find_uv() -> str | None:
 
 
 def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
-    """Explain a missing module that was not fetched, or a missing file that is in the skill's own folder."""
+    """Add a hint to the error about a module that was not installed, or a file that is in the skill's own folder."""
     if (
         result.error_code == "EXECUTION_ERROR"
         and home is not None
@@ -368,7 +375,8 @@ def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -
 
 
 def _find_missing_file(stderr: str, home: Path) -> str:
-    """Return the file name in a Python `FileNotFoundError` if the skill has a file of that name; else empty."""
+    """Return the file name in a Python `FileNotFoundError` if the skill has that file; empty otherwise."""
+    # Relative names without `..` only: the output of a script must not make this process look elsewhere.
     match = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
     return match[1] if match and ".." not in match[1].split("/") and (home / match[1]).is_file() else ""
 

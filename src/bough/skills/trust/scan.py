@@ -36,16 +36,16 @@ _MAX_MEMBERS = 8
 """How many names of an archive are reported."""
 
 _ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
-_ORDERS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
+_COMMANDS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
 _TAGS = range(0xE0000, 0xE0080)
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset("\u200b\u2060\u2061\u2062\u2063\u2064\u180e\u00ad\u115f\u1160\u3164\uffa0\ufeff")
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c")
-_ORDER = {"error": 0, "warning": 1, "info": 2}
+_SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 
 
 def scan(folder: Path) -> list[Diagnostic]:
-    """Return what is suspicious in a skill's folder. O(bytes), bounded; runs nothing."""
+    """Return the findings in a skill's folder. O(bytes), bounded; runs nothing."""
     return Scanner().scan_folder(folder)
 
 
@@ -55,10 +55,10 @@ class Scanner:
     def __init__(self) -> None:
         self._rules = [(rule, _compile(rule.pattern)) for rule in RULES]
         self._encoded = _compile(_ENCODED)
-        self._orders = _compile(_ORDERS)
+        self._commands = _compile(_COMMANDS)
 
     def scan_folder(self, folder: Path) -> list[Diagnostic]:
-        """Return what is suspicious in a skill's folder, file by file. O(bytes), bounded."""
+        """Return the findings in a skill's folder, file by file. O(bytes), bounded."""
         findings: list[Diagnostic] = []
         total = 0
         for count, path in enumerate(_walk_files(folder, findings)):
@@ -72,13 +72,13 @@ class Scanner:
         return findings
 
     def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
-        """Return what is suspicious in one text, errors first, then by line. O(n)."""
+        """Return the findings in one text, errors first, then by line. O(n)."""
         data = text.encode("utf-8", "replace")
         findings = [*_find_hidden(text, path), *self._find_payloads(data, path), *self._find_comments(data, path)]
         for rule, pattern in self._rules:
             if rule.where == "any" or (rule.where == "script") == is_script:
                 findings += [_report_match(rule, line, match, path) for line, match in _find_hits(pattern, data)]
-        return sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.line or 0, finding.code))
+        return sorted(findings, key=lambda finding: (_SEVERITIES[finding.severity], finding.line or 0, finding.code))
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
         if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
@@ -92,6 +92,7 @@ class Scanner:
             ]
         if _is_program(data):
             return [_make_finding("binary-program", "error", path, "a compiled program", "ship its source")]
+        # UTF-16 text has NUL bytes, too, but it starts with a byte order mark.
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             has_binary_suffix = path.suffix.lower() in _BINARY
             return [] if has_binary_suffix else [_make_finding("scan-binary", "info", path, "not scanned: not text")]
@@ -101,8 +102,9 @@ class Scanner:
     def _find_payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield long encoded texts; an error if they decode to something harmful."""
         for line, match in _find_hits(self._encoded, data):
-            before = data[max(0, match.start() - 60) : match.start()]
-            if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", before):
+            # Images and fonts in data URLs are encoded in any case.
+            prefix = data[max(0, match.start() - 60) : match.start()]
+            if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", prefix):
                 continue
             inner = _decode(match.group())
             bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
@@ -117,7 +119,7 @@ class Scanner:
             line += data.count(b"\n", start, at)
             end = data.find(b"-->", at)
             end = len(data) if end < 0 else end
-            if self._orders.search(data[at:end]):
+            if self._commands.search(data[at:end]):
                 comment_count += 1
                 message = "instructions in a hidden comment"
                 yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
@@ -126,7 +128,8 @@ class Scanner:
 
 
 def _compile(pattern: str) -> Any:
-    re2: Any = import_module("re2")  # it carries no types
+    # RE2 instead of `re`: the scanned text is untrusted, and backtracking could take exponential time.
+    re2: Any = import_module("re2")
     options = re2.Options()
     options.case_sensitive = False
     options.log_errors = False
@@ -190,7 +193,7 @@ def _read(path: Path, findings: list[Diagnostic]) -> bytes:
 
 
 def _list_members(path: Path) -> str:
-    """Return the first names in an archive, if they can be listed without unpacking it."""
+    """Return the first file names in an archive for a message, if they can be listed without unpacking it."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

@@ -20,7 +20,7 @@ from typing import Final
 
 from bough.errors import PermissionDenied, StoreError
 from bough.skills.model import Diagnostic
-from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_manifest, read_tree
+from bough.skills.trust.tree import EXCLUDED, SkillTree, read_manifest, read_tree
 from bough.tree import remove
 
 KEPT_SECONDS: Final = 30 * 24 * 3600.0
@@ -53,6 +53,7 @@ class SkillSnapshot:
             yield
             return
         try:
+            # Shared, because several runs may use one copy; removing it takes an exclusive lock.
             fcntl.flock(handle, fcntl.LOCK_SH)
             os.utime(handle)  # `collect` keeps a snapshot for 30 days after this time
             yield
@@ -72,11 +73,11 @@ class SnapshotStore:
         self._cache: dict[str, tuple[_Stamps, str]] = {}
 
     def take(self, skill: Path, *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return a snapshot of a skill's folder as it is now. O(bytes); O(files) if nothing was touched since the last.
+        """Return a snapshot of a skill's folder in its present state. O(bytes); O(files) if nothing has changed.
 
         Args:
-            allow_faults: Whether to copy a skill without its faulty entries, such as links out of it; for folders
-                that the user named.
+            allow_faults: Whether to copy the skill without its faulty entries, such as links that leave it; for
+                folders that the user named.
 
         Raises:
             PermissionDenied: The skill has faults; the message names them.
@@ -93,7 +94,7 @@ class SnapshotStore:
         return snapshot
 
     def find(self, digest: str) -> SkillSnapshot | None:
-        """Return the snapshot with this digest; None if there is none."""
+        """Return the snapshot with this digest; None if it does not exist."""
         place = self.folder / digest
         return SkillSnapshot(digest, place / "tree") if digest and (place / "manifest").is_file() else None
 
@@ -112,6 +113,7 @@ class SnapshotStore:
         """
         removed = sum(_remove_unlocked(leftover) for leftover in self._leftovers())
         now, total = time.time(), 0
+        # Most recently used first: `total` is the size of the snapshots that stay.
         for used, size, place in sorted(self._snapshots(), reverse=True):
             total += size
             if place.name in protected or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
@@ -121,10 +123,10 @@ class SnapshotStore:
         return removed
 
     def add(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return the snapshot that `copy` writes into the empty folder it is given.
+        """Return a new snapshot whose files `copy` writes into the empty folder that it is called with.
 
         Args:
-            name: What is copied, for error messages.
+            name: The original, for error messages.
 
         Raises: see `take`.
         """
@@ -148,6 +150,8 @@ class SnapshotStore:
         except OSError as error:
             raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
         finally:
+            # After `_publish`, the folder has been renamed and nothing is removed. Unlocked last: another process may
+            # remove a staging folder that is not locked.
             remove_tree(staging)
             os.close(guard)
 
@@ -164,6 +168,7 @@ class SnapshotStore:
         try:
             os.rename(staging, place)
         except OSError:
+            # A rename onto a folder with files fails: another process has made the same copy first.
             if not (place / "manifest").is_file():
                 raise
         return SkillSnapshot(tree.digest, place / "tree", tree.faults)
@@ -210,13 +215,14 @@ def make_locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
     """
     for _ in range(_MAX_ATTEMPTS):
         try:
+            # Created again in each attempt: a cleanup also removes `place` once it is empty.
             place.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
             guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, FileExistsError):  # a cleanup removed `place`, at any moment, or the new folder
+        except (FileNotFoundError, FileExistsError):  # a cleanup removed `place` or the new folder meanwhile
             continue
         fcntl.flock(guard, fcntl.LOCK_EX)
-        if folder.exists():  # a cleanup may have removed it until the lock was taken
+        if folder.exists():  # a cleanup may have removed it before it was locked
             return folder, guard
         os.close(guard)
     raise NotADirectoryError(errno.ENOTDIR, "not a folder, or removed again and again", str(place))
@@ -230,6 +236,7 @@ def remove_tree(folder: Path) -> None:
 
 def _remove_unlocked(place: Path) -> bool:
     """Remove a snapshot or a leftover unless it is in use; return whether it was removed."""
+    # A snapshot in use is locked by its manifest (`hold`), an unfinished one by its folder.
     lock = place / "manifest" if (place / "manifest").is_file() else place
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -265,7 +272,7 @@ def _read_stamps(folder: Path) -> _Stamps | None:
             inside = waiting.pop()
             with os.scandir(folder / inside) as entries:
                 for entry in entries:
-                    if not inside and entry.name in LEFT_OUT:
+                    if not inside and entry.name in EXCLUDED:
                         continue
                     info = entry.stat(follow_symlinks=False)
                     path = f"{inside}/{entry.name}" if inside else entry.name
