@@ -247,8 +247,9 @@ def shown_to_a_model() -> None:
         note(
             f"{count} skills: {len(whole)} characters, {estimate_tokens(whole)} tokens (catalogue "
             f"{estimate_tokens(toolset.catalog.text)}, schemas {estimate_tokens(schemas)}), "
-            f"{len(toolset.catalog.shown)} shown, {len(registry) - len(toolset.catalog.shown)} more, {seconds * 1e3:.0f} ms, "
-            f"recall of a made corpus {recall:.1%} (requests of two sentences), {short:.1%} (of a verb and a noun)"
+            f"{len(toolset.catalog.shown)} shown, {len(registry) - len(toolset.catalog.shown)} more, "
+            f"{seconds * 1e3:.0f} ms, recall of a made corpus {recall:.1%} (requests of two sentences), "
+            f"{short:.1%} (of a verb and a noun)"
         )
 
         if count <= RECALL_COUNT and min(recall, short) < RECALL:

@@ -165,7 +165,9 @@ class TrustStore:
         data = content.get("projects")
         projects = cast("dict[str, Any]", data if isinstance(data, dict) else {})
         return {
-            project: {name: section for name, section in value.items() if isinstance(section, dict)}
+            project: {
+                name: section for name, section in cast("dict[str, Any]", value).items() if isinstance(section, dict)
+            }
             for project, value in projects.items()
             if isinstance(value, dict)
         }
