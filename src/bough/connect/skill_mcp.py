@@ -28,7 +28,7 @@ from bough.errors import BoughError, ConnectError, LimitExceeded, PermissionDeni
 from bough.execution.base import Guards, Mount
 from bough.execution.serve import serve_command
 from bough.skills import Skill, SkillRegistry
-from bough.skills.run.mcp import McpServer, mcp_servers
+from bough.skills.run.mcp import McpServer, list_servers
 from bough.skills.trust.snapshot import SkillSnapshot
 from bough.skills.trust.trust import SkillGrant
 
@@ -150,7 +150,7 @@ class SkillServers(AbstractToolset[Any]):
                 ended = error
         # Here the server died, in this call or in a concurrent one. In the latter case, nothing was sent for this call,
         # so it can be sent to the new server, whatever the tool does.
-        await self._ensure_restarted(running, ctx.deps, tool)
+        await self._restart(running, ctx.deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
         is_offered = name in await self._list_tools(running, ctx)
         if not is_offered or (ended is not None and not _may_repeat(tool)):
             reason = f": {ended}" if ended else ""
@@ -162,7 +162,7 @@ class SkillServers(AbstractToolset[Any]):
         """Stop every server. Closing twice is fine."""
         # Emptied before the awaits, so that a concurrent second close does not stop the same servers.
         started, self._started = self._started, {}
-        for running in reversed([server for several in started.values() for server in several]):
+        for running in reversed([server for servers in started.values() for server in servers]):
             await _stop(running)
 
     async def _list_tools(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -216,8 +216,8 @@ class SkillServers(AbstractToolset[Any]):
         digest = "" if snapshot is None else snapshot.digest
         grant = self._registry.find_grant(skill, digest) or SkillGrant(digest)
         folder = None if snapshot is None else str(snapshot.folder)
-        inside = {server.name: server for server in mcp_servers(skill, self._env, root=SKILL)}
-        outside = mcp_servers(skill, self._env, root=folder) if grant.hosts else ()
+        inside = {server.name: server for server in list_servers(skill, self._env, root=SKILL)}
+        outside = list_servers(skill, self._env, root=folder) if grant.hosts else ()
         inside |= {server.name: server for server in outside if server.name in grant.hosts}
         plan: list[_Running] = []
         for server in inside.values():
@@ -257,14 +257,10 @@ class SkillServers(AbstractToolset[Any]):
             return
         running.toolset = toolset
 
-    async def _ensure_restarted(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
-        """Restart the server of `tool`, unless another call has already restarted it."""
-        await self._restart(running, deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
-
     async def _restart(
         self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
     ) -> None:
-        """Restart a dead server; if it dies again, it is reported and omitted."""
+        """Restart a dead server, unless another call has done so; if it dies again, it is reported and omitted."""
         # Locked, and compared under the lock: several calls may notice the same death, but only one may restart it.
         async with running.restarting:
             if running.toolset is not dead:

@@ -17,7 +17,7 @@ from bough.conversation.log.state import State
 from bough.errors import BoughError
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
-from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.activation import activate_matches, make_count_error
 from bough.skills.match.inputs import list_inputs, missing_inputs, parse_pairs
 from bough.skills.match.triggers import match_withheld
 
@@ -45,7 +45,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
     done = activate_matches(registry, fitting, changed_rules=state.changed_rules)
     left_out = [(match.skill, reason) for match, reason in done.skipped]
-    full = too_many(f"more than {MAX_ACTIVE} skills are active")
+    full = make_count_error(f"more than {MAX_ACTIVE} skills are active")
     left_out += [(match.skill, full) for match in fresh if match not in fitting]
     withheld = {match.skill for match in match_withheld(registry, text)}
     left_out += [(skill.name, registry.explain_refusal(skill)) for skill in registry.withheld if skill.name in withheld]

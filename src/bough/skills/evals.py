@@ -105,8 +105,9 @@ def _read_cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[Eva
         notes.append(_fault(folder, EVALS, "evals-skill-name", message, "warning"))
     cases = [_read_case(number, item, folder, notes) for number, item in enumerate(content["evals"], 1)]
     valid_cases = [case for case in cases if case is not None]
-    for twice in (name for name, count in Counter(case.id for case in valid_cases).items() if count > 1):
-        notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {twice!r} twice"))
+    for case_id, count in Counter(case.id for case in valid_cases).items():
+        if count > 1:
+            notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {case_id!r} twice"))
     return valid_cases
 
 

@@ -17,17 +17,17 @@ from typing import Any, NoReturn
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
-from bough.skills.find.places import places, read_disabled
+from bough.skills.find.places import list_places, read_disabled
 from bough.skills.find.rule_files import read_rules
 from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, is_skill_file
-from bough.skills.read.fields import unsafe_name
-from bough.skills.read.parse import read_bounded, read_skill, skill_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.fields import explain_unsafe_name
+from bough.skills.read.parse import find_skill_file, read_bounded, read_skill
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.trust.lock import NAME, LockedSkill, read_lock
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 from bough.skills.trust.tree import EXCLUDED, list_differences
-from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, read_skill_tree
+from bough.skills.trust.trust import SkillGrant, TrustStore, contains_code, read_skill_tree
 
 
 class SkillRegistry:
@@ -45,7 +45,7 @@ class SkillRegistry:
         """Start empty.
 
         Args:
-            index: A folder for an index of what was read, which makes the next discovery faster.
+            index: A folder for a cache of what was read, which makes the next discovery faster.
             home: bough's own folder, with trust and snapshots; None: no trust, and snapshots in a temporary folder.
         """
         self.diagnostics: list[Diagnostic] = []
@@ -83,7 +83,7 @@ class SkillRegistry:
         registry._origin = _Origin(workspace, trust or TrustStore(home))
         registry._snapshots = SnapshotStore(home / "snapshots")
         registry._disabled_paths = frozenset(read_disabled(home))
-        for root in places(workspace, home=home, roots=roots):
+        for root in list_places(workspace, home=home, roots=roots):
             if root.scope == "installed":
                 registry._discover_installed(root)
             else:
@@ -110,7 +110,7 @@ class SkillRegistry:
         Raises:
             InvalidInput: Its name is not safe to display or to use in a path.
         """
-        if reason := unsafe_name(skill.name):
+        if reason := explain_unsafe_name(skill.name):
             raise InvalidInput(
                 f"invalid skill name {skill.name[:80]!r}: {reason}", hint="use letters, digits and hyphens"
             )
@@ -279,7 +279,7 @@ class SkillRegistry:
         for skill in self.withheld:
             if skill.name == name:
                 self._refuse_untrusted(skill)
-        raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._skills))))
+        raise NotFound(f"no skill named {name[:100]!r}", hint=suggest_nearest(name, tuple(sorted(self._skills))))
 
     def explain_refusal(self, skill: SkillMetadata) -> PermissionDenied:
         """Return the error of a skill that may not be used; it names the files that changed. O(bytes)."""
@@ -316,7 +316,7 @@ class SkillRegistry:
         return (
             skill.scope == "project"
             and self._origin is not None
-            and carries_code(skill.path)
+            and contains_code(skill.path)
             and not self._is_allowed(skill, _digest_now(skill))
         )
 
@@ -328,7 +328,7 @@ class SkillRegistry:
         if self._origin is None or skill.scope != "project":
             return True
         grant = self._origin.find_grant(skill)
-        return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
+        return (grant is not None and bool(digest) and grant.digest == digest) or not contains_code(skill.path)
 
     def _discover_installed(self, root: Root) -> None:
         """Add the skills in the lock file; folders that it does not name are not used."""
@@ -343,7 +343,7 @@ class SkillRegistry:
             return
         for entry in locked:
             folder = Path(os.path.abspath(root.path / entry.folder))
-            self._locked[str(skill_file(folder))] = entry
+            self._locked[str(find_skill_file(folder))] = entry
             # Not indexed: an index file for a single skill would save nothing.
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 

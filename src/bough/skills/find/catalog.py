@@ -30,7 +30,7 @@ class Catalog:
     """A rendered catalog.
 
     Attributes:
-        complete: Whether every skill is listed, with at least a sentence; otherwise the rest must be searched for.
+        complete: Whether every skill is listed, with at least a sentence; otherwise the others must be searched for.
         shown: Names of the listed skills.
     """
 
@@ -47,7 +47,7 @@ def estimate_tokens(text: str) -> int:
 def render_catalog(
     skills: Sequence[SkillMetadata], *, budget_tokens: int, schema_bytes: int = 0, request: str = ""
 ) -> Catalog:
-    """Return the catalogue of the skills a model may load; empty text if there are none. O(text).
+    """Return the catalogue of the skills that a model may load; empty text if it may load no skill. O(text).
 
     Args:
         budget_tokens: For the catalogue and the tool schemas together.

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import NotFound
-from bough.skills.find.discover import THOROUGH, Root, skill_files
+from bough.skills.find.discover import THOROUGH, Root, find_skill_files
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.read.parse import Mode, read_file, skill_file
+from bough.skills.read.parse import Mode, find_skill_file, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def _files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterato
         is_flat = not is_skill_file(directory.name)
         yield str(directory.absolute()), directory.stem if is_flat else directory.absolute().parent.name
     elif recursive:
-        yield from skill_files(Root(directory), notes, bounds=THOROUGH, everything=True)
-    elif os.path.lexists(file := skill_file(directory.absolute())):
+        yield from find_skill_files(Root(directory), notes, bounds=THOROUGH, everything=True)
+    elif os.path.lexists(file := find_skill_file(directory.absolute())):
         yield str(file), directory.absolute().name
 
 

@@ -90,7 +90,7 @@ def _pause_collector() -> Generator[None]:
             gc.enable()
 
 
-def skill_files(
+def find_skill_files(
     root: Root, notes: list[Diagnostic], *, bounds: WalkBounds | None = None, everything: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield (absolute path, name of its folder) of every skill file; see `walk`."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from bough.skills.find.discover import WalkBounds, describe_bound
 from bough.skills.find.places import project_root
 from bough.skills.model import Diagnostic, KeywordTrigger, PathTrigger, Skill, Trigger
-from bough.skills.read.fields import read_globs, truth
+from bough.skills.read.fields import means_true, read_globs
 from bough.skills.read.parse import read_file
 
 _FILES = (
@@ -30,7 +30,7 @@ _FOLDERS = (
     (".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"),
     (".windsurf/rules", ".md"), (".claude/rules", ".md"),
 )  # fmt: skip
-"""(folder of rules, ending of its files); files of its sub-folders are rules, too."""
+"""(folder of rules, ending of its files); also searched at any depth."""
 
 _FOLDER_BOUNDS = WalkBounds(10_000, 5.0)
 """Bounds of the search in one folder of rules."""
@@ -156,7 +156,7 @@ def _choose_trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
     if activation in ("model_decision", "manual"):
         return KeywordTrigger(())
     globs = read_globs(fields.get("globs", fields.get("applyTo", fields.get("paths"))))
-    if truth(fields.get("alwaysApply")) or _ALWAYS.intersection(globs):
+    if means_true(fields.get("alwaysApply")) or _ALWAYS.intersection(globs):
         return None
     if globs:
         return PathTrigger(globs)

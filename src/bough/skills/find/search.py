@@ -68,7 +68,12 @@ class SkillSearch:
         self._connection.executemany(
             "insert into skill(rowid, name, description, keywords) values (?, ?, ?, ?)",
             (
-                (i, re.sub(r"[-_]", " ", s.name), s.description, " ".join(_keywords(s)))
+                (
+                    i,
+                    re.sub(r"[-_]", " ", s.name),
+                    s.description,
+                    " ".join((*s.keywords, *list_trigger_words(s.trigger))),
+                )
                 for i, s in enumerate(self._skills)
             ),
         )
@@ -164,11 +169,7 @@ def _cut_inflection(word: str) -> str:
     return _INFLECTION.sub("", word) if len(word) > 4 else word
 
 
-def _keywords(skill: SkillMetadata) -> tuple[str, ...]:
-    return skill.keywords + trigger_words(skill.trigger)
-
-
-def trigger_words(trigger: Trigger | None) -> tuple[str, ...]:
+def list_trigger_words(trigger: Trigger | None) -> tuple[str, ...]:
     """Return the keywords of a trigger; none for path patterns."""
     match trigger:
         case KeywordTrigger(words) | TaskTrigger(words):

@@ -22,8 +22,8 @@ from bough.skills.install.install import (
 from bough.skills.install.review import review_skill
 from bough.skills.install.staging import StagingFolder, remove_leftovers
 from bough.skills.model import Diagnostic, SkillMetadata
-from bough.skills.read.parse import skill_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.parse import find_skill_file
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.registry import SkillRegistry
 from bough.skills.trust.lock import NAME, LockedSkill, change_lock, read_lock
 from bough.skills.trust.scan import Scanner
@@ -68,7 +68,7 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
         if name in (entry.used_name, entry.name, *(f"{parent}/{entry.name}" for parent in owner)):
             return entry
     names = tuple(sorted(entry.used_name for entry in installed))
-    raise NotFound(f"no installed skill named {name[:100]!r}", hint=nearest(name, names))
+    raise NotFound(f"no installed skill named {name[:100]!r}", hint=suggest_nearest(name, names))
 
 
 def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
@@ -103,7 +103,7 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
         try:
             installed.append(find_installed(list_installed(target), name))
         except NotFound as error:
-            hint = nearest(name, tuple(sorted(skills_by_name)))
+            hint = suggest_nearest(name, tuple(sorted(skills_by_name)))
             raise NotFound(f"no skill named {name[:100]!r} to disable or enable", hint=hint) from error
     if installed:
         with change_lock(target) as entries:
@@ -193,8 +193,8 @@ def _find_unchanged_hosts(entry: LockedSkill, target: Path, folder: Path) -> tup
     """Return the servers that may still run on this machine: those whose command has not changed."""
     # A changed command needs a new consent: an update must not start another program outside the sandbox.
     scanner = Scanner()
-    old_servers = review_skill(skill_file(target / entry.folder), scanner).servers
-    new_servers = review_skill(skill_file(folder), scanner).servers
+    old_servers = review_skill(find_skill_file(target / entry.folder), scanner).servers
+    new_servers = review_skill(find_skill_file(folder), scanner).servers
     return tuple(name for name in entry.hosts if name in old_servers and old_servers[name] == new_servers.get(name))
 
 

@@ -23,8 +23,8 @@ from bough.skills.install.site import list_site
 from bough.skills.install.staging import StagingFolder, remove_leftovers
 from bough.skills.model import Diagnostic
 from bough.skills.read.fields import normalize_name
-from bough.skills.read.parse import read_file, skill_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.parse import find_skill_file, read_file
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.trust.lock import DIGEST_DIGITS, LockedSkill, change_lock
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.tree import read_tree
@@ -206,7 +206,7 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         cause = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
         raise _NotInstallable(RefusedSkill(home, path, cause)) from error
     # Read, hashed and scanned in the staging folder, never in the source: the checked files are the installed ones.
-    reading = read_file(skill_file(folder))
+    reading = read_file(find_skill_file(folder))
     notes += [_relocate(note, folder, path) for note in reading.diagnostics]
     if reading.skill is None:
         reason = next((note for note in reading.diagnostics if note.severity == "error"), reading.diagnostics[-1])
@@ -259,7 +259,7 @@ def _select(staged: list[StagedSkill], listing: SourceListing, request: InstallR
         if not any(_is_named(skill, listing, [name]) for skill in staged):
             available = tuple(sorted(skill.name for skill in staged))
             if available:
-                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, available))
+                raise NotFound(f"the source has no skill {name[:80]!r}", hint=suggest_nearest(name, available))
     doubled = {skill.name for skill in selected if sum(other.name == skill.name for other in selected) > 1}
     if doubled:
         names = ", ".join(f"{_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in doubled)
@@ -337,7 +337,7 @@ def _make_lock_entry(
     old: LockedSkill | None,
     place: Path,
 ) -> LockedSkill:
-    review = review_skill(skill_file(place), Scanner())
+    review = review_skill(find_skill_file(place), Scanner())
     return LockedSkill(
         folder,
         listing.origin,

@@ -9,12 +9,12 @@ from pathlib import Path
 from bough.errors import Conflict, InvalidInput
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.read.parse import read_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.run.mcp import list_server_commands
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.snapshot import SnapshotStore
 from bough.skills.trust.tree import SkillEntry, SkillTree
-from bough.skills.trust.trust import SkillGrant, code_files, is_code, name_in_project, read_skill_tree
+from bough.skills.trust.trust import SkillGrant, is_code, list_code_files, name_in_project, read_skill_tree
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SkillReview:
 def review_project(project: Path) -> list[SkillReview]:
     """Return a review of each skill of the project that contains code. O(bytes); runs nothing, writes nothing."""
     scanner = Scanner()
-    return [review_skill(file, scanner, name_in_project(file, project)) for file in code_files(project)]
+    return [review_skill(file, scanner, name_in_project(file, project)) for file in list_code_files(project)]
 
 
 def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
@@ -91,7 +91,9 @@ def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> Non
     names = tuple(sorted({name for review in reviews for name in review.servers}))
     for name in hosts:
         if name not in names:
-            raise InvalidInput(f"no skill here has an MCP server named {name[:80]!r}", hint=nearest(name, names))
+            raise InvalidInput(
+                f"no skill here has an MCP server named {name[:80]!r}", hint=suggest_nearest(name, names)
+            )
 
 
 def snapshot_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:

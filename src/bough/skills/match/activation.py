@@ -109,7 +109,7 @@ def activate_matches(
     # Calls by `/name` first: if a bound is reached, keywords must not displace what the user asked for by name.
     for match in sorted(matches, key=lambda candidate: candidate.kind != "slash"):
         if len(activations) >= max_skills:
-            skipped.append((match, too_many(f"one message can activate at most {max_skills} skills")))
+            skipped.append((match, make_count_error(f"one message can activate at most {max_skills} skills")))
             continue
         try:
             skill = registry.get(match.skill)
@@ -121,7 +121,7 @@ def activate_matches(
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if size > bytes_left:
-            skipped.append((match, too_long(f"the skills of one message exceed {max_bytes} bytes")))
+            skipped.append((match, make_size_error(f"the skills of one message exceed {max_bytes} bytes")))
         else:
             bytes_left -= size
             activations.append((match, activation))
@@ -149,12 +149,12 @@ def make_rule_refusal(name: str) -> PermissionDenied:
     )
 
 
-def too_many(reason: str) -> LimitExceeded:
+def make_count_error(reason: str) -> LimitExceeded:
     """Return the error of a skill that exceeds a limit on the number of skills."""
     return LimitExceeded(reason, hint="select fewer skills")
 
 
-def too_long(reason: str) -> LimitExceeded:
+def make_size_error(reason: str) -> LimitExceeded:
     """Return the error of a skill whose text exceeds a limit on their size."""
     return LimitExceeded(reason, hint="shorten it, or select fewer skills")
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from bough.errors import InvalidInput
 from bough.skills.model import Diagnostic, InputMetadata, Skill
-from bough.skills.read.resources import nearest
+from bough.skills.read.resources import suggest_nearest
 
 ARGUMENTS = "ARGUMENTS"
 """The whole text after `/name`; in instructions `$ARGUMENTS` or `${ARGUMENTS}`."""
@@ -68,7 +68,7 @@ def check_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> 
     names = tuple(entry.name for entry in inputs)
     for name, value in values.items():
         if name not in names and name != ARGUMENTS:
-            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, names))
+            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=suggest_nearest(name, names))
         if len(value) > MAX_VALUE or re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", value):
             raise InvalidInput(f"input {name!r} is too long or contains control characters", hint="pass plain text")
     return {entry.name: entry.default for entry in inputs if entry.default is not None} | dict(values)

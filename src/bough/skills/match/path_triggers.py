@@ -55,14 +55,14 @@ def _compile(sources: list[str]) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.dot_nl = True  # names of files may contain line feeds
-    several = re2.Set.FullMatchSet(options)
+    pattern_set = re2.Set.FullMatchSet(options)
     for source in sources:
         try:
-            several.Add(source)
+            pattern_set.Add(source)
         except re2.error:
-            several.Add(r"[^\s\S]")  # matches nothing; keeps the set's indices equal to those of `_names`
-    several.Compile()
-    return several
+            pattern_set.Add(r"[^\s\S]")  # matches nothing; keeps the set's indices equal to those of `_names`
+    pattern_set.Compile()
+    return pattern_set
 
 
 def _bad_glob(name: str, glob: str) -> Diagnostic:

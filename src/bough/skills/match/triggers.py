@@ -17,10 +17,10 @@ from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
-from bough.skills.find.search import SkillSearch, trigger_words
+from bough.skills.find.search import SkillSearch, list_trigger_words
 from bough.skills.match.inputs import CODE, missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
-from bough.skills.read.expressions import refuse_pattern
+from bough.skills.read.expressions import explain_bad_pattern
 
 if TYPE_CHECKING:
     from bough.skills.registry import SkillRegistry
@@ -91,9 +91,9 @@ class TriggerIndex:
         self._find_patterns = self._make_pattern_finder() if self._patterns else None
 
     def _add(self, skill: Skill | SkillMetadata, words: dict[str, list[str]]) -> None:
-        for word in trigger_words(skill.trigger):
+        for word in list_trigger_words(skill.trigger):
             if word.startswith("re:"):
-                if reason := refuse_pattern(word[3:].strip()):
+                if reason := explain_bad_pattern(word[3:].strip()):
                     self.diagnostics.append(_bad_pattern(skill.name, word[3:].strip(), reason))
                 else:
                     self._patterns.append((skill.name, word[3:].strip()))
@@ -177,20 +177,20 @@ class TriggerIndex:
         options.case_sensitive = False
         options.log_errors = False
         options.max_mem = 64 << 20
-        several = re2.Set.SearchSet(options)
+        pattern_set = re2.Set.SearchSet(options)
         compiled: list[tuple[str, Any]] = []
         for name, source in self._patterns:
             try:
                 pattern = re2.compile(source, options)
-                several.Add(source)
+                pattern_set.Add(source)
             except re2.error as error:
                 self.diagnostics.append(_bad_pattern(name, source, str(error)))
             else:
                 compiled.append((name, pattern))
         if not compiled:
             return None
-        several.Compile()
-        return lambda text: [compiled[i] for i in sorted(several.Match(text) or ())]
+        pattern_set.Compile()
+        return lambda text: [compiled[i] for i in sorted(pattern_set.Match(text) or ())]
 
 
 _Hit: TypeAlias = tuple[int, str, str]
@@ -241,13 +241,13 @@ def squeeze_blanks(text: str) -> tuple[str, Offsets]:
     parts: list[str] = []
     places: list[int] = []
     removed: list[int] = []
-    at = size = gone = 0
+    at = size = removed_count = 0
     for run in _RUN.finditer(text):
         parts += (text[at : run.start()], " ")
         size += run.start() - at + 1
-        gone += run.end() - run.start() - 1
+        removed_count += run.end() - run.start() - 1
         places.append(size - 1)
-        removed.append(gone)
+        removed.append(removed_count)
         at = run.end()
     return "".join([*parts, text[at:]]), Offsets(places, removed)
 

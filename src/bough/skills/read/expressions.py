@@ -10,7 +10,7 @@ MAX_PATTERN = 1_000
 _MAX_BRACES = 200
 
 
-def refuse_pattern(source: str) -> str:
+def explain_bad_pattern(source: str) -> str:
     """Return why a regular expression is not a valid trigger; empty if it is valid."""
     if not source:
         return "it is empty"
@@ -22,7 +22,7 @@ def refuse_pattern(source: str) -> str:
         return str(error)
 
 
-def refuse_glob(glob: str) -> str:
+def explain_bad_glob(glob: str) -> str:
     """Return why a path glob is invalid; empty if it is valid."""
     source = translate_glob(glob)
     if source is None:
@@ -64,18 +64,18 @@ def translate_glob(glob: str) -> str | None:
 def _expand_braces(glob: str) -> list[str] | None:
     """Return a pattern's expansions without braces; None if there are too many."""
     # Bounded at each step: `{a,b}{a,b}…` doubles the number of expansions with every pair of braces.
-    done: list[str] = []
+    expanded: list[str] = []
     waiting = [glob]
     while waiting:
         expansion = waiting.pop(0)
         match = re.search(r"\{([^{}]*,[^{}]*)\}", expansion)
         if match is None:
-            done.append(expansion)
+            expanded.append(expansion)
         else:
             waiting += [expansion[: match.start()] + part + expansion[match.end() :] for part in match[1].split(",")]
-        if len(done) + len(waiting) > _MAX_BRACES:
+        if len(expanded) + len(waiting) > _MAX_BRACES:
             return None
-    return done
+    return expanded
 
 
 def _translate(glob: str) -> str:

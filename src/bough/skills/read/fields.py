@@ -21,7 +21,7 @@ from bough.skills.model import (
     TaskTrigger,
     Trigger,
 )
-from bough.skills.read.expressions import refuse_glob, refuse_pattern
+from bough.skills.read.expressions import explain_bad_glob, explain_bad_pattern
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -65,8 +65,8 @@ _NOTHING = frozenset({"", "null", "~", "none"})
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
 
 
-def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return `values` with known fields under their canonical names, whatever case or alias the file uses."""
+def rename_aliases(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Return `values` with known fields under their canonical names, in whatever case or by whatever alias they are."""
     if _KNOWN.issuperset(values):
         return values
     out: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING) or value in ({}, [])
 
 
-def truth(value: Any) -> bool:
+def means_true(value: Any) -> bool:
     """Return whether a value is a text that means true, such as `yes`; False for anything else."""
     return isinstance(value, str) and value.strip().lower() in _TRUE
 
@@ -119,7 +119,7 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
         message = f"name {name[:80]!r} differs from the folder name {home[:80]!r}"
         notes.warn("name-folder", message, f"name: {home}")
     if not is_good_name(name):
-        note_name(name, notes)
+        check_name(name, notes)
     return name
 
 
@@ -137,11 +137,11 @@ def normalize_name(name: str) -> str | None:
         return name
     normal = unicodedata.normalize("NFC", name)
     notes: Notes = Notes()
-    note_name(normal, notes)
-    return None if notes or normal != unicodedata.normalize("NFKC", name) or unsafe_name(normal) else normal
+    check_name(normal, notes)
+    return None if notes or normal != unicodedata.normalize("NFKC", name) or explain_unsafe_name(normal) else normal
 
 
-def note_name(name: str, notes: Notes) -> None:
+def check_name(name: str, notes: Notes) -> None:
     """Add a diagnostic for each rule of the specification that `name` violates."""
     normal = unicodedata.normalize("NFKC", name)
     if len(normal) > MAX_NAME:
@@ -158,7 +158,7 @@ def note_name(name: str, notes: Notes) -> None:
         )
 
 
-def unsafe_name(name: str) -> str | None:
+def explain_unsafe_name(name: str) -> str | None:
     """Return why a name is refused; None if it is safe to display and to use in a path."""
     if is_good_name(name):
         return None
@@ -268,7 +268,7 @@ def _read_trigger_words(value: Any, notes: Notes) -> tuple[str, ...]:
         notes.warn("trigger-not-text", "a trigger is not text and was converted", "use a list of words")
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
     for word in words:
-        if word.strip().startswith("re:") and (reason := refuse_pattern(word.strip()[3:].strip())):
+        if word.strip().startswith("re:") and (reason := explain_bad_pattern(word.strip()[3:].strip())):
             message = f"invalid regular expression {word.strip()[:80]!r}, ignored: {reason}"
             notes.warn("trigger-bad-regex", message, "use RE2 syntax: no lookaround, no backreferences")
     return tuple(word.strip() for word in words if word.strip())
@@ -276,7 +276,7 @@ def _read_trigger_words(value: Any, notes: Notes) -> tuple[str, ...]:
 
 def _check_globs(globs: tuple[str, ...], notes: Notes) -> None:
     for glob in globs:
-        if reason := refuse_glob(glob):
+        if reason := explain_bad_glob(glob):
             message = f"invalid path pattern {glob[:80]!r}, ignored: {reason}"
             notes.warn("trigger-bad-glob", message, "write a pattern such as src/**")
 
@@ -325,5 +325,5 @@ def _read_input(name: str, entry: Any) -> InputMetadata:
     value = fields.get("default")
     is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # valid values for a script
     default = None if is_nothing(value) and not is_text else as_text(value)
-    required = truth(fields["required"]) if "required" in fields else default is None
+    required = means_true(fields["required"]) if "required" in fields else default is None
     return InputMetadata(name, as_text(fields.get("description", "")), required and default is None, default)

@@ -84,10 +84,10 @@ def resolve(folder: Path, name: str) -> Path:
         raise InvalidInput(f"{name[:100]!r} leaves the skill's folder", hint="pass a file of the skill's own folder")
     if os.path.isfile(target):
         return Path(target)
-    raise NotFound(f"the skill has no file {name[:100]!r}", hint=nearest(name, list_resources(folder).all))
+    raise NotFound(f"the skill has no file {name[:100]!r}", hint=suggest_nearest(name, list_resources(folder).all))
 
 
-def nearest(name: str, names: tuple[str, ...]) -> str:
+def suggest_nearest(name: str, names: tuple[str, ...]) -> str:
     """Return a hint that names the most similar of `names`, or the first few."""
     close = (
         get_close_matches(name, names, 1, 0.4)

@@ -40,7 +40,7 @@ class McpServer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None) -> tuple[McpServer, ...]:
+def list_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None) -> tuple[McpServer, ...]:
     """Return the servers of a skill, sorted by name, with variables expanded from `env`.
 
     Servers of the frontmatter take precedence over those of `.mcp.json`.
@@ -72,9 +72,9 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
 
 
 def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with the servers of a skill; empty if it has none. The skill works without them."""
+    """Return a warning if the configuration of a skill's servers is invalid. The skill works without them."""
     try:
-        mcp_servers(skill, env)
+        list_servers(skill, env)
     except InvalidInput as error:
         path = "" if skill.path is None else str(skill.path)
         return (Diagnostic("mcp-invalid", "warning", error.message, None, error.hint, path),)

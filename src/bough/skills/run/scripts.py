@@ -35,7 +35,7 @@ from bough.execution.base import (
 )
 from bough.execution.script_program import find_script_program
 from bough.skills.model import Skill
-from bough.skills.read.resources import list_resources, nearest, resolve
+from bough.skills.read.resources import list_resources, resolve, suggest_nearest
 from bough.skills.run.arguments import BadArguments, build_argv
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 
@@ -180,7 +180,7 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
             continue
         return os.path.relpath(file, os.path.realpath(folder))
     files = list_resources(folder)
-    hint = nearest(name, files.scripts or files.all)
+    hint = suggest_nearest(name, files.scripts or files.all)
     raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} has no script {name[:60]!r}; {hint}")
 
 
@@ -354,7 +354,7 @@ def _mount_skill_files(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
 
 
 def find_uv() -> str | None:
-    """Return the path of `uv`: beside this interpreter, else in `PATH`; None if it is not installed."""
+    """Return the path of `uv`: in the folder of this interpreter, else in `PATH`; None if it is not installed."""
     return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 

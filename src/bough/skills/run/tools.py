@@ -126,18 +126,18 @@ async def run_named_script(
         skill = await asyncio.to_thread(registry.get, skill_name.strip())
         snapshot = await asyncio.to_thread(registry.snapshot, skill)
     except BoughError as error:
-        return make_refusal(refusal_code(error), f"{error.message}; {error.hint}", skill=skill_name)
+        return make_refusal(choose_error_code(error), f"{error.message}; {error.hint}", skill=skill_name)
     return await run_script(skill, executor, script_path, args, snapshot=snapshot, **options)
 
 
-def refusal_code(error: BoughError) -> ErrorCode:
+def choose_error_code(error: BoughError) -> ErrorCode:
     """Return the error code of a script whose skill cannot be used."""
     if isinstance(error, PermissionDenied):
         return "SKILL_NOT_TRUSTED"
     return "SKILL_CHANGED" if isinstance(error, Conflict) else "SKILL_NOT_FOUND"
 
 
-def script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
+def make_script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
     """Return the event that records a script's run, or the refusal to run it: its figures, not its output."""
     from bough.events.model import ScriptRan
     from bough.execution.base import CodeExecutionResult

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bough.errors import InvalidInput, NotFound, StoreError
-from bough.skills.find.discover import Root, skill_files
+from bough.skills.find.discover import Root, find_skill_files
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.trust.snapshot import remove_tree
 from bough.skills.trust.tree import list_differences, read_tree
@@ -80,7 +80,7 @@ def lock_all(
     """
     earlier_entries = {entry.folder: entry for entry in _read_earlier(root / NAME)}
     notes: list[Diagnostic] = []
-    folders = (Path(path).parent for path, _ in skill_files(Root(root), notes) if is_skill_file(Path(path).name))
+    folders = (Path(path).parent for path, _ in find_skill_files(Root(root), notes) if is_skill_file(Path(path).name))
     locked: list[LockedSkill] = []
     for name in sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders):
         earlier = earlier_entries.get(name, LockedSkill(name))
@@ -223,7 +223,7 @@ def verify_lock(root: Path) -> list[Diagnostic]:
             changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
         faults += changes
     notes: list[Diagnostic] = []
-    for path, _ in skill_files(Root(root), notes):
+    for path, _ in find_skill_files(Root(root), notes):
         folder = Path(path).parent.relative_to(root.absolute()).as_posix()
         if folder not in locked and is_skill_file(Path(path).name):
             faults.append(_fault(Path(path), "lock-unknown", "the skill is not in the lock file"))

@@ -165,7 +165,7 @@ class SnapshotFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module of the copy is; None for others."""
+        """Return the spec of a module in the copy; None for other modules."""
         if path is None and fullname in sys.stdlib_module_names:
             # The project may precede the standard library in `sys.path`: a script could add a module such as `json.py`.
             return PathFinder.find_spec(fullname, _list_stdlib(), target)

@@ -88,7 +88,7 @@ class SnapshotStore:
         cached_stamps, digest = self._cache.get(str(skill), (None, ""))
         if stamps is not None and cached_stamps == stamps and (existing := self.find(digest)) is not None:
             return existing
-        tree, snapshot = self._copy(skill, allow_faults=allow_faults)
+        tree, snapshot = self._stage(skill, lambda folder: read_tree(skill, copy_to=folder), allow_faults=allow_faults)
         if stamps is not None and not tree.faults and _read_stamps(skill) == stamps:
             self._cache[str(skill)] = (stamps, snapshot.digest)
         return snapshot
@@ -132,9 +132,6 @@ class SnapshotStore:
         """
         return self._stage(name, copy, allow_faults=allow_faults)[1]
 
-    def _copy(self, skill: Path, *, allow_faults: bool) -> tuple[SkillTree, SkillSnapshot]:
-        return self._stage(skill, lambda folder: read_tree(skill, copy_to=folder), allow_faults=allow_faults)
-
     def _stage(
         self, skill: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool
     ) -> tuple[SkillTree, SkillSnapshot]:
@@ -145,7 +142,7 @@ class SnapshotStore:
         try:
             (staging / "tree").mkdir()
             tree = copy(staging / "tree")
-            refuse_faults(tree, skill, allow_faults=allow_faults)
+            check_faults(tree, skill, allow_faults=allow_faults)
             return tree, self._publish(tree, staging)
         except OSError as error:
             raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
@@ -156,7 +153,7 @@ class SnapshotStore:
             os.close(guard)
 
     def _publish(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
-        """Move a finished copy to its place; an existing copy with the same digest is equal and stays."""
+        """Move a finished copy to its place, unless an equal copy is there already."""
         # Written after the files and synced before the rename: `find` takes a manifest as proof of a complete copy.
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
@@ -191,7 +188,7 @@ class SnapshotStore:
             return []
 
 
-def refuse_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -> None:
+def check_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -> None:
     """Check that a tree can be trusted and mounted.
 
     Raises:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from bough.errors import StoreError
-from bough.skills.find.discover import Root, skill_files
-from bough.skills.find.places import project_places, project_root
+from bough.skills.find.discover import Root, find_skill_files
+from bough.skills.find.places import list_project_places, project_root
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.trust.tree import EXCLUDED, SkillTree, read_file_tree, read_tree
 from bough.types import JsonObject
@@ -32,7 +32,7 @@ _Projects: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class SkillGrant:
-    """What the user agreed to for one skill.
+    """What the user permitted for one skill.
 
     Attributes:
         digest: Of the skill's tree when it was trusted.
@@ -58,7 +58,8 @@ class TrustStore:
     def is_trusted(self, project: Path) -> bool:
         """Whether every skill of the project that contains code is trusted in its current state."""
         grants = self._load_grants(project)
-        return all(now and name in grants and grants[name].digest == now for name, now in code_skills(project).items())
+        digests = digest_code_skills(project)
+        return all(digest and name in grants and grants[name].digest == digest for name, digest in digests.items())
 
     def find_grant(self, project: Path, file: Path) -> SkillGrant | None:
         """Return the grant for the skill that `file` defines; None if missing."""
@@ -86,10 +87,10 @@ class TrustStore:
         Args:
             also: Further files of the project with their hashes, such as hook files.
             programs: Copies of the programs of hook files, by file; see `find_programs`.
-            skills: The grants the user was shown and agreed to, by file; None grants the skills as they are now.
+            skills: The grants that the user was shown and confirmed, by file; None for every skill, as it is.
         """
         if skills is None:
-            skills = {name: SkillGrant(digest) for name, digest in code_skills(project).items() if digest}
+            skills = {name: SkillGrant(digest) for name, digest in digest_code_skills(project).items() if digest}
 
         def add(projects: _Projects) -> None:
             sections = projects.setdefault(_key(project), {})
@@ -112,8 +113,8 @@ class TrustStore:
         if not grants:
             return
         top = os.path.realpath(within)
-        files = [file for file in code_files(copy) if Path(os.path.realpath(file)).is_relative_to(top)]
-        digests = {name_in_project(file, copy): skill_digest(file) for file in files}
+        files = [file for file in list_code_files(copy) if Path(os.path.realpath(file)).is_relative_to(top)]
+        digests = {name_in_project(file, copy): digest_skill(file) for file in files}
         skills = {name: grants[digest] for name, digest in digests.items() if digest and digest in grants}
         if skills:
             self.trust(copy, skills=skills)
@@ -196,7 +197,7 @@ def _parse_grant(value: Any) -> SkillGrant:
     )
 
 
-def carries_code(file: Path) -> bool:
+def contains_code(file: Path) -> bool:
     """Whether the skill that `file` defines contains scripts, hooks or MCP servers; True in case of doubt.
 
     Looks at every file of the folder, at any depth, like the digest.
@@ -262,19 +263,19 @@ def _read_head(file: Path) -> bytes | None:
     return data if end < 0 else data[:end]
 
 
-def code_files(project: Path) -> list[Path]:
+def list_code_files(project: Path) -> list[Path]:
     """Return the files of the project's skills that contain code; for a folder of skills, of the skills below it."""
     notes: list[Diagnostic] = []
-    files = [Path(path) for root in project_places(project) for path, _ in skill_files(root, notes)]
+    files = [Path(path) for root in list_project_places(project) for path, _ in find_skill_files(root, notes)]
     if not files:  # not a project with skills in the usual places, but a folder of skills
-        files = [Path(path) for path, _ in skill_files(Root(project, within=project), notes)]
+        files = [Path(path) for path, _ in find_skill_files(Root(project, within=project), notes)]
         files = [file for file in files if is_skill_file(file.name)]
-    return [file for file in files if carries_code(file)]
+    return [file for file in files if contains_code(file)]
 
 
-def code_skills(project: Path) -> dict[str, str]:
+def digest_code_skills(project: Path) -> dict[str, str]:
     """Return the digest of each skill of the project that contains code, by its file relative to the project."""
-    return {name_in_project(file, project): skill_digest(file) for file in code_files(project)}
+    return {name_in_project(file, project): digest_skill(file) for file in list_code_files(project)}
 
 
 def read_skill_tree(file: Path) -> SkillTree:
@@ -282,7 +283,7 @@ def read_skill_tree(file: Path) -> SkillTree:
     return read_tree(file.parent) if is_skill_file(file.name) else read_file_tree(file)
 
 
-def skill_digest(file: Path) -> str:
+def digest_skill(file: Path) -> str:
     """Return the digest of a skill; empty if it has faults and cannot be trusted. O(bytes)."""
     tree = read_skill_tree(file)
     return "" if tree.faults else tree.digest
