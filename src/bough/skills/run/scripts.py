@@ -63,7 +63,7 @@ MAX_SOURCE = 1 << 20
 _INLINE_METADATA = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 """The expression that PEP 723 specifies."""
 
-# Without byte code: `__pycache__` folders would be among the output files.
+# Without bytecode: `__pycache__` folders would be among the output files.
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
 _MAX_SKILL_ENTRIES = 64
 # uv must use the sandbox's Python: a script could otherwise request another one, to be downloaded.

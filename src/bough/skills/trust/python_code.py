@@ -1,8 +1,8 @@
 """The Python code of a project that its configuration names: finding its files, copying them, importing the copy.
 
 Python would import from folders that a script can write: a package beside a module, a module of a name that the code
-imports, or byte code beside unchanged source would run instead of the trusted code. So everything that the code can
-import from the project is hashed and copied, and is imported only from the copy, without byte code.
+imports, or bytecode beside unchanged source would run instead of the trusted code. So everything that the code can
+import from the project is hashed and copied, and is imported only from the copy, without bytecode.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ProjectCode:
     """The modules of a project that its configuration's code consists of.
 
     Attributes:
-        tree: Their files without byte code; paths begin with the folder that Python would search.
+        tree: Their files without bytecode; paths begin with the folder that Python would search.
         roots: That folder, relative to the project, by top-level name.
     """
 
@@ -204,7 +204,7 @@ class SnapshotFinder(MetaPathFinder):
 
 
 class _UncachedLoader(SourceFileLoader):
-    """Compiles the source, and neither reads nor writes byte code."""
+    """Compiles the source, and neither reads nor writes bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

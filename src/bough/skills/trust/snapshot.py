@@ -147,13 +147,13 @@ class SnapshotStore:
         except OSError as error:
             raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
         finally:
-            # After `_publish`, the folder has been renamed and nothing is removed. Unlocked last: another process may
-            # remove a staging folder that is not locked.
+            # Once published, the folder has another name, and nothing is removed here. Unlocked last: another process
+            # may remove a staging folder that is not locked.
             remove_tree(staging)
             os.close(guard)
 
     def _publish(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
-        """Move a finished copy to its place, unless an equal copy is there already."""
+        """Move a finished copy to its place, unless an equal copy exists."""
         # Written after the files and synced before the rename: `find` takes a manifest as proof of a complete copy.
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
