@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import yaml
 from ahocorasick_rs import AhoCorasick
 
-from bough.skills.find.catalog import render_catalog, tokens_of
+from bough.skills.find.catalog import estimate_tokens, render_catalog
 from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
 from bough.skills.match.triggers import TriggerIndex, TriggerMatch, fold
@@ -211,7 +211,7 @@ def catalogue(folder: Path) -> None:
     skills = discover(Root(folder / "library-1000")).skills
     for budget in (2_000, 200_000):
         catalog = render_catalog(skills, budget_tokens=budget)
-        if tokens_of(catalog.text) > budget:
+        if estimate_tokens(catalog.text) > budget:
             raise AssertionError("the catalogue is over its budget")
     compare(
         "skills: catalogue of 1,000",
@@ -237,18 +237,19 @@ def shown_to_a_model() -> None:
         tools = toolset.toolset().tools.values()
         schemas = "".join(json.dumps([t.name, t.description, t.function_schema.json_schema]) for t in tools)
         whole = toolset.catalog.text + schemas
-        if tokens_of(whole) > BUDGET_TOKENS:
-            raise AssertionError(f"{count} skills: {tokens_of(whole)} tokens are over the budget")
+        if estimate_tokens(whole) > BUDGET_TOKENS:
+            raise AssertionError(f"{count} skills: {estimate_tokens(whole)} tokens are over the budget")
         asked = {
             is_long: make_requests(corpus, min(200 if count <= RECALL_COUNT else 20, count), is_long=is_long)
             for is_long in (True, False)
         }
         recall, short = (_measure_recall(toolset, registry, requests) for requests in asked.values())
         note(
-            f"{count} skills: {len(whole)} characters, {tokens_of(whole)} tokens (catalogue "
-            f"{tokens_of(toolset.catalog.text)}, schemas {tokens_of(schemas)}), {len(toolset.catalog.shown)} shown, "
-            f"{len(registry) - len(toolset.catalog.shown)} more, {seconds * 1e3:.0f} ms, recall of a made corpus "
-            f"{recall:.1%} (requests of two sentences), {short:.1%} (of a verb and a noun)"
+            f"{count} skills: {len(whole)} characters, {estimate_tokens(whole)} tokens (catalogue "
+            f"{estimate_tokens(toolset.catalog.text)}, schemas {estimate_tokens(schemas)}), "
+            f"{len(toolset.catalog.shown)} shown, {len(registry) - len(toolset.catalog.shown)} more, "
+            f"{seconds * 1e3:.0f} ms, recall of a made corpus {recall:.1%} (requests of two sentences), "
+            f"{short:.1%} (of a verb and a noun)"
         )
 
         if count <= RECALL_COUNT and min(recall, short) < RECALL:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from skills_ref import validate
 
-from bough.skills.find.catalog import render_catalog, tokens_of
+from bough.skills.find.catalog import estimate_tokens, render_catalog
 from bough.skills.find.discover import Root, discover
 from bough.skills.match.triggers import TriggerIndex
 from bough.skills.model import KeywordTrigger, Notes, SkillMetadata
@@ -188,7 +188,7 @@ def test_a_catalogue_keeps_its_budget_and_is_one_element(skills: list[tuple[str,
     assert render_catalog(shown[::-1], budget_tokens=budget).complete == catalog.complete
     assert bool(catalog.text) <= bool(skills)
     if catalog.text:
-        assert tokens_of(catalog.text) <= budget or catalog.text.count("<skill ") == 0
+        assert estimate_tokens(catalog.text) <= budget or catalog.text.count("<skill ") == 0
         root = ElementTree.fromstring(catalog.text)
         assert len(root) == len(skills) or not catalog.complete
         if catalog.complete:

@@ -28,7 +28,7 @@ MAX_ANSWER_BYTES = 8 << 20
 
 MAX_STREAM_EVENTS = 10_000
 
-_REPEATED = frozenset({429, 502, 503, 504})
+_RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 _T = TypeVar("_T")
 
 
@@ -42,7 +42,7 @@ class TaskStatus(StrEnum):
     TIMEOUT = "timeout"
 
 
-_ENDS = {
+_FINAL_STATES = {
     "TASK_STATE_COMPLETED": TaskStatus.COMPLETED,
     "TASK_STATE_FAILED": TaskStatus.FAILED,
     "TASK_STATE_REJECTED": TaskStatus.FAILED,
@@ -50,7 +50,7 @@ _ENDS = {
     "TASK_STATE_CANCELED": TaskStatus.CANCELLED,
     "TASK_STATE_INPUT_REQUIRED": TaskStatus.INPUT_REQUIRED,
 }
-_LIVE = frozenset({"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"})
+_LIVE_STATES = frozenset({"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"})
 
 
 class _Peer(NamedTuple):
@@ -94,8 +94,8 @@ class A2AClientExtended:
             NotFound: It has no such task.
         """
         polling = (await self._connect()).polling
-        request = await self._request(prompt, task_id, message_id)
-        return await self._repeat(lambda: self._send(polling, request, task_id))
+        request = await self._make_request(prompt, task_id, message_id)
+        return await self._retry(lambda: self._send(polling, request, task_id))
 
     async def poll(self, task_id: str) -> JsonObject:
         """Return the current state of a task.
@@ -107,7 +107,7 @@ class A2AClientExtended:
         from a2a.types.a2a_pb2 import GetTaskRequest
 
         polling = (await self._connect()).polling
-        task = await self._repeat(lambda: polling.get_task(GetTaskRequest(id=task_id)))
+        task = await self._retry(lambda: polling.get_task(GetTaskRequest(id=task_id)))
         return self._read_task(task, task_id)
 
     async def stream(self, prompt: str, task_id: str | None = None) -> AsyncIterator[JsonObject]:
@@ -120,12 +120,12 @@ class A2AClientExtended:
         from google.protobuf.json_format import MessageToDict
 
         streaming = (await self._connect()).streaming
-        request = await self._request(prompt, task_id, None)
+        request = await self._make_request(prompt, task_id, None)
         count = 0
         with self._translate_errors():
             async for event in streaming.send_message(request):
                 if (count := count + 1) > MAX_STREAM_EVENTS:
-                    raise ConnectError(f"{self._name} sent more than {MAX_STREAM_EVENTS} events", hint=_ASK_LESS)
+                    raise ConnectError(f"{self._name} sent more than {MAX_STREAM_EVENTS} events", hint="ask for less")
                 yield MessageToDict(event)
 
     async def cancel_task(self, task_id: str) -> JsonObject | None:
@@ -139,10 +139,10 @@ class A2AClientExtended:
 
         polling = (await self._connect()).polling
         try:
-            task = await self._repeat(lambda: polling.cancel_task(CancelTaskRequest(id=task_id)))
+            task = await self._retry(lambda: polling.cancel_task(CancelTaskRequest(id=task_id)))
         except ConnectError:
             # Not every binding has an error for a task that has ended, so the state of the task decides.
-            if _ENDS.get((await self.poll(task_id))["status"]["state"]) in (None, TaskStatus.INPUT_REQUIRED):
+            if _FINAL_STATES.get((await self.poll(task_id))["status"]["state"]) in (None, TaskStatus.INPUT_REQUIRED):
                 raise
             return None
         return self._read_task(task, task_id)
@@ -164,9 +164,9 @@ class A2AClientExtended:
     async def observe(
         self, task: JsonObject, is_cancelled: Callable[[], bool] | None = None
     ) -> tuple[TaskStatus, JsonObject]:
-        """Wait until a task ends, asks for input, or exceeds `timeout` from now, like `send_and_observe`."""
+        """Wait until a task ends, asks for input, or exceeds `timeout`, counted from now."""
         deadline = asyncio.get_running_loop().time() + self.config.timeout
-        while (status := _ENDS.get(task["status"]["state"])) is None:
+        while (status := _FINAL_STATES.get(task["status"]["state"])) is None:
             if is_cancelled is not None and is_cancelled():
                 return TaskStatus.CANCELLED, await self.cancel_task(task["id"]) or await self.poll(task["id"])
             if asyncio.get_running_loop().time() >= deadline:
@@ -190,7 +190,7 @@ class A2AClientExtended:
         # Held while the card is fetched: concurrent first calls would otherwise fetch it twice and build two peers.
         async with self._connecting:
             if self._peer is None:
-                self._peer = self._make_clients(await self._repeat(self._read_card))
+                self._peer = self._make_clients(await self._retry(self._read_card))
             return self._peer
 
     async def _read_card(self) -> AgentCard:
@@ -205,8 +205,9 @@ class A2AClientExtended:
         card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
         allowed = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
         if not allowed:
-            # The token is sent to every interface: a card must not be able to name where it goes. Many servers name
-            # an address that only they can use, such as http://localhost:8000; the configured one is where they are.
+            # The token is sent to every interface, so a card must not choose the host that receives it. Many servers
+            # name an address that works only on their own machine, such as http://localhost:8000: the configured one
+            # is used instead.
             for interface in card.supported_interfaces:
                 interface.url = self.config.url
             allowed = list(card.supported_interfaces)
@@ -229,7 +230,7 @@ class A2AClientExtended:
                 polling=not streaming,
                 httpx_client=self._http,
                 supported_protocol_bindings=["JSONRPC", "HTTP+JSON"],
-                # Servers of fasta2a refuse a message that names none; those of the card suit every server.
+                # fasta2a refuses messages without output modes; every server accepts those of its own card.
                 accepted_output_modes=list(card.default_output_modes),
             )
             return ClientFactory(config).create(card)
@@ -239,9 +240,10 @@ class A2AClientExtended:
         except ValueError as error:
             raise ConnectError(f"{self._name}: {error}", hint="it must speak JSON-RPC or HTTP+JSON") from error
 
-    async def _request(self, prompt: str, task_id: str | None, message_id: str | None) -> SendMessageRequest:
+    async def _make_request(self, prompt: str, task_id: str | None, message_id: str | None) -> SendMessageRequest:
         from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
 
+        # By the protocol, the context of a message must be that of its task.
         context = "" if task_id is None else str((await self.poll(task_id)).get("contextId", ""))
         message = Message(
             role=Role.ROLE_USER,
@@ -269,26 +271,26 @@ class A2AClientExtended:
             raise ConnectError(
                 f"{self._name} answered with the task {task.id!r:.80}", hint=f"expected the task {task_id!r}"
             )
-        read = MessageToDict(task)
-        state = read.get("status", {}).get("state")
-        if state not in _ENDS and state not in _LIVE:
+        data = MessageToDict(task)
+        state = data.get("status", {}).get("state")
+        if state not in _FINAL_STATES and state not in _LIVE_STATES:
             raise ConnectError(f"{self._name} answered with the state {state!r:.80}", hint="it uses another protocol")
-        return read
+        return data
 
-    async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Call `ask`, and retry with exponential delay after transient errors."""
+    async def _retry(self, request: Callable[[], Awaitable[_T]]) -> _T:
+        """Call `request`, and retry with exponential backoff after transient errors."""
         delay = self.config.retry_delay
         for _ in range(self.config.max_retries):
             try:
                 with self._translate_errors():
-                    return await ask()
+                    return await request()
             except ConnectError as error:
                 if not _is_transient(error):
                     raise
             await asyncio.sleep(delay)
             delay *= 2
         with self._translate_errors():
-            return await ask()
+            return await request()
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
@@ -308,16 +310,13 @@ class A2AClientExtended:
             ) from error
 
 
-_ASK_LESS = "ask for less"
-
-
 def _is_transient(error: ConnectError) -> bool:
     """Whether a retry may succeed. A read timeout is not transient: the peer may have run the request."""
     import httpx
 
     causes = list(_causes(error))
     lost = any(isinstance(cause, httpx.TransportError) and not isinstance(cause, httpx.ReadTimeout) for cause in causes)
-    return lost or _http_status(error) in _REPEATED
+    return lost or _http_status(error) in _RETRIED_STATUSES
 
 
 def _http_status(error: BaseException) -> int | None:

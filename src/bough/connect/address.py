@@ -1,4 +1,4 @@
-"""The check of every URL that a user or a remote server supplies: resolved once, public, connected to by its IP."""
+"""Checking URLs that users or remote servers supply: the host must be public, and is resolved only once."""
 
 from __future__ import annotations
 
@@ -54,19 +54,24 @@ async def check_address(url: str, networks: Sequence[str] = (), *, setting: str 
         or not url.isascii()
     ):
         raise InvalidInput("url: not an address that can be called", hint="for example https://example.org/hook")
-    number = await _resolve(host, port)
     allowed = [ipaddress.ip_network(network, strict=False) for network in networks]
-    addresses = [ipaddress.ip_address(item) for item in number]
-    plain = [getattr(item, "ipv4_mapped", None) or item for item in addresses]
-    listed = all(any(item in network for network in allowed if network.version == item.version) for item in plain)
-    if not listed and not all(is_public(str(item)) for item in plain):
+    # `::ffff:10.0.0.1` is an IPv4 address, and is checked as one.
+    addresses = [
+        getattr(address, "ipv4_mapped", None) or address
+        for address in map(ipaddress.ip_address, await _resolve(host, port))
+    ]
+    listed = all(
+        any(address in network for network in allowed if network.version == address.version) for address in addresses
+    )
+    # All addresses of the name are checked: its owner decides which of them comes first.
+    if not listed and not all(is_public(str(address)) for address in addresses):
         raise PermissionDenied(
             "url: it leads to this machine or a private network", hint=f"the operator can list it in {setting}"
         )
     if parts.scheme == "http" and not listed:
         raise PermissionDenied("url: it is not encrypted", hint="use https")
     # The URL contains the checked IP address: a second lookup could return a private one (DNS rebinding).
-    first = f"[{plain[0]}]" if plain[0].version == 6 else str(plain[0])
+    first = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
     netloc = f"{first}:{port}"
     host_header = f"{host}:{port}" if parts.port else host
     return CheckedAddress(url=urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, "")), host=host_header)

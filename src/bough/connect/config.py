@@ -1,4 +1,4 @@
-"""How an agent reaches MCP servers and remote agents that speak A2A.
+"""Configuration of the MCP servers and the remote A2A agents that an agent uses.
 
 Source: agentic_patterns `MCPClientConfig`, `a2a_clients` of an agent.
 """
@@ -23,7 +23,7 @@ class MCPClientConfig(BaseModel):
         headers: Sent with every request to `url`.
         bearer_token: Sent as `Authorization`; never recorded or shown.
         read_timeout: Seconds for one call.
-        start_timeout: Seconds until it must have answered the first request.
+        start_timeout: Seconds until it must have responded to the first request.
         tool_prefix: Prefix of the names of its tools, followed by `_`.
         allowed_tools: The tools to offer, by their unprefixed names; None for all.
     """
@@ -62,13 +62,13 @@ class A2AClientConfig(BaseModel):
     Attributes:
         url: Its address; its card is at `/.well-known/agent-card.json` below it.
         name: Its name in messages and records.
-        timeout: Seconds for one task, from its sending to its end.
+        timeout: Seconds for one task, from the request to its end.
         poll_interval: Seconds between two polls of a task.
-        max_retries: How often a request is repeated after a failed connection, 429, 502, 503 or 504.
-        retry_delay: Seconds before the first repetition; each later one waits twice as long.
+        max_retries: How often a request is retried after a failed connection, 429, 502, 503 or 504.
+        retry_delay: Seconds before the first retry; doubled for each further one.
         bearer_token: Sent as `Authorization`; never recorded or shown.
-        allow_hosts: Hosts besides that of `url` to which requests may go if its card names them. Where a card names
-            other hosts only, requests go to `url`.
+        allow_hosts: Hosts other than that of `url` that requests may be sent to if its card names them. If a card
+            names only hosts that are not allowed, requests are sent to `url`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

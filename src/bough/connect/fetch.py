@@ -25,7 +25,7 @@ _HINT = "check the URL, or give the file itself"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fetched:
+class FetchedContent:
     """The content of a URL.
 
     Attributes:
@@ -36,7 +36,7 @@ class Fetched:
     name: str | None
 
 
-async def fetch(url: str, *, max_bytes: int, networks: Sequence[str] = ()) -> Fetched:
+async def fetch(url: str, *, max_bytes: int, networks: Sequence[str] = ()) -> FetchedContent:
     """Return the content of a URL, at most `max_bytes`, within `SECONDS`.
 
     Ignores proxy variables and sends no cookies. Connects to the IP address that was checked.
@@ -53,18 +53,19 @@ async def fetch(url: str, *, max_bytes: int, networks: Sequence[str] = ()) -> Fe
     import httpx2
 
     try:
+        # The client's own timeout is for each operation: a server that sends a byte now and then would never reach it.
         async with (
             asyncio.timeout(SECONDS),
             httpx2.AsyncClient(timeout=SECONDS, follow_redirects=False, trust_env=False) as http,
         ):
             return await _follow(http, url, max_bytes, networks)
     except (httpx2.HTTPError, TimeoutError) as error:
-        why = str(error) or f"no answer within {SECONDS:g} s"
-        raise ConnectError(f"{show_url(url)} cannot be fetched: {why}", hint=_HINT) from error
+        reason = str(error) or f"no answer within {SECONDS:g} s"
+        raise ConnectError(f"{show_url(url)} cannot be fetched: {reason}", hint=_HINT) from error
 
 
 def show_url(url: str) -> str:
-    """Return a URL for messages: shortened, without password and query, which may contain a key."""
+    """Return a URL for messages: shortened, without password and query, which may contain secrets."""
     try:
         parts = urlsplit(url)
         display_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -73,36 +74,36 @@ def show_url(url: str) -> str:
     return display_url if len(display_url) <= _MAX_SHOWN else f"{display_url[:_MAX_SHOWN]}…"
 
 
-async def _follow(http: httpx2.AsyncClient, url: str, max_bytes: int, networks: Sequence[str]) -> Fetched:
+async def _follow(http: httpx2.AsyncClient, url: str, max_bytes: int, networks: Sequence[str]) -> FetchedContent:
     """Follow redirects and return the content of the last URL."""
-    place = url
+    location = url
     for _ in range(MAX_REDIRECTS + 1):
-        # Every redirect is checked like the first URL: a public server can redirect to a private address.
-        address = await _check(url, place, networks)
+        # Every redirect is checked like the first URL: a public server may redirect to a private address.
+        address = await _check(url, location, networks)
         headers = {"Host": address.host, "Accept-Encoding": "identity"}
         # The connection goes to the checked IP address, but the certificate is issued for the host name.
         extensions = {"sni_hostname": address.host.partition(":")[0]}
         async with http.stream("GET", address.url, headers=headers, extensions=extensions) as answer:
             if answer.has_redirect_location:
-                place = urljoin(place, answer.headers["location"])
+                location = urljoin(location, answer.headers["location"])
                 continue
             if not answer.is_success:
                 raise InvalidInput(
                     f"{show_url(url)} cannot be fetched: the server answers {answer.status_code}",
                     hint=_HINT,
                 )
-            return Fetched(data=await _read(answer, url, max_bytes), name=_name_of(place))
+            return FetchedContent(data=await _read(answer, url, max_bytes), name=_parse_file_name(location))
     raise InvalidInput(
         f"{show_url(url)} cannot be fetched: more than {MAX_REDIRECTS} redirects", hint="give the URL that they lead to"
     )
 
 
-async def _check(url: str, place: str, networks: Sequence[str]) -> CheckedAddress:
+async def _check(url: str, location: str, networks: Sequence[str]) -> CheckedAddress:
     try:
-        return await check_address(place, networks, setting="fetch_networks")
+        return await check_address(location, networks, setting="fetch_networks")
     except BoughError as error:
-        leads = "" if place == url else f", which leads to {show_url(place)}"
-        error.message = f"{show_url(url)}{leads} cannot be fetched: {error.message.removeprefix('url: ')}"
+        redirect = "" if location == url else f", which leads to {show_url(location)}"
+        error.message = f"{show_url(url)}{redirect} cannot be fetched: {error.message.removeprefix('url: ')}"
         raise
 
 
@@ -118,5 +119,5 @@ async def _read(answer: httpx2.Response, url: str, max_bytes: int) -> bytes:
     return bytes(data)
 
 
-def _name_of(url: str) -> str | None:
+def _parse_file_name(url: str) -> str | None:
     return PurePosixPath(unquote(urlsplit(url).path)).name[:_MAX_SHOWN] or None

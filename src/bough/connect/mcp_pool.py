@@ -1,4 +1,4 @@
-"""The MCP servers of agents: each started once however many use it, at its first use, closed when idle.
+"""The MCP servers of agents: started on first use, shared by all agents with the same configuration, closed when idle.
 
 Source: agentic_patterns (`mcp_servers` of an agent).
 """
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
     from pydantic_ai.mcp import MCPToolset
 
 IDLE_SECONDS = 300.0
-"""A server that nobody used for so long is closed; the next use starts it again."""
+"""A server that was not used for this long is closed; the next use starts it again."""
 
 Report = Callable[[Any, BoughError], Awaitable[None]]
-_TOLD = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
-"""What a server that works says about a call."""
+_TOOL_ERRORS = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
+"""Errors of a call that do not mean that the server is broken."""
 
 
 class McpPool:
-    """Running servers by their whole configuration.
+    """Running MCP servers, one for each distinct configuration.
 
     Args:
-        env: Where a program's path and the like come from; None takes the process's own.
+        env: The environment that `PASSED_ON` variables are taken from; None for this process's own.
+        idle_seconds: How long a server may be unused before it is closed.
     """
 
     def __init__(self, *, env: Mapping[str, str] | None = None, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -49,20 +50,22 @@ class McpPool:
         self._ends: set[asyncio.Task[None]] = set()
 
     async def use(self, config: MCPClientConfig) -> MCPToolset[Any]:
-        """Return the running server, starting it where it is not; it may be closed `idle_seconds` from now.
+        """Return the running server, starting it if necessary. It is closed after `idle_seconds` without use.
 
         Raises:
-            ConnectError: It cannot be started, or says nothing in time.
+            ConnectError: It cannot be started, or does not respond in time.
         """
         key = config.model_dump_json()
+        # One lock for each configuration: concurrent first uses start one server, without waiting for other servers.
         async with self._starting.setdefault(key, asyncio.Lock()):
             if key not in self._running:
                 self._running[key] = await self._start(key, config)
-        self._keep(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
+        # A call that starts just before the end of the idle time may still take `read_timeout`.
+        self._schedule_end(key, self._idle_seconds + config.read_timeout)
         return self._running[key]
 
     async def drop(self, config: MCPClientConfig, toolset: AbstractToolset[Any] | None) -> None:
-        """Close a server that broke, unless another runs in its place already; the next use starts it anew."""
+        """Close a broken server, unless it has already been replaced. The next use starts a new one."""
         key = config.model_dump_json()
         if self._running.get(key) is toolset:
             await self._end(key)
@@ -71,13 +74,14 @@ class McpPool:
         """Close every server. Closing twice is fine."""
         await asyncio.gather(*(self._end(key) for key in list(self._running)), *self._ends)
 
-    def _keep(self, key: str, seconds: float) -> None:
+    def _schedule_end(self, key: str, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         if (timer := self._closing.pop(key, None)) is not None:
             timer.cancel()
         self._closing[key] = loop.call_later(seconds, self._end_idle, key)
 
     def _end_idle(self, key: str) -> None:
+        # Kept in a set: the event loop has only weak references to tasks.
         task = asyncio.ensure_future(self._end(key))
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
@@ -85,17 +89,19 @@ class McpPool:
     async def _end(self, key: str) -> None:
         if (timer := self._closing.pop(key, None)) is not None:
             timer.cancel()
+        # Removed before the await: a use in the meantime must start a new server, with its own pipe.
         if (toolset := self._running.pop(key, None)) is None:
             return
+        stderr = self._stderr.pop(key)
         try:
             await toolset.__aexit__(None, None, None)
-        except Exception:  # noqa: BLE001 - a foreign program that ends badly has ended all the same
+        except Exception:  # noqa: BLE001 - the server has ended, even if closing it failed
             return
         finally:
-            self._stderr.pop(key).close()
+            stderr.close()
 
     async def _start(self, key: str, config: MCPClientConfig) -> MCPToolset[Any]:
-        await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
+        await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # takes 0.7 s, and most runs do not need it
         stderr = ServerStderr(config.name or config.command or str(config.url), hide_values(config.env))
         toolset = self._toolset(config, stderr)
         try:
@@ -112,7 +118,7 @@ class McpPool:
                 hint="check its command or address",
                 details={"server": config.name},
             ) from error
-        except BaseException:
+        except BaseException:  # cancelled: the pipe's descriptors would leak
             stderr.close()
             raise
         self._stderr[key] = stderr
@@ -147,13 +153,13 @@ class McpPool:
 
 
 class AgentServers(AbstractToolset[Any]):
-    """The tools of an agent's servers, all of them started at the first step, at the same time.
+    """The tools of an agent's MCP servers, which are started concurrently in the first step.
 
     A server that cannot be started is reported once and omitted: its tools are missing, everything else works. One
-    that dies during a call is started once more at the next step.
+    that dies during a call is restarted once, in the next step.
 
     Args:
-        report: Called with the deps for each server that is omitted.
+        report: Called with the deps for each omitted server.
     """
 
     def __init__(self, configs: Sequence[MCPClientConfig], *, pool: McpPool, report: Report) -> None:
@@ -162,7 +168,7 @@ class AgentServers(AbstractToolset[Any]):
         self._report = report
         self._names = ToolNames()
         self._offered: dict[str, tuple[int, str, ToolsetTool[Any]]] = {}
-        self._left_out: set[int] = set()
+        self._omitted: set[int] = set()
         self._broken: dict[int, AbstractToolset[Any] | None] = {}
 
     @property
@@ -172,8 +178,8 @@ class AgentServers(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of the servers that work, in the order of the configuration."""
-        places = [place for place in range(len(self._configs)) if place not in self._left_out]
-        tool_sets = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
+        places = [place for place in range(len(self._configs)) if place not in self._omitted]
+        tool_sets = await asyncio.gather(*(self._list_tools(place, ctx) for place in places))
         tools: dict[str, ToolsetTool[Any]] = {}
         for place, server_tools in zip(places, tool_sets, strict=True):
             server = self._name_server(place)
@@ -188,59 +194,60 @@ class AgentServers(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool of the server it came from."""
+        """Call a tool of its server."""
         place, own_name, own_tool = self._offered[name]
         try:
             return await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool)
-        except _TOLD as error:
+        except _TOOL_ERRORS as error:
             if not is_closed(error):
                 raise
-            await self._lose(place, _unwrap(tool.toolset))
+            await self._drop(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
         except Exception as error:
-            await self._lose(place, _unwrap(tool.toolset))
+            await self._drop(place, _unwrap(tool.toolset))
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
 
     def _name_server(self, place: int) -> str:
-        """Return a server's name; of two with one name, the later one has its place in the configuration beside it."""
+        """Return a server's name, with its position in the configuration if an earlier server has the same name."""
         name = self._configs[place].name
         is_taken = any(config.name == name for config in self._configs[:place])
         return f"{name}_{place + 1}" if is_taken else name
 
-    async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+    async def _list_tools(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         config = self._configs[place]
         toolset: AbstractToolset[Any] | None = None
         try:
             toolset = await self._pool.use(config)
-            return await _offer(config, toolset).get_tools(ctx)
+            return await _filter_and_prefix(config, toolset).get_tools(ctx)
         except ConnectError as error:
-            self._left_out.add(place)
+            self._omitted.add(place)
             await self._report(ctx.deps, error)
             return {}
         except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
-            await self._lose(place, toolset)
+            await self._drop(place, toolset)
             await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
-    async def _lose(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
-        """Close a server that broke; it is restarted once, and omitted after the second failure."""
+    async def _drop(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
+        """Close a broken server; it is restarted once, and omitted after its second failure."""
         if place in self._broken:
-            if self._broken[place] is toolset:  # several calls see the same death
+            if self._broken[place] is toolset:  # another call has reported the same failure
                 return
-            self._left_out.add(place)
+            self._omitted.add(place)
         self._broken[place] = toolset
         await self._pool.drop(self._configs[place], toolset)
 
 
 def _unwrap(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-    """Return the toolset of the server itself, which `_offer` wrapped."""
+    """Return the server's own toolset, which `_filter_and_prefix` wrapped."""
     while isinstance(toolset, WrapperToolset):
         toolset = toolset.wrapped
     return toolset
 
 
-def _offer(config: MCPClientConfig, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-    """Return the tools that the configuration lets through, under the names it gives them."""
+def _filter_and_prefix(config: MCPClientConfig, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+    """Return the toolset with only the allowed tools, under their prefixed names."""
+    # Filtered first: `allowed_tools` has the names without the prefix.
     if (allowed := config.allowed_tools) is not None:
         toolset = toolset.filtered(lambda _, definition: definition.name in allowed)
     return toolset if config.tool_prefix is None else toolset.prefixed(config.tool_prefix)

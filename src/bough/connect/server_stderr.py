@@ -1,4 +1,4 @@
-"""Standard error of MCP servers: captured, masked and logged; nothing of it reaches a terminal as it was written."""
+"""Standard error of MCP servers: captured, masked and logged. None of it is written to a terminal unescaped."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LIMIT_BYTES: Final = 32 << 10
 """How much of a server's standard error is kept, half of it from each end."""
 
 MAX_LINE: Final = 500
-"""Where a line is cut."""
+"""Longer lines are cut, in characters."""
 
 MIN_HIDDEN: Final = 8
-"""Shorter values of an environment are words such as `true`, which would be hidden everywhere."""
+"""Shorter values of variables are words such as `true`, which would be masked everywhere."""
 
 
 class ServerStderr:
@@ -35,13 +35,14 @@ class ServerStderr:
         self._closed = False
 
     def fileno(self) -> int:
-        """Return the descriptor that the server gets as its standard error."""
+        """Return the descriptor to pass to the server as its standard error."""
         return self._pipe.write_fd
 
     def lines(self) -> list[str]:
         """Return the lines so far, with secrets masked and control characters escaped."""
         self._pipe.drain()
-        text = self._mask(self._pipe.kept.value().decode("utf-8", "replace"))  # before lines are cut or escaped
+        # Masked first: a secret that is cut or escaped would no longer be recognized.
+        text = self._mask(self._pipe.kept.value().decode("utf-8", "replace"))
         return [escape(line)[:MAX_LINE] for line in text.splitlines() if line.strip()]
 
     def close(self) -> None:
@@ -49,20 +50,22 @@ class ServerStderr:
         if self._closed:
             return
         self._closed = True
+        # Logged before the pipe is closed: what the server wrote last is still in it.
         for line in self.lines():
             _LOG.info("MCP server %s: %s", self._name, line, extra={"server": self._name})
         self._pipe.close()
 
 
 def escape(text: str) -> str:
-    r"""Return `text` with every character written out that a terminal does not show, such as `\x1b`."""
+    r"""Return `text` with every unprintable character as an escape sequence, such as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def hide_values(env: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that replaces the values of an environment by their names."""
+    """Return a function that replaces the values of environment variables by their names."""
+    # A value may contain another one: replacing the shorter one first would leave the rest of the longer one readable.
     longest_first = sorted(env.items(), key=lambda pair: -len(pair[1]))
 
     def hide(text: str) -> str:

@@ -1,4 +1,4 @@
-"""MCP servers that skills bring: started when the skill becomes active, their tools under its name, stopped at the end.
+"""The MCP servers of active skills: started with the skill, stopped at the end, their tools prefixed with its name.
 
 Source: OpenHands (`mcp_tools`: load, spawn, register, inject).
 """
@@ -28,7 +28,7 @@ from bough.errors import BoughError, ConnectError, LimitExceeded, PermissionDeni
 from bough.execution.base import Guards, Mount
 from bough.execution.serve import serve_command
 from bough.skills import Skill, SkillRegistry
-from bough.skills.run.mcp import McpServer, mcp_servers
+from bough.skills.run.mcp import McpServer, list_servers
 from bough.skills.trust.snapshot import SkillSnapshot
 from bough.skills.trust.trust import SkillGrant
 
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
     from pydantic_ai.mcp import MCPToolset
 
 SKILL: Final = "/skill"
-"""Where a skill lies in the sandbox."""
+"""The folder of a skill in the sandbox."""
 
 _CONNECTION_CLOSED: Final = -32000
-"""What `mcp` makes of a connection that ended during a call."""
+"""The error code that `mcp` uses for a connection that ended during a call."""
 
 START_SECONDS = 30.0
-"""How long a server may take until it speaks."""
+"""How long a server may take to start."""
 
 CALL_SECONDS = 300.0
 """How long one call of a tool may take."""
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
-"""Environment variables that every server gets in addition to its configured ones; none contains a key."""
+"""Environment variables that every server gets in addition to its configured ones; none contains a secret."""
 
 MAX_RESULT_BYTES = 256 << 10
-"""How much of a result's text is passed on, half of it from each end."""
+"""How much of a result's text is returned, half of it from each end."""
 
 MAX_BLOB_BYTES = 4 << 20
 MAX_TOOLS = 128
 MAX_DESCRIPTION = 1024
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
-Named = Callable[[Any], Mapping[str, str]]
+TextsByName = Callable[[Any], Mapping[str, str]]
 Report = Callable[[Any, BoughError], Awaitable[None]]
 
 
 @dataclass
 class _Running:
-    """A server of a skill: how it is started, and what of it runs."""
+    """A server of a skill: how it is started, and its connection while it runs."""
 
     skill: Skill
     server: McpServer
@@ -85,28 +85,28 @@ def _no_trees(_: Any) -> Mapping[str, str]:
 
 
 class SkillServers(AbstractToolset[Any]):
-    """The tools of all servers of all active skills.
+    """The tools of the MCP servers of all active skills.
 
-    A program runs in the sandbox, and sees the copy of its skill that was activated; on this machine itself
-    only where a person agreed to that by its name. A server that cannot be started is reported once and left out; one
-    that dies is started once more.
+    A server's program runs in the sandbox and sees the snapshot of its skill that was activated. It runs outside the
+    sandbox only if a person permitted this server by name. A server that cannot be started is reported once and
+    omitted; one that dies is restarted once.
 
     Args:
         registry: Only its skills are used, so an untrusted project's servers are never started.
         active: Returns the names of the active skills, given a tool's deps.
         report: Called with the deps for each server that cannot be started.
-        env: Where `${VARIABLES}` of configurations come from; None takes the process's own.
-        trees: Returns, by name, the digest of the copy that an active skill uses, given a tool's deps.
+        env: The environment for `${VARIABLES}` in configurations; None for this process's own.
+        trees: Returns the digest of the snapshot of each active skill by name, given a tool's deps.
     """
 
     def __init__(
         self,
         registry: SkillRegistry,
         *,
-        active: Named,
+        active: TextsByName,
         report: Report,
         env: Mapping[str, str] | None = None,
-        trees: Named = _no_trees,
+        trees: TextsByName = _no_trees,
     ) -> None:
         self._registry = registry
         self._active = active
@@ -116,7 +116,7 @@ class SkillServers(AbstractToolset[Any]):
         self._started: dict[str, list[_Running]] = {}
         self._names = ToolNames()
         self._offered: dict[str, tuple[_Running, str, ToolsetTool[Any]]] = {}
-        self._cut: set[str] = set()
+        self._reported_cuts: set[str] = set()
 
     @property
     def id(self) -> str:
@@ -128,29 +128,30 @@ class SkillServers(AbstractToolset[Any]):
         tools: dict[str, ToolsetTool[Any]] = {}
         for name in sorted(self._active(ctx.deps)):
             if name in self._registry:
-                for running in await self._of(name, ctx.deps):
-                    tools |= await self._tools_of(running, ctx)
+                for running in await self._start_servers(name, ctx.deps):
+                    tools |= await self._list_tools(running, ctx)
         return tools
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool of the server it came from; what it returns is bounded.
+        """Call a tool of its server, and return its result, shortened if it is too long.
 
-        A server that died is started again, and the call repeated where its tool says that this does no harm.
+        A server that died is restarted, and the call repeated if the tool is annotated as read-only or idempotent.
         """
         running, own_name, own_tool = self._offered[name]
         ended: Exception | None = None
-        if _is_of(tool, running.toolset):
+        if _belongs_to(tool, running.toolset):
             try:
                 return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
             except Exception as error:
                 if not is_closed(error):
                     raise
                 ended = error
-        # Otherwise another call found out that the server died; it was not called for this one yet.
-        await self._start_again(running, ctx.deps, tool)
-        is_offered = name in await self._tools_of(running, ctx)
+        # Here the server died, in this call or in a concurrent one. In the latter case, nothing was sent for this call,
+        # so it can be sent to the new server, whatever the tool does.
+        await self._restart(running, ctx.deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
+        is_offered = name in await self._list_tools(running, ctx)
         if not is_offered or (ended is not None and not _may_repeat(tool)):
             reason = f": {ended}" if ended else ""
             raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call{reason}") from ended
@@ -159,11 +160,12 @@ class SkillServers(AbstractToolset[Any]):
 
     async def aclose(self) -> None:
         """Stop every server. Closing twice is fine."""
+        # Emptied before the awaits, so that a concurrent second close does not stop the same servers.
         started, self._started = self._started, {}
-        for running in reversed([server for several in started.values() for server in several]):
+        for running in reversed([server for servers in started.values() for server in servers]):
             await _stop(running)
 
-    async def _tools_of(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+    async def _list_tools(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         if (tools := running.prefix_tools()) is None:
             return {}
         try:
@@ -174,7 +176,7 @@ class SkillServers(AbstractToolset[Any]):
             server_tools = {} if again is None else await again.get_tools(ctx)
         server = f"{running.skill.name}/{running.server.name}"
         if len(server_tools) > MAX_TOOLS:
-            await self._report_cut(server, len(server_tools), ctx.deps)
+            await self._report_tool_limit(server, len(server_tools), ctx.deps)
             server_tools = {name: server_tools[name] for name in sorted(server_tools)[:MAX_TOOLS]}
         names = self._names.name_tools(server, server_tools)
         if (fault := self._names.find_fault(server, names)) is not None:
@@ -182,14 +184,14 @@ class SkillServers(AbstractToolset[Any]):
         self._offered |= {name: (running, own_name, server_tools[own_name]) for own_name, name in names.items()}
         return {name: _shorten_description(rename_tool(server_tools[own], name)) for own, name in names.items()}
 
-    async def _report_cut(self, server: str, count: int, deps: Any) -> None:
-        if server in self._cut:
+    async def _report_tool_limit(self, server: str, count: int, deps: Any) -> None:
+        if server in self._reported_cuts:
             return
-        self._cut.add(server)
+        self._reported_cuts.add(server)
         message = f"the MCP server {server!r} has {count} tools, of which the first {MAX_TOOLS} by name are offered"
         await self._report(deps, LimitExceeded(message, hint="have it offer fewer tools, or split it into two servers"))
 
-    async def _of(self, name: str, deps: Any) -> list[_Running]:
+    async def _start_servers(self, name: str, deps: Any) -> list[_Running]:
         if name not in self._started:
             self._started[name] = []
             try:
@@ -205,17 +207,17 @@ class SkillServers(AbstractToolset[Any]):
         return self._started[name]
 
     def _plan(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_Running]:
-        """Return how each server of a skill is started: in the sandbox, or on this machine where that was agreed to.
+        """Return how each server of a skill is started: in the sandbox, or outside of it if a person permitted that.
 
         Raises:
-            InvalidInput: The configuration is wrong.
-            PermissionDenied: An address is not among those that were agreed to.
+            InvalidInput: The configuration is invalid.
+            PermissionDenied: A server's address is not permitted.
         """
         digest = "" if snapshot is None else snapshot.digest
-        grant = self._registry.grant_of(skill, digest) or SkillGrant(digest)
+        grant = self._registry.find_grant(skill, digest) or SkillGrant(digest)
         folder = None if snapshot is None else str(snapshot.folder)
-        inside = {server.name: server for server in mcp_servers(skill, self._env, root=SKILL)}
-        outside = mcp_servers(skill, self._env, root=folder) if grant.hosts else ()
+        inside = {server.name: server for server in list_servers(skill, self._env, root=SKILL)}
+        outside = list_servers(skill, self._env, root=folder) if grant.hosts else ()
         inside |= {server.name: server for server in outside if server.name in grant.hosts}
         plan: list[_Running] = []
         for server in inside.values():
@@ -223,16 +225,16 @@ class SkillServers(AbstractToolset[Any]):
                 _check_address(skill, server, grant)
             on_host = server.name in grant.hosts or server.transport != "stdio"
             transport = (
-                partial(_transport, server, self._env)
+                partial(_make_transport, server, self._env)
                 if on_host
                 else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             mask = partial(_mask, getattr(deps, "mask", str), hide_values(server.env))
-            plan.append(_Running(skill, server, partial(_toolset, skill, server, transport), mask))
+            plan.append(_Running(skill, server, partial(_make_toolset, skill, server, transport), mask))
         return plan
 
     async def _start(self, running: _Running, deps: Any) -> None:
-        await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
+        await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # takes 0.7 s, and most runs do not need it
         stderr = running.stderr = ServerStderr(f"{running.skill.name}/{running.server.name}", running.mask)
         toolset = running.make(stderr)
         try:
@@ -255,16 +257,13 @@ class SkillServers(AbstractToolset[Any]):
             return
         running.toolset = toolset
 
-    async def _start_again(self, running: _Running, deps: Any, tool: ToolsetTool[Any]) -> None:
-        """Restart the server of `tool`, unless another call has already restarted it."""
-        await self._restart(running, deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
-
     async def _restart(
         self, running: _Running, deps: Any, dead: AbstractToolset[Any], error: Exception | None = None
     ) -> None:
-        """Restart a server that died; one that dies again is reported and omitted."""
+        """Restart a dead server, unless another call has done so; if it dies again, it is reported and omitted."""
+        # Locked, and compared under the lock: several calls may notice the same death, but only one may restart it.
         async with running.restarting:
-            if running.toolset is not dead:  # several calls see the same death
+            if running.toolset is not dead:
                 return
             running.deaths += 1
             await _stop(running)
@@ -273,13 +272,13 @@ class SkillServers(AbstractToolset[Any]):
                 return
         reason = f": {error}" if error else ""
         message = f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} ended again{reason}"
-        await self._report(deps, ConnectError(message, hint="it is left out until the end of the conversation"))
+        await self._report(deps, ConnectError(message, hint="it is omitted until the end of the conversation"))
 
 
 async def _stop(running: _Running) -> None:
     toolset, running.toolset = running.toolset, None
     if toolset is not None:
-        with suppress(Exception):  # a foreign program that ends badly has ended all the same
+        with suppress(Exception):  # the server has ended, even if closing it failed
             await toolset.__aexit__(None, None, None)
     if running.stderr is not None:
         running.stderr.close()
@@ -290,13 +289,13 @@ def _mask(first: Callable[[str], str], then: Callable[[str], str], text: str) ->
 
 
 def is_closed(error: BaseException) -> bool:
-    """Whether an error, which PydanticAI raises as a tool error, means that the server is gone."""
+    """Whether an error means that the server has ended; PydanticAI raises it as the cause of a tool error."""
     answer = getattr(error.__cause__, "error", None)
     return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
 
 
-def _is_of(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
-    """Whether a tool, as `_tools_of` returned it, belongs to the server that runs now."""
+def _belongs_to(tool: ToolsetTool[Any], toolset: AbstractToolset[Any] | None) -> bool:
+    """Whether a tool that `_list_tools` returned belongs to the server that is running now."""
     return cast("PrefixedToolset[Any]", tool.toolset).wrapped is toolset
 
 
@@ -320,11 +319,15 @@ def shorten_result(value: Any) -> Any:
             if len(data) <= MAX_RESULT_BYTES:
                 return value
             half = MAX_RESULT_BYTES // 2
-            left_out = f"\n... {len(data) - 2 * half} bytes left out ...\n"
-            return data[:half].decode("utf-8", "ignore") + left_out + data[-half:].decode("utf-8", "ignore")
+            gap = f"\n... {len(data) - 2 * half} bytes left out ...\n"
+            return data[:half].decode("utf-8", "ignore") + gap + data[-half:].decode("utf-8", "ignore")
         case list():
             items = [shorten_result(item) for item in cast("list[Any]", value)]
-            return items if _size_of(items) <= MAX_RESULT_BYTES else shorten_result(json.dumps(items, default=str))
+            return (
+                items
+                if _count_characters(items) <= MAX_RESULT_BYTES
+                else shorten_result(json.dumps(items, default=str))
+            )
         case dict():
             text = json.dumps(value, default=str)
             return cast("dict[str, Any]", value) if len(text) <= MAX_RESULT_BYTES else shorten_result(text)
@@ -335,8 +338,8 @@ def shorten_result(value: Any) -> Any:
             return value
 
 
-def _size_of(items: list[Any]) -> int:
-    """Return the length of the texts in a list; blobs have a bound of their own."""
+def _count_characters(items: list[Any]) -> int:
+    """Return the total length of the texts in a list, without blobs, which have a separate bound."""
     return sum(len(str(item)) for item in items if not hasattr(item, "data"))
 
 
@@ -344,7 +347,7 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
     """Check that a server's address may be used.
 
     Raises:
-        PermissionDenied: It is neither https nor this machine, or nobody agreed to its host.
+        PermissionDenied: It is neither https nor loopback, or its host is not in the skill's grant.
     """
     parts = urlsplit(server.url)
     host = parts.hostname or ""
@@ -377,6 +380,7 @@ def _make_sandbox_transport(
     mounts = [] if snapshot is None else [Mount(source=str(snapshot.folder), target=SKILL)]
     secrets: Callable[[Sequence[str]], Mapping[str, str]] | None = getattr(deps, "secrets", None)
     declared = skill.metadata.get("secrets", "").replace(",", " ").split()
+    # Only the secrets that the skill declares: a server must not see those of the whole conversation.
     env = {**({} if secrets is None else secrets(declared)), **server.env}
     program = server.command if "/" not in server.command else posixpath.normpath(posixpath.join(SKILL, server.command))
     folder = posixpath.normpath(posixpath.join(SKILL, server.cwd or "")) if snapshot is not None else "/work"
@@ -394,7 +398,7 @@ def _make_sandbox_transport(
     )
 
 
-def _toolset(
+def _make_toolset(
     skill: Skill, server: McpServer, transport: Callable[[ServerStderr], Any], stderr: ServerStderr
 ) -> MCPToolset[Any]:
     from pydantic_ai.mcp import MCPToolset
@@ -408,11 +412,12 @@ def _toolset(
     )
 
 
-def _transport(server: McpServer, env: Mapping[str, str], stderr: ServerStderr) -> Any:
+def _make_transport(server: McpServer, env: Mapping[str, str], stderr: ServerStderr) -> Any:
     from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 
     match server.transport:
         case "stdio":
+            # Not the whole environment of this process, which contains the keys of model providers.
             passed = {name: env[name] for name in PASSED_ON if name in env}
             return StdioTransport(
                 command=server.command,

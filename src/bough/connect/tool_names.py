@@ -1,4 +1,4 @@
-"""Names of MCP servers' tools in the form that model providers accept: `[a-zA-Z0-9_-]{1,64}`, each unique."""
+"""Unique names for the tools of MCP servers, in the form that model providers accept: `[a-zA-Z0-9_-]{1,64}`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN_RENAMES = 5
 class ToolNames:
     """The names under which the tools of several servers are offered to a model.
 
-    A name stays what it was at the first step, since calls are recorded by it.
+    A tool keeps its name for the whole conversation, because calls are recorded under it.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class ToolNames:
         self._reported: set[str] = set()
 
     def name_tools(self, server: str, tools: Mapping[str, object]) -> dict[str, str]:
-        """Return the offered name of each tool; a name that another server uses is combined with this server's name."""
+        """Return the offered name of each tool. If another server uses a name, this server's name is put before it."""
         return {tool: self._name_tool(server, tool) for tool in sorted(tools)}
 
     def find_fault(self, server: str, names: Mapping[str, str]) -> InvalidInput | None:
-        """Return the error that reports a server's changed names, once; None if all are unchanged."""
+        """Return the error that reports a server's changed names; None if none changed, or it was reported before."""
         renamed = {tool: name for tool, name in names.items() if tool != name}
         if not renamed or server in self._reported:
             return None
@@ -56,12 +56,13 @@ class ToolNames:
 
 
 def rename_tool(tool: ToolsetTool[Any], name: str) -> ToolsetTool[Any]:
-    """Return a tool that is offered under another name; its toolset knows it by its own."""
+    """Return a tool that is offered under another name. Its toolset must still be called with its own name."""
     return tool if tool.tool_def.name == name else replace(tool, tool_def=replace(tool.tool_def, name=name))
 
 
 def make_safe(name: str) -> str:
-    """Return a name that providers take; one that loses more than separators gets a digest of the whole name."""
+    """Return a name that providers accept. If more than separators are replaced, a digest of the name is appended."""
+    # Without the digest, two names that differ only in replaced characters would become the same.
     plain = _SEPARATORS.sub("_", name)
     safe = _OTHERS.sub("_", plain)
     return safe if safe == plain and 0 < len(safe) <= MAX_NAME else _add_digest(safe, name)

@@ -30,8 +30,7 @@ from bough.events.model import (
 from bough.events.store import EventStore
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
-from bough.skills.match.triggers import TriggerIndex
-from bough.skills.match.withheld import match_withheld
+from bough.skills.match.triggers import TriggerIndex, match_withheld
 
 MAX_MESSAGE_BYTES = 16 << 20
 _PROMPT_CHARACTERS = 1_000
@@ -184,7 +183,7 @@ def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[Per
     for match in match_withheld(registry, message.plain):
         if match.kind == "slash":
             skill = next(withheld for withheld in registry.withheld if withheld.name == match.skill)
-            refusal = registry.refusal_of(skill)
+            refusal = registry.explain_refusal(skill)
             return refusal, [*make_skip_events([(skill.name, refusal)])]
     return None
 

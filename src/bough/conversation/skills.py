@@ -17,9 +17,9 @@ from bough.conversation.log.state import State
 from bough.errors import BoughError
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
-from bough.skills.match.activation import activate_matches, too_many
-from bough.skills.match.inputs import inputs_of, missing_inputs, parse_pairs
-from bough.skills.match.withheld import match_withheld
+from bough.skills.match.activation import activate_matches, make_count_error
+from bough.skills.match.inputs import list_inputs, missing_inputs, parse_pairs
+from bough.skills.match.triggers import match_withheld
 
 
 def standing_events(standing: Standing) -> list[Event]:
@@ -44,11 +44,11 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     fresh = [match for match in matches if match not in repeated]
     fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
     done = activate_matches(registry, fitting, changed_rules=state.changed_rules)
-    left_out = [(match.skill, reason) for match, reason in done.left_out]
-    full = too_many(f"more than {MAX_ACTIVE} skills are active")
+    left_out = [(match.skill, reason) for match, reason in done.skipped]
+    full = make_count_error(f"more than {MAX_ACTIVE} skills are active")
     left_out += [(match.skill, full) for match in fresh if match not in fitting]
     withheld = {match.skill for match in match_withheld(registry, text)}
-    left_out += [(skill.name, registry.refusal_of(skill)) for skill in registry.withheld if skill.name in withheld]
+    left_out += [(skill.name, registry.explain_refusal(skill)) for skill in registry.withheld if skill.name in withheld]
     texts = [
         make_activation_event(
             activation,
@@ -69,7 +69,7 @@ def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry:
         return matches
     name, earlier_inputs = state.task
     try:
-        inputs = inputs_of(registry.get(name))
+        inputs = list_inputs(registry.get(name))
     except BoughError:  # it cannot be used any more: then nothing of it is asked
         return matches
     missing = missing_inputs(inputs, earlier_inputs)

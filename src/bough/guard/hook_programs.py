@@ -88,7 +88,7 @@ def copy_programs(
 def _copy_unit(path: Path, snapshots: SnapshotStore) -> str:
     if path.is_dir():
         return snapshots.take(path).digest
-    return snapshots.keep(path, lambda folder: read_file_tree(path, copy_to=folder)).digest
+    return snapshots.add(path, lambda folder: read_file_tree(path, copy_to=folder)).digest
 
 
 def _copy_modules(project: Path, modules: Iterable[str], snapshots: SnapshotStore, search: list[str]) -> str:
@@ -97,7 +97,7 @@ def _copy_modules(project: Path, modules: Iterable[str], snapshots: SnapshotStor
         search.extend(dict.fromkeys(code.roots.values()))
         return code.tree
 
-    return snapshots.keep(project, copy).digest
+    return snapshots.add(project, copy).digest
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,8 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     all_hooks = load_hooks(home / "hooks.json")
     for agreed in project_hooks(project):
         file = agreed.project / agreed.name
-        programs = trust.programs_of(project, agreed.key)
-        if agreed.digest and programs is not None and trust.remembers(project, agreed.key, agreed.digest):
+        programs = trust.find_programs(project, agreed.key)
+        if agreed.digest and programs is not None and trust.trusts_file(project, agreed.key, agreed.digest):
             runner = ProgramRunner(agreed.project, HookPrograms.from_json(programs), home / "snapshots")
             agreed = replace(agreed, runner=runner)
             hooks = load_hooks(file)

@@ -73,12 +73,12 @@ def read_evals(skill: Skill) -> SkillEvals:
     if skill.folder is None:
         return SkillEvals()
     notes: list[Diagnostic] = []
-    cases = _cases(skill, skill.folder, notes)
-    queries = [query for name in QUERIES for query in _queries(skill.folder, name, notes)]
+    cases = _read_cases(skill, skill.folder, notes)
+    queries = [query for name in QUERIES for query in _read_queries(skill.folder, name, notes)]
     return SkillEvals(tuple(cases), tuple(queries), tuple(notes))
 
 
-def _json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
+def _read_json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
     if not (folder / name).exists():
         return None
     try:
@@ -92,8 +92,8 @@ def _json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
     return None
 
 
-def _cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase]:
-    data = _json(folder, EVALS, notes)
+def _read_cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase]:
+    data = _read_json(folder, EVALS, notes)
     if data is None:
         return []
     if not isinstance(data, Mapping) or not isinstance(cast("Mapping[str, Any]", data).get("evals"), list):
@@ -103,14 +103,15 @@ def _cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase
     if content.get("skill_name", skill.name) != skill.name:
         message = f"is for the skill {str(content['skill_name'])[:80]!r}, not {skill.name!r}"
         notes.append(_fault(folder, EVALS, "evals-skill-name", message, "warning"))
-    cases = [_case(number, item, folder, notes) for number, item in enumerate(content["evals"], 1)]
+    cases = [_read_case(number, item, folder, notes) for number, item in enumerate(content["evals"], 1)]
     valid_cases = [case for case in cases if case is not None]
-    for twice in (name for name, count in Counter(case.id for case in valid_cases).items() if count > 1):
-        notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {twice!r} twice"))
+    for case_id, count in Counter(case.id for case in valid_cases).items():
+        if count > 1:
+            notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {case_id!r} twice"))
     return valid_cases
 
 
-def _case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> EvalCase | None:
+def _read_case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> EvalCase | None:
     entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
     prompt = entry.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
@@ -120,17 +121,19 @@ def _case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> Eval
     if not isinstance(expected, str):
         notes.append(_fault(folder, EVALS, "evals-shape", f"`expected_output` of eval {number} is not text"))
         expected = ""
-    files = _texts(entry, "files", number, folder, notes)
+    files = _read_texts(entry, "files", number, folder, notes)
     for name in files:
         try:
             resolve(folder, name)
         except BoughError as error:
             notes.append(_fault(folder, EVALS, "evals-file", f"eval {number}: {error.message}"))
-    checks = _texts(entry, "expectations" if "expectations" in entry else "assertions", number, folder, notes)
+    checks = _read_texts(entry, "expectations" if "expectations" in entry else "assertions", number, folder, notes)
     return EvalCase(str(entry.get("id", number)), prompt, expected, files, checks)
 
 
-def _texts(entry: Mapping[str, Any], field: str, number: int, folder: Path, notes: list[Diagnostic]) -> tuple[str, ...]:
+def _read_texts(
+    entry: Mapping[str, Any], field: str, number: int, folder: Path, notes: list[Diagnostic]
+) -> tuple[str, ...]:
     value = entry.get(field, [])
     items = cast("list[Any]", value) if isinstance(value, list) else [None]
     if any(not isinstance(item, str) for item in items):
@@ -138,8 +141,8 @@ def _texts(entry: Mapping[str, Any], field: str, number: int, folder: Path, note
     return tuple(item for item in items if isinstance(item, str))
 
 
-def _queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:
-    data = _json(folder, name, notes)
+def _read_queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:
+    data = _read_json(folder, name, notes)
     if data is None:
         return []
     queries: list[TriggerQuery] = []

@@ -19,9 +19,10 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 Scope: TypeAlias = Literal["configured", "project", "user", "installed", "builtin", "code"]
 SkillKind: TypeAlias = Literal["repository", "knowledge", "task", "path", "agent"]
 
-_LENGTH = len("SKILL.md")
 MAX_FILE_BYTES = 1 << 20
 """How much of one file is read at most."""
+
+_NAME_LENGTH = len("SKILL.md")
 
 
 class Diagnostic(NamedTuple):
@@ -152,17 +153,17 @@ class _SkillMetadata(NamedTuple):
 
 
 class SkillMetadata(_SkillMetadata):
-    """What is known of a skill before it is activated (tier 1).
+    """The part of a skill that is read before it is activated (tier 1).
 
     A tuple, because there may be thousands of them: small and cheap to create.
 
     Attributes:
         path: The file that defines it: `<folder>/SKILL.md` or a flat `<name>.md`.
         source: The root it was found under.
-        scope: Where that root comes from; decides which of two skills with the same name wins.
-        trigger: What activates it without a call; None if nothing does.
+        scope: The kind of that root; decides which of two skills with the same name wins.
+        trigger: What activates it without a call; None if it must be called.
         inputs: The inputs of a task skill.
-        keywords: Additional words to find it by.
+        keywords: Additional words for searches.
         invocable: Whether a model may load it.
     """
 
@@ -193,7 +194,7 @@ class SkillMetadata(_SkillMetadata):
     @property
     def kind(self) -> SkillKind:
         """Which of the five types it is."""
-        return kind_of(self.path, self.trigger)
+        return determine_kind(self.path, self.trigger)
 
     @property
     def catalogued(self) -> bool:
@@ -209,7 +210,7 @@ class SkillMetadata(_SkillMetadata):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The text of a skill's file below its frontmatter.
+    """The text of a skill's file after its frontmatter.
 
     Attributes:
         text: With line feeds only, without leading and trailing blank lines.
@@ -222,8 +223,8 @@ class Document:
     truncated: bool = False
 
     @classmethod
-    def of(cls, body: str, data: bytes) -> Document:
-        """Create a document from the body and the bytes of a file."""
+    def from_file(cls, body: str, data: bytes) -> Document:
+        """Create a document from the body and all the bytes of a file."""
         return cls(body.strip(), hashlib.sha256(data).hexdigest(), len(data) >= MAX_FILE_BYTES)
 
 
@@ -309,9 +310,10 @@ class Skill:
         return attributes["_document"]
 
     def _read(self) -> Document:
+        # `read_file` leaves the bytes unhashed, because the text of most skills is never used.
         if unhashed := self.__dict__.pop("_unhashed", None):
-            return Document.of(*unhashed)
-        return Document.of("", b"") if self.path is None else self._loader().read_document(self.path)
+            return Document.from_file(*unhashed)
+        return Document.from_file("", b"") if self.path is None else self._loader().read_document(self.path)
 
     def _loader(self) -> SkillLoader:
         if self.loader is None:
@@ -339,7 +341,7 @@ class Skill:
     @property
     def kind(self) -> SkillKind:
         """Which of the five types it is."""
-        return kind_of(self.path, self.trigger)
+        return determine_kind(self.path, self.trigger)
 
     @property
     def resources(self) -> Resources:
@@ -378,9 +380,9 @@ class Skill:
         return again
 
     def with_fields(self, **fields: Any) -> Skill:
-        """Return a copy with other values for some fields, which reads nothing.
+        """Return a copy with other values for some fields. Reads no file.
 
-        `dataclasses.replace` would read `content` and take it for a text passed in code, with another hash.
+        `dataclasses.replace` would read `content`, and treat it as text passed in code, with another hash.
         """
         changed = copy(self)
         changed.__dict__.update(fields)
@@ -403,11 +405,12 @@ class Skill:
 
 def is_skill_file(name: str) -> bool:
     """Whether a file of this name, in any case, makes its folder a skill."""
-    return len(name) == _LENGTH and name.lower() == "skill.md"
+    # Length first: discovery asks for every name that it sees, and nearly all have another one.
+    return len(name) == _NAME_LENGTH and name.lower() == "skill.md"
 
 
-def kind_of(path: Path | None, trigger: Trigger | None) -> SkillKind:
-    """Return the type, one of five, of a file with this trigger."""
+def determine_kind(path: Path | None, trigger: Trigger | None) -> SkillKind:
+    """Return which of the five types a file with this trigger is."""
     match trigger:
         case KeywordTrigger():
             return "knowledge"

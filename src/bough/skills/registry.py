@@ -17,17 +17,17 @@ from typing import Any, NoReturn
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
-from bough.skills.find.places import places, read_disabled
+from bough.skills.find.places import list_places, read_disabled
 from bough.skills.find.rule_files import read_rules
 from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, is_skill_file
-from bough.skills.read.fields import unsafe_name
-from bough.skills.read.parse import read_bounded, read_skill, skill_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.fields import explain_unsafe_name
+from bough.skills.read.parse import find_skill_file, read_bounded, read_skill
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.trust.lock import NAME, LockedSkill, read_lock
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
-from bough.skills.trust.tree import LEFT_OUT, list_differences
-from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, tree_of
+from bough.skills.trust.tree import EXCLUDED, list_differences
+from bough.skills.trust.trust import SkillGrant, TrustStore, contains_code, read_skill_tree
 
 
 class SkillRegistry:
@@ -45,7 +45,7 @@ class SkillRegistry:
         """Start empty.
 
         Args:
-            index: A folder for an index of what was read, which makes the next discovery faster.
+            index: A folder for a cache of what was read, which makes the next discovery faster.
             home: bough's own folder, with trust and snapshots; None: no trust, and snapshots in a temporary folder.
         """
         self.diagnostics: list[Diagnostic] = []
@@ -77,13 +77,13 @@ class SkillRegistry:
             home: bough's own folder (`Settings.home`): user skills, installed skills, trust and the index.
             roots: Explicitly configured folders; their skills take precedence and are trusted.
             trust: Which skills are trusted; None: the store in `home`.
-            changed_rules: See `may_follow`.
+            changed_rules: Digests of the rule files that changed while tools of the conversation ran; see `may_follow`.
         """
         registry = cls(index=home / "cache")
         registry._origin = _Origin(workspace, trust or TrustStore(home))
         registry._snapshots = SnapshotStore(home / "snapshots")
         registry._disabled_paths = frozenset(read_disabled(home))
-        for root in places(workspace, home=home, roots=roots):
+        for root in list_places(workspace, home=home, roots=roots):
             if root.scope == "installed":
                 registry._discover_installed(root)
             else:
@@ -110,15 +110,15 @@ class SkillRegistry:
         Raises:
             InvalidInput: Its name is not safe to display or to use in a path.
         """
-        if reason := unsafe_name(skill.name):
+        if reason := explain_unsafe_name(skill.name):
             raise InvalidInput(
                 f"invalid skill name {skill.name[:80]!r}: {reason}", hint="use letters, digits and hyphens"
             )
-        if self._enter(skill.summary()):
+        if self._register(skill.summary()):
             self._added[skill.name] = skill
 
     def get(self, name: str) -> Skill:
-        """Return a skill as its file is now.
+        """Return a skill with the present content of its file.
 
         Raises:
             NotFound: No skill has that name; the hint names the nearest.
@@ -141,7 +141,7 @@ class SkillRegistry:
         """The store of snapshots: below bough's own folder, or in a temporary folder that the registry removes."""
         if self._snapshots is None:
             folder = Path(tempfile.mkdtemp(prefix="bough-snapshots-"))
-            folder.chmod(0o755)
+            folder.chmod(0o755)  # mkdtemp makes it 0700, but a sandbox may run as another user
             weakref.finalize(self, remove_tree, folder)
             self._snapshots = SnapshotStore(folder)
         return self._snapshots
@@ -150,7 +150,7 @@ class SkillRegistry:
         """Return a skill as it was when the conversation activated it, with its snapshot.
 
         Args:
-            tree: Digest of the snapshot; empty takes the skill as it is now.
+            tree: Digest of the snapshot; empty for the skill's present state.
 
         Raises:
             NotFound: No skill has that name.
@@ -172,7 +172,7 @@ class SkillRegistry:
         """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.
 
         Args:
-            tree: Digest of the snapshot that the conversation already uses; empty takes the folder as it is now.
+            tree: Digest of the snapshot that the conversation already uses; empty for the folder's present state.
 
         Raises:
             PermissionDenied: The folder differs from what was trusted or installed.
@@ -190,14 +190,14 @@ class SkillRegistry:
         metadata = self._skills.get(skill.name)
         if metadata is not None and strict and not self._is_allowed(metadata, snapshot.digest):
             self._refuse_untrusted(metadata)
-        # The instructions were read before the copy was made: without this check a model could follow the text of one
+        # The instructions were read before the copy was made: without this check, a model could follow the text of one
         # version and run the scripts of another.
-        if skill.content_hash != _hash_of_text(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
+        if skill.content_hash != _hash_file(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return snapshot
 
-    def grant_of(self, skill: Skill, digest: str) -> SkillGrant | None:
-        """Return what the user agreed to for a skill with this digest; None if there is no grant."""
+    def find_grant(self, skill: Skill, digest: str) -> SkillGrant | None:
+        """Return the user's grant for a skill with this digest; None if missing."""
         if skill.scope == "installed" and skill.path is not None:
             metadata = self._skills.get(skill.name)
             locked = None if metadata is None else self._locked.get(metadata.file)
@@ -205,7 +205,7 @@ class SkillRegistry:
         if self._origin is None:
             return None
         metadata = self._skills.get(skill.name)
-        grant = self._origin.grant_of(skill.summary() if metadata is None else metadata)
+        grant = self._origin.find_grant(skill.summary() if metadata is None else metadata)
         return grant if grant is not None and digest and grant.digest == digest else None
 
     def metadata(self, name: str) -> SkillMetadata:
@@ -229,21 +229,21 @@ class SkillRegistry:
         return [skill for skill in self.list_all() if skill.catalogued]
 
     def always_active(self) -> list[Skill]:
-        """Return the repository skills, which are active at every step, sorted by name. Reads their files."""
+        """Return the repository skills, which are active in every step, sorted by name. Reads their files."""
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
     def may_follow(self, rule: Skill, changed_rules: Collection[str]) -> bool:
-        """Whether no tool of the conversation wrote a rule's text, or a person trusted it since.
+        """Whether a rule may be followed: no tool of the conversation wrote it, or a person has trusted it since.
 
         Args:
             changed_rules: Digests of the rule files that changed while tools of the conversation ran.
         """
         if rule.content_hash not in changed_rules:
             return True
-        return self._origin is not None and self._origin.remembers(rule)
+        return self._origin is not None and self._origin.trusts_file(rule)
 
     def contents(self) -> tuple[Any, ...]:
-        """Return a value that is equal for two registries of the same places with the same contents. O(skills).
+        """Return a value that is equal for two registries of the same folders with the same contents. O(skills).
 
         Flat files, whose text is used without being loaded, are compared by their stamps; nothing is read.
         """
@@ -264,7 +264,7 @@ class SkillRegistry:
         )
 
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
-        """Return the skills that match a query best, best first; the index is built on first use."""
+        """Return the skills that match a query best, best first. The index is built on first use."""
         if self._search is None:
             self._search = SkillSearch(self.list_all())
         return self._search.search(query, limit)
@@ -279,10 +279,10 @@ class SkillRegistry:
         for skill in self.withheld:
             if skill.name == name:
                 self._refuse_untrusted(skill)
-        raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._skills))))
+        raise NotFound(f"no skill named {name[:100]!r}", hint=suggest_nearest(name, tuple(sorted(self._skills))))
 
-    def refusal_of(self, skill: SkillMetadata) -> PermissionDenied:
-        """Return why a skill may not be used, and which of its files differ from what was trusted. O(bytes)."""
+    def explain_refusal(self, skill: SkillMetadata) -> PermissionDenied:
+        """Return the error of a skill that may not be used; it names the files that changed. O(bytes)."""
         if skill.scope == "installed":
             return PermissionDenied(
                 f"installed skill {skill.name!r} has changed since it was installed{self._describe_change(skill)}",
@@ -295,19 +295,19 @@ class SkillRegistry:
         )
 
     def _refuse_untrusted(self, skill: SkillMetadata) -> NoReturn:
-        raise self.refusal_of(skill)
+        raise self.explain_refusal(skill)
 
     def _describe_change(self, skill: SkillMetadata) -> str:
-        """Return what has changed since a skill was trusted, at most five files; empty if it never was."""
+        """Return the changes since a skill was trusted, at most five files; empty if it was never trusted."""
         if (locked := self._locked.get(skill.file)) is not None:
-            then = dict(locked.files)
+            trusted_files = dict(locked.files)
         else:
-            grant = self._origin.grant_of(skill) if self._origin is not None else None
-            then = {} if grant is None else self.snapshots.files_of(grant.digest)
-        if not then:
+            grant = self._origin.find_grant(skill) if self._origin is not None else None
+            trusted_files = {} if grant is None else self.snapshots.list_files(grant.digest)
+        if not trusted_files:
             return ""
-        tree = tree_of(skill.path)
-        changes = [*list_differences(then, tree.files), *(fault.message for fault in tree.faults)]
+        tree = read_skill_tree(skill.path)
+        changes = [*list_differences(trusted_files, tree.files), *(fault.message for fault in tree.faults)]
         return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
 
     def _is_withheld(self, skill: SkillMetadata) -> bool:
@@ -316,22 +316,22 @@ class SkillRegistry:
         return (
             skill.scope == "project"
             and self._origin is not None
-            and carries_code(skill.path)
+            and contains_code(skill.path)
             and not self._is_allowed(skill, _digest_now(skill))
         )
 
     def _is_allowed(self, skill: SkillMetadata, digest: str) -> bool:
-        """Whether a skill with this digest is what was trusted or installed; a skill without code needs no trust."""
+        """Whether this is the digest that was trusted or installed. A skill without code needs no trust."""
         if skill.scope == "installed":
             locked = self._locked.get(skill.file)
             return locked is None or locked.digest == digest
         if self._origin is None or skill.scope != "project":
             return True
-        grant = self._origin.grant_of(skill)
-        return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
+        grant = self._origin.find_grant(skill)
+        return (grant is not None and bool(digest) and grant.digest == digest) or not contains_code(skill.path)
 
     def _discover_installed(self, root: Root) -> None:
-        """Add the skills in the lock file; a folder that is not in it is not used."""
+        """Add the skills in the lock file; folders that it does not name are not used."""
         if not root.path.is_dir():
             return
         try:
@@ -343,13 +343,14 @@ class SkillRegistry:
             return
         for entry in locked:
             folder = Path(os.path.abspath(root.path / entry.folder))
-            self._locked[str(skill_file(folder))] = entry
+            self._locked[str(find_skill_file(folder))] = entry
+            # Not indexed: an index file for a single skill would save nothing.
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
         if not os.path.lexists(root.path):
             return []
-        index = self._index_of(root) if indexed else None
+        index = self._open_index(root) if indexed else None
         discovery = discover(root, index)
         if index is not None:
             index.save()
@@ -365,16 +366,16 @@ class SkillRegistry:
             elif skill.scope == "project" and self._is_withheld(skill):
                 self._withhold(skill)
             else:
-                self._enter(skill)
+                self._register(skill)
         return [skill for skill in discovery.skills if self._skills.get(skill.name) is skill]
 
-    def _index_of(self, root: Root) -> SkillIndex | None:
+    def _open_index(self, root: Root) -> SkillIndex | None:
         if self._index is None or not root.path.is_dir():
             return None
         digest = hashlib.sha256(os.fsencode(os.path.abspath(root.path))).hexdigest()[:16]
         return SkillIndex(self._index / f"skills-{digest}.index")
 
-    def _enter(self, skill: SkillMetadata) -> bool:
+    def _register(self, skill: SkillMetadata) -> bool:
         first = self._skills.get(skill.name)
         if first is None:
             self._skills[skill.name] = skill
@@ -388,28 +389,28 @@ class SkillRegistry:
 
     def _withhold(self, skill: SkillMetadata) -> None:
         self.withheld.append(skill)
-        refusal = self.refusal_of(skill)
+        refusal = self.explain_refusal(skill)
         note = Diagnostic("untrusted", "warning", refusal.message, None, refusal.hint, str(skill.path))
         self.diagnostics.append(note)
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a registry was opened, and the trust that applies there."""
+    """The folder that a registry was opened in, and the trust that applies there."""
 
     workspace: Path
     trust: TrustStore
 
-    def grant_of(self, skill: SkillMetadata) -> SkillGrant | None:
+    def find_grant(self, skill: SkillMetadata) -> SkillGrant | None:
         place = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
         try:
-            return self.trust.grant_of(place, skill.path)
+            return self.trust.find_grant(place, skill.path)
         except StoreError:  # an unreadable trust file trusts nothing; `bough skills trust` reports it
             return None
 
-    def remembers(self, rule: Skill) -> bool:
+    def trusts_file(self, rule: Skill) -> bool:
         try:
-            return self.trust.remembers(self.workspace, rule.name, rule.content_hash)
+            return self.trust.trusts_file(self.workspace, rule.name, rule.content_hash)
         except StoreError:
             return False
 
@@ -418,7 +419,7 @@ _MAX_CHANGES = 5
 
 
 def _digest_now(skill: SkillMetadata) -> str:
-    tree = tree_of(skill.path)
+    tree = read_skill_tree(skill.path)
     return "" if tree.faults else tree.digest
 
 
@@ -442,11 +443,11 @@ def _is_text_only(folder: Path) -> bool:
     """Whether a skill has no files besides its instructions, so that no snapshot is needed."""
     try:
         with os.scandir(folder) as entries:
-            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in LEFT_OUT)
+            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in EXCLUDED)
     except OSError:
         return True
 
 
-def _hash_of_text(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     data, _ = read_bounded(file)
     return hashlib.sha256(data or b"").hexdigest()

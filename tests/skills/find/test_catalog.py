@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bough.skills import SkillMetadata, render_catalog
-from bough.skills.find.catalog import first_sentence, tokens_of
+from bough.skills.find.catalog import estimate_tokens, first_sentence
 
 
 def skills(count: int, description: str = "Does a thing.") -> list[SkillMetadata]:
@@ -42,7 +42,7 @@ def test_all_descriptions_then_first_sentences_then_as_many_as_fit_with_how_many
     assert not few.complete and len(few.shown) == few.text.count("Does thing one.") > 50
     assert f'<more count="{1000 - len(few.shown)}">search_skills finds them by words' in few.text
     for catalog, budget in ((full, 200_000), (sentences, 20_000), (few, 2_000)):
-        assert tokens_of(catalog.text) <= budget
+        assert estimate_tokens(catalog.text) <= budget
 
 
 def test_what_fits_the_request_best_comes_first_and_the_order_stays() -> None:

@@ -99,12 +99,12 @@ def test_one_message_activates_no_more_than_its_bounds_and_what_is_left_out_says
                                  max_skills=3, max_bytes=1_000)  # fmt: skip
 
     assert [match.skill for match, _ in activated.activations] == ["named", "a", "c"]
-    assert [(match.skill, why.message) for match, why in activated.left_out] == [
+    assert [(match.skill, why.message) for match, why in activated.skipped] == [
         ("b", "the skills of one message exceed 1000 bytes"),
         ("d", "one message can activate at most 3 skills"),
         ("gone", "one message can activate at most 3 skills"),
     ]
-    [(_, why)] = activate_matches(registry, [TriggerMatch("gone", "keyword", "x")]).left_out
+    [(_, why)] = activate_matches(registry, [TriggerMatch("gone", "keyword", "x")]).skipped
     assert (why.code, why.message) == ("not_found", "no skill named 'gone'")
 
 

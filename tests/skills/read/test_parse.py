@@ -18,7 +18,7 @@ from bough.skills import (
     TaskTrigger,
     read_skill,
 )
-from bough.skills.read.parse import MAX_DIAGNOSTICS, MAX_FILE_BYTES, first_paragraph, try_read
+from bough.skills.read.parse import MAX_DIAGNOSTICS, MAX_FILE_BYTES, extract_first_paragraph, try_read
 
 D = "Does a thing."
 
@@ -411,4 +411,4 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_the_first_paragraph_stands_in_for_a_description(body: str, paragraph: str | None) -> None:
-    assert first_paragraph(body) == paragraph
+    assert extract_first_paragraph(body) == paragraph

@@ -14,7 +14,7 @@ import pytest
 from bough.execution.base import CodeExecutor, Network
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.skills import Skill, read_skill, run_script
-from bough.skills.run.scripts import MAX_ERROR, ScriptRefused, ScriptResult, command_of, find_uv, resolve_script
+from bough.skills.run.scripts import MAX_ERROR, ScriptRefused, ScriptResult, find_interpreter, find_uv, resolve_script
 
 pytestmark = pytest.mark.anyio
 
@@ -331,7 +331,7 @@ async def test_a_skill_without_a_folder_has_no_scripts() -> None:
 async def test_env_with_assignments_in_a_shebang(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text("#!/usr/bin/env -S A=1 python3 -u\n")
-    assert command_of(file) == ("python3", "-u")
+    assert find_interpreter(file) == ("python3", "-u")
 
 
 @pytest.mark.parametrize(
@@ -349,4 +349,4 @@ async def test_the_extension_chooses_and_a_shell_script_chooses_its_shell(
 ) -> None:
     file = tmp_path / name
     file.write_text(f"{first}\n")
-    assert command_of(file) == command
+    assert find_interpreter(file) == command

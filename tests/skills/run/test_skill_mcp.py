@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput
 from bough.skills import Skill, read_skill
-from bough.skills.run.mcp import McpServer, mcp_servers
+from bough.skills.run.mcp import McpServer, list_servers
 
 
 def test_frontmatter_and_file_together_with_variables_written_out(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_frontmatter_and_file_together_with_variables_written_out(tmp_path: Path
     }
     (folder / ".mcp.json").write_text(json.dumps(servers))
 
-    found = mcp_servers(read_skill(folder), {"KEY": "${HOST}"})
+    found = list_servers(read_skill(folder), {"KEY": "${HOST}"})
 
     assert found == (
         McpServer(name="local", transport="stdio", command="python3", args=(f"{folder}/server.py", "--port", "8000"),
@@ -38,9 +38,9 @@ def test_frontmatter_and_file_together_with_variables_written_out(tmp_path: Path
 
 
 def test_servers_without_the_outer_key_and_none_at_all() -> None:
-    [server] = mcp_servers(Skill(name="s", mcp_tools={"a": {"command": "x"}}), {})
+    [server] = list_servers(Skill(name="s", mcp_tools={"a": {"command": "x"}}), {})
     assert (server.name, server.command, server.cwd) == ("a", "x", None)
-    assert mcp_servers(Skill(name="s"), {}) == ()
+    assert list_servers(Skill(name="s"), {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_servers_without_the_outer_key_and_none_at_all() -> None:
 )
 def test_what_cannot_be_started_is_refused_with_the_reason(servers: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        mcp_servers(Skill(name="s", mcp_tools=servers), {})
+        list_servers(Skill(name="s", mcp_tools=servers), {})
 
 
 def test_a_broken_file_is_refused(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[" * 100_000):
         (tmp_path / ".mcp.json").write_text(text)
         with pytest.raises(InvalidInput, match="not valid JSON"):
-            mcp_servers(read_skill(tmp_path), {})
+            list_servers(read_skill(tmp_path), {})

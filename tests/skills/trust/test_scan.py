@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.skills.find.report import as_sarif
+from bough.skills.find.check import as_sarif
 from bough.skills.trust.scan import MAX_FILE_BYTES, Scanner, scan
 
 SUSPICIOUS: list[tuple[str, str, str]] = [

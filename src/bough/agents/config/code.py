@@ -107,7 +107,7 @@ class CodeGate:
                 raise InvalidInput(message, hint=faults[0].fix)
             return code.tree
 
-        snapshot = SnapshotStore(self._home / "snapshots").keep(layer.folder, copy)
+        snapshot = SnapshotStore(self._home / "snapshots").add(layer.folder, copy)
         if roots:
             SnapshotFinder(snapshot.folder, roots).install()
 
@@ -126,7 +126,7 @@ def is_trusted(config: ConfigFile, home: Path, code: ProjectCode | None = None) 
     file = config.folder / Path(os.path.realpath(config.path or NAME)).name
     project = project_root(config.folder)
     name = os.path.relpath(file, os.path.realpath(project))
-    return TrustStore(home).remembers(project, name, config_digest(config, code))
+    return TrustStore(home).trusts_file(project, name, config_digest(config, code))
 
 
 def _refuse(place: Place, subject: str) -> PermissionDenied:

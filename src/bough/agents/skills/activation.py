@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import SkillActivated, SkillSkipped
 from bough.skills import SkillMetadata, SkillRegistry
-from bough.skills.match.activation import Activation, activate, require_reviewed, too_long, too_many
+from bough.skills.match.activation import Activation, activate, make_count_error, make_size_error, require_reviewed
 from bough.skills.model import Diagnostic, is_skill_file
 
 MAX_ALWAYS_SKILLS = 32
@@ -83,9 +83,9 @@ def standing(
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if len(done) >= max_skills:
-            left_out.append((name, too_many(f"at most {max_skills} skills can be always active")))
+            left_out.append((name, make_count_error(f"at most {max_skills} skills can be always active")))
         elif size > bytes_left:
-            left_out.append((name, too_long(f"the always-active skills exceed {max_bytes} bytes")))
+            left_out.append((name, make_size_error(f"the always-active skills exceed {max_bytes} bytes")))
         else:
             bytes_left -= size
             done.append(activation)

@@ -22,7 +22,7 @@ from bough.agents.skills.activation import MAX_ACTIVE, is_current, make_activati
 from bough.events.model import Event
 from bough.skills import SkillRegistry, TriggerMatch
 from bough.skills.find.places import project_root
-from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.activation import activate_matches, make_count_error
 from bough.skills.match.inputs import split_words
 from bough.skills.match.path_triggers import PathIndex
 from bough.skills.model import PathTrigger
@@ -109,8 +109,8 @@ class PathSkills(AbstractCapability[ToolContext]):
         room = max(0, MAX_ACTIVE - len(active))
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
         done = activate_matches(self._index.registry, fitting, changed_rules=changed_rules)
-        left_out = [(match.skill, reason) for match, reason in done.left_out]
-        full = too_many(f"at most {MAX_ACTIVE} skills can be active")
+        left_out = [(match.skill, reason) for match, reason in done.skipped]
+        full = make_count_error(f"at most {MAX_ACTIVE} skills can be active")
         left_out += [(match.skill, full) for match in matches if match not in fitting]
         self._told.update(name for name, _ in left_out)
         texts = [

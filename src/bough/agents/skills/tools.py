@@ -27,9 +27,9 @@ from bough.skills import Skill, SkillRegistry
 from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
 from bough.skills.match.activation import Activation, activate, require_reviewed
 from bough.skills.model import is_skill_file
-from bough.skills.read.resources import nearest, read_part
+from bough.skills.read.resources import read_part, suggest_nearest
 from bough.skills.run.scripts import ScriptRefused, ScriptResult, make_refusal, resolve_script, run_script, shorten
-from bough.skills.run.tools import refusal_code, script_event
+from bough.skills.run.tools import choose_error_code, make_script_event
 from bough.skills.trust.snapshot import SkillSnapshot
 from bough.types import Json, JsonObject
 
@@ -252,7 +252,7 @@ class SkillToolset(AbstractToolset[Any]):
         skill, snapshot = active
         result = await self._run(skill, snapshot, script_path, args, deps)
         script = result.script or str(script_path or "")
-        await deps.emit(script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
+        await deps.emit(make_script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         answer: JsonObject = result.as_dict()
         if result.output_files and deps.workspace is None:
             answer["output_folder"] = str(await asyncio.to_thread(self._keep, result.output_files))
@@ -311,7 +311,7 @@ class SkillToolset(AbstractToolset[Any]):
         except InvalidInput as error:
             return _error("INVALID_INPUT_ARGS", error)
         except BoughError as error:
-            return _error(refusal_code(error), error)
+            return _error(choose_error_code(error), error)
 
     def _resource(self, name: Json, path: Json, deps: ToolContext, start_line: int = 1) -> Json:
         active = self._find_active(name, deps)
@@ -342,7 +342,7 @@ class SkillToolset(AbstractToolset[Any]):
             skill = self._find(name, deps)
             return (skill, self.registry.snapshot(skill)) if isinstance(skill, Skill) else skill
         except BoughError as error:
-            return _error(refusal_code(error), error)
+            return _error(choose_error_code(error), error)
 
     def _find(self, name: Json, deps: ToolContext) -> Skill | JsonObject:
         """Return the skill; one that only a user may call must be active already."""
@@ -352,11 +352,11 @@ class SkillToolset(AbstractToolset[Any]):
             skill = self.registry.get(name.strip())
             require_reviewed(self.registry, skill, deps.changed_rules())
         except BoughError as error:
-            return _error(refusal_code(error), error)
+            return _error(choose_error_code(error), error)
         if skill.invocable or skill.name in deps.active_skills():
             return skill
         offered = tuple(skill.name for skill in self._offered)
-        return _refusal("SKILL_NOT_FOUND", f"only the user may call {skill.name!r}; {nearest(name, offered)}")
+        return _refusal("SKILL_NOT_FOUND", f"only the user may call {skill.name!r}; {suggest_nearest(name, offered)}")
 
 
 def _names(names: Sequence[str], max_bytes: int) -> JsonObject:

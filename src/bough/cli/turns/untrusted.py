@@ -16,7 +16,7 @@ def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> N
     Raises:
         PermissionDenied: It would.
     """
-    from bough.skills.match.withheld import list_hidden
+    from bough.skills.match.triggers import list_hidden
 
     registry = conversation.skills
     hidden = list_hidden(registry)
@@ -29,4 +29,4 @@ def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> N
     jobs = find_jobs([RankedSkill(name=skill.name, text=skill.description) for skill in offered], message)
     for skill in hidden:
         if any(job.skill == skill.name for job in jobs):
-            raise registry.refusal_of(skill)
+            raise registry.explain_refusal(skill)

@@ -30,7 +30,7 @@ class Catalog:
     """A rendered catalog.
 
     Attributes:
-        complete: Whether every skill is listed, with at least a sentence; otherwise the rest must be searched for.
+        complete: Whether every skill is listed, with at least a sentence; otherwise the others must be searched for.
         shown: Names of the listed skills.
     """
 
@@ -39,15 +39,15 @@ class Catalog:
     shown: frozenset[str] = frozenset()
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return an estimate of a text's length in tokens: one per four bytes, rounded up."""
-    return (_bytes_of(text) + 3) // 4
+    return (_count_bytes(text) + 3) // 4
 
 
 def render_catalog(
     skills: Sequence[SkillMetadata], *, budget_tokens: int, schema_bytes: int = 0, request: str = ""
 ) -> Catalog:
-    """Return the catalogue of the skills a model may load; empty text if there are none. O(text).
+    """Return the catalogue of the skills that a model may load; empty text if it may load no skill. O(text).
 
     Args:
         budget_tokens: For the catalogue and the tool schemas together.
@@ -58,27 +58,27 @@ def render_catalog(
     if not invocable:
         return Catalog("", complete=True)
     bytes_left = 4 * budget_tokens - schema_bytes - len(_OPEN) - len(_CLOSE) - _CLOSING_BYTES
-    full = [_line(skill, MAX_DESCRIPTION) for skill in invocable]
+    full = [_render_line(skill, MAX_DESCRIPTION) for skill in invocable]
     everything = frozenset(skill.name for skill in invocable)
-    if sum(map(_bytes_of, full)) <= bytes_left:
-        return Catalog(_frame(full), complete=True, shown=everything)
-    short = {skill.name: _line(skill, 0) for skill in invocable}
-    bytes_left -= sum(map(_bytes_of, short.values()))
+    if sum(map(_count_bytes, full)) <= bytes_left:
+        return Catalog(_render_list(full), complete=True, shown=everything)
+    short = {skill.name: _render_line(skill, 0) for skill in invocable}
+    bytes_left -= sum(map(_count_bytes, short.values()))
     ranking = rank(invocable, request)
     if bytes_left >= 0:
-        _raise_texts(short, ranking, bytes_left)
-        return Catalog(_frame([short[skill.name] for skill in invocable]), complete=True, shown=everything)
-    bytes_left += sum(map(_bytes_of, short.values()))
+        _lengthen_descriptions(short, ranking, bytes_left)
+        return Catalog(_render_list([short[skill.name] for skill in invocable]), complete=True, shown=everything)
+    bytes_left += sum(map(_count_bytes, short.values()))
     fitting: set[str] = set()
     for skill in ranking:
-        size = _bytes_of(short[skill.name])
+        size = _count_bytes(short[skill.name])
         if size <= bytes_left:
             bytes_left -= size
             fitting.add(skill.name)
     lines = [short[skill.name] for skill in invocable if skill.name in fitting]
     omitted = len(invocable) - len(fitting)
     more = f'<more count="{omitted}">search_skills finds them by words; list_skills lists them</more>\n'
-    return Catalog(_frame([*lines, more]), complete=False, shown=frozenset(fitting))
+    return Catalog(_render_list([*lines, more]), complete=False, shown=frozenset(fitting))
 
 
 def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
@@ -89,12 +89,12 @@ def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
     )
 
 
-def _raise_texts(lines: dict[str, str], ranking: Sequence[SkillMetadata], bytes_left: int) -> None:
+def _lengthen_descriptions(lines: dict[str, str], ranking: Sequence[SkillMetadata], bytes_left: int) -> None:
     """Replace first sentences by longer descriptions, best-ranked skills first, as long as they fit."""
     for skill in ranking:
         for level in _LEVELS:
-            longer = _line(skill, level)
-            size = _bytes_of(longer) - _bytes_of(lines[skill.name])
+            longer = _render_line(skill, level)
+            size = _count_bytes(longer) - _count_bytes(lines[skill.name])
             if size <= bytes_left:
                 lines[skill.name] = longer
                 bytes_left -= size
@@ -117,17 +117,17 @@ def cut(text: str, length: int) -> str:
     return (whole if len(whole) > length // 2 else head).rstrip(" ,;:") + "…"
 
 
-def _line(skill: SkillMetadata, length: int) -> str:
+def _render_line(skill: SkillMetadata, length: int) -> str:
     """Return a skill's line with `length` characters of its description; 0: with its first sentence."""
     text = cut(_clean(skill.description), length) if length else first_sentence(skill.description)
     return f'<skill name="{escape(_clean(skill.name))}">{escape(text, quote=False)}</skill>\n'
 
 
-def _frame(lines: list[str]) -> str:
+def _render_list(lines: list[str]) -> str:
     return f"{_OPEN}{''.join(lines)}{_CLOSE}"
 
 
-def _bytes_of(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 

@@ -1,17 +1,17 @@
-"""Checking every skill below a folder: what loads, what does not, and why."""
+"""Checking every skill below a folder: what loads, what does not, and why; also as SARIF, for code scanning tools."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bough.errors import NotFound
-from bough.skills.find.discover import THOROUGH, Root, skill_files
+from bough.skills.find.discover import THOROUGH, Root, find_skill_files
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.read.parse import Mode, read_file, skill_file
+from bough.skills.read.parse import Mode, find_skill_file, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CheckedSkill:
         return any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Return the result as JSON."""
         return {
             "path": self.file,
             "name": self.name,
@@ -50,7 +50,7 @@ class CheckedSkill:
 
 
 def check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> list[CheckedSkill]:
-    """Return one entry for every `SKILL.md` found, sorted by path; see `iter_check`."""
+    """Return the results of `iter_check` as a list."""
     return list(iter_check(directory, recursive, mode))
 
 
@@ -71,6 +71,7 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         count += 1
         reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else home
+        # The search's notes on this file are part of its result; the others are yielded at the end.
         own = tuple(note for note in notes if note.path == path)
         notes[:] = [note for note in notes if note.path != path]
         yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own))
@@ -85,6 +86,38 @@ def _files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterato
         is_flat = not is_skill_file(directory.name)
         yield str(directory.absolute()), directory.stem if is_flat else directory.absolute().parent.name
     elif recursive:
-        yield from skill_files(Root(directory), notes, bounds=THOROUGH, everything=True)
-    elif os.path.lexists(file := skill_file(directory.absolute())):
+        yield from find_skill_files(Root(directory), notes, bounds=THOROUGH, everything=True)
+    elif os.path.lexists(file := find_skill_file(directory.absolute())):
         yield str(file), directory.absolute().name
+
+
+def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[str, Any]:
+    """Return the diagnostics as a SARIF 2.1.0 log.
+
+    Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
+    """
+    listed = list(diagnostics)
+    driver = {
+        "name": "bough skills check",
+        "version": version,
+        "rules": [{"id": code} for code in sorted({diagnostic.code for diagnostic in listed})],
+    }
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": [_sarif_result(diagnostic) for diagnostic in listed]}],
+    }
+
+
+def _sarif_result(finding: Diagnostic) -> Mapping[str, Any]:
+    level = {"error": "error", "warning": "warning", "info": "note"}[finding.severity]
+    place: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.path).as_posix()}}
+    if finding.line:
+        place["region"] = {"startLine": finding.line}
+    text = f"{finding.message}. {finding.fix}" if finding.fix else finding.message
+    return {
+        "ruleId": finding.code,
+        "level": level,
+        "message": {"text": text},
+        "locations": [{"physicalLocation": place}],
+    }

@@ -49,26 +49,26 @@ class Root:
 
 
 @dataclass(slots=True)
-class Found:
+class Discovery:
     """The skills of a root, sorted by path, and the diagnostics, which include refused files."""
 
     skills: list[SkillMetadata] = field(default_factory=list[SkillMetadata])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
-def discover(root: Root, index: SkillIndex | None = None) -> Found:
+def discover(root: Root, index: SkillIndex | None = None) -> Discovery:
     """Return the skills below `root`. O(folders); reads 4 KB of each file, or nothing if `index` knows the file.
 
     A root that does not exist has no skills. An unreadable or refused file gives a diagnostic and affects no other.
     """
-    result = Found()
+    result = Discovery()
     source = os.path.abspath(root.path)
     look = read_head if index is None else index.get
 
     def probe(path: str, home: str) -> HeadReading | None:
         return look(path, home, source, root.scope)
 
-    with _collector_waiting():
+    with _pause_collector():
         for metadata, diagnostics in walk(root, probe, result.diagnostics):
             if diagnostics:
                 result.diagnostics.extend(diagnostics)
@@ -78,8 +78,9 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
 
 
 @contextmanager
-def _collector_waiting() -> Generator[None]:
-    """Pause the garbage collector: everything created here is kept, and scanning it takes a tenth of the time."""
+def _pause_collector() -> Generator[None]:
+    """Pause the garbage collector: nothing created here becomes garbage, and collecting takes a tenth of the time."""
+    # The collector is part of the process: it must run again after an error, and must not start if it was off.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -89,7 +90,7 @@ def _collector_waiting() -> Generator[None]:
             gc.enable()
 
 
-def skill_files(
+def find_skill_files(
     root: Root, notes: list[Diagnostic], *, bounds: WalkBounds | None = None, everything: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield (absolute path, name of its folder) of every skill file; see `walk`."""
@@ -106,17 +107,17 @@ def walk(
 ) -> Iterator[T]:
     """Yield what `probe` returns for each file that may define a skill, breadth first, sorted by path.
 
-    Breadth first, so that a bound cuts off the deepest folders; how many is reported.
+    If a bound is reached, the deepest folders are skipped, and their number is reported.
 
     Args:
         probe: Called with a file's absolute path and the name of its folder; returns None if there is no such file.
         notes: Receives a diagnostic for everything that is skipped.
-        bounds: How much to look at; None: the bounds of discovery.
+        bounds: When to stop; None: the bounds of discovery.
         everything: Whether to enter hidden folders, the parts of skills and package folders as well.
     """
     limit = bounds or WalkBounds()
     top = os.path.abspath(root.path)
-    visited = _identity_of(top)
+    visited = _identify(top)
     deadline = time.monotonic() + limit.seconds
     waiting: deque[tuple[str, str]] = deque([(top, "")])
     names = 0
@@ -128,14 +129,14 @@ def walk(
         folder, outer = waiting.popleft()
         entries = _scan(folder, notes, missing_is_fine=folder == top)
         names += len(entries)
-        own = _skill_file_of(entries, notes)
+        own = _find_skill_file(entries, notes)
         if own is not None:
             path = f"{folder}/{own}"
-            notes += _place_notes(path, top, outer)
-            yield from _present(probe(path, os.path.basename(folder)))
+            notes += _list_place_notes(path, top, outer)
+            yield from _skip_none(probe(path, os.path.basename(folder)))
         elif folder == top:
             for path, home in _flat_files(entries, root, notes):
-                yield from _present(probe(path, home))
+                yield from _skip_none(probe(path, home))
         for name, entry in entries.items():
             if name in _NEVER_ENTERED or not (everything or _is_entered(f"{folder}/{name}", name, own)):
                 continue
@@ -143,8 +144,8 @@ def walk(
                 waiting.append((f"{folder}/{name}", outer if own is None else folder))
 
 
-def _identity_of(folder: str) -> set[tuple[int, int]]:
-    """Return device and inode of a folder; nothing where there is none."""
+def _identify(folder: str) -> set[tuple[int, int]]:
+    """Return device and inode of a folder; empty if it does not exist."""
     try:
         info = os.stat(folder)
     except OSError:
@@ -153,14 +154,14 @@ def _identity_of(folder: str) -> set[tuple[int, int]]:
 
 
 def _is_entered(path: str, name: str, own: str | None) -> bool:
-    """Whether discovery looks into a folder of this name."""
+    """Whether discovery searches a folder of this name."""
     if name.startswith(".") or (own is not None and name in _PARTS_OF_A_SKILL):
         return False
     return name not in _RARELY_ENTERED or _has_skill_file(path)
 
 
-def _place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
-    """Yield what is worth knowing of the place where a skill lies."""
+def _list_place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
+    """Yield notes about a skill's place: inside another skill, or in a hidden folder."""
     if outer:
         yield Diagnostic("skill-in-skill", "info", f"inside the folder of another skill: {outer}", None, "", path)
     if "/." in path[len(top) :]:
@@ -187,7 +188,7 @@ def describe_bound(by_names: bool, limit: WalkBounds, top: str, first: str, coun
     return Diagnostic(code, "warning", message, None, "pass a folder further down", top)
 
 
-def _skill_file_of(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
+def _find_skill_file(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
     """Return the name of the file that makes a folder a skill: `SKILL.md`, else one spelled in another case."""
     names = [name for name in entries if is_skill_file(name)]
     if not names:
@@ -209,7 +210,7 @@ def _has_skill_file(folder: str) -> bool:
         return False
 
 
-def _present(result: T | None) -> Iterator[T]:
+def _skip_none(result: T | None) -> Iterator[T]:
     if result is not None:
         yield result
 
@@ -217,6 +218,7 @@ def _present(result: T | None) -> Iterator[T]:
 def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dict[str, os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
+            # Sorted: of two skills with one name the first wins, and the file system's order is arbitrary.
             entries_by_name = {entry.name: entry for entry in entries}
             return {name: entries_by_name[name] for name in sorted(entries_by_name)}
     except (FileNotFoundError, NotADirectoryError):
@@ -234,7 +236,7 @@ def _flat_files(entries: dict[str, os.DirEntry[str]], root: Root, notes: list[Di
         try:
             if not entry.is_file():
                 continue
-        except OSError as error:  # a link in a circle
+        except OSError as error:  # a circular link
             notes.append(Diagnostic("unreadable", "warning", f"cannot be read: {error.strerror}", path=entry.path))
             continue
         if root.flat or _begins_with_frontmatter(entry.path):
@@ -251,6 +253,7 @@ def _begins_with_frontmatter(path: str) -> bool:
 
 def _is_followed(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
     """Whether to follow a link to a folder: each folder once, and none outside the project."""
+    # Folders are compared by device and inode, since several links may lead to one of them.
     if not entry.is_symlink():
         return False
     try:
@@ -264,7 +267,7 @@ def _is_followed(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, in
     if root.within is not None and not target.startswith(os.path.realpath(root.within) + os.sep):
         notes.append(Diagnostic("link-out", "warning", "not followed: the link leaves the project", path=entry.path))
         return False
-    if _is_above(target, entry.path) or _is_visited(target, root):
+    if _is_above(target, entry.path) or _is_inside_root(target, root):
         return False
     visited.add((info.st_dev, info.st_ino))
     return True
@@ -275,7 +278,7 @@ def _is_above(target: str, path: str) -> bool:
     return os.path.realpath(os.path.dirname(path)).startswith(target.rstrip(os.sep) + os.sep)
 
 
-def _is_visited(target: str, root: Root) -> bool:
-    """Whether a folder is inside the root, so that it is found without the link."""
+def _is_inside_root(target: str, root: Root) -> bool:
+    """Whether a folder is inside the root and not hidden, so that it is found without the link."""
     top = os.path.realpath(root.path) + os.sep
     return target.startswith(top) and "/." not in target[len(top) - 1 :]

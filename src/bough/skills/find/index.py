@@ -1,7 +1,8 @@
 """A cache of what discovery read from each file, keyed by the file's (mtime, size, inode).
 
-Five lines a file: path, stamp, name, description, and the rest as JSON, usually empty. So reading the whole index costs
-less than a look at each file. A missing, broken or foreign index counts as empty, and nothing in it is ever executed.
+The index has five lines for each file: path, stamp, name, description, and the other fields as JSON, usually empty. So
+reading the whole index costs less than opening each file. A missing, broken or foreign index counts as empty, and
+nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LINES = 5
 _PIECE_BYTES = 256 << 10
 _TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}
 _Entry: TypeAlias = tuple[str, str, str, str]
-"""Stamp, name, description, and the rest as JSON, which also holds a name or description that is not a single line."""
+"""Stamp, name, description, and the other fields as JSON, also name and description if they have several lines."""
 
 _parse: Any = json.JSONDecoder().raw_decode
 
@@ -69,7 +70,7 @@ class SkillIndex:
                 return _reading((_skill((name, description, path, source, scope, None, (), (), True)), ()))
             if (reading := _decode(cached, path, source, scope)) is not None:
                 return reading
-            self._hit_paths.pop()
+            self._hit_paths.pop()  # `save` must not write the invalid entry again
         reading = read_head(path, home, source=source, scope=scope)
         if reading is not None and path.isprintable():  # other paths would not fit on one line
             self._new[path] = (stamp, *_encode(reading))
@@ -81,7 +82,8 @@ class SkillIndex:
         return len(self._hit_paths)
 
     def save(self) -> None:
-        """Write the readings of this run, replacing the file atomically; does nothing where it cannot be written."""
+        """Replace the file atomically with the readings of this run; do nothing if it cannot be written."""
+        # Nothing was read anew, and no file has disappeared: the index on disk is up to date.
         if not self._new and len(self._hit_paths) == len(self._old):
             return
         import tempfile
@@ -101,7 +103,7 @@ class SkillIndex:
 def _load(file: Path) -> dict[str, _Entry]:
     try:
         with open(file, "rb", buffering=0) as handle:
-            first, *lines = _lines(handle)
+            first, *lines = _read_lines(handle)
     except (OSError, ValueError):
         return {}
     if first != _FIRST_LINE or len(lines) % _LINES:
@@ -110,8 +112,8 @@ def _load(file: Path) -> dict[str, _Entry]:
     return dict(zip(columns[0], zip(*columns[1:], strict=True), strict=True))
 
 
-def _lines(handle: RawIOBase) -> list[str]:
-    """Return every line of a file, read in pieces so that one buffer is reused."""
+def _read_lines(handle: RawIOBase) -> list[str]:
+    """Return the lines of a file. It is read in pieces, so that one buffer is reused."""
     lines: list[str] = []
     tail = b""
     while piece := handle.read(_PIECE_BYTES):
@@ -123,21 +125,21 @@ def _lines(handle: RawIOBase) -> list[str]:
 
 
 def _encode(reading: HeadReading) -> tuple[str, str, str]:
-    """Return name, description and the rest: only diagnostics, or all fields."""
+    """Return name, description and the other fields: only diagnostics, or everything."""
     skill, notes = reading
     diagnostics = [[d.code, d.severity, d.message, d.line, d.fix] for d in notes]
     if skill is None:
-        return "", "", _json([diagnostics])
+        return "", "", _dump([diagnostics])
     has_more = skill.trigger or skill.inputs or skill.keywords or not skill.invocable
     if not has_more and skill.name.isprintable() and skill.description.isprintable():
-        return skill.name, skill.description, _json([diagnostics]) if diagnostics else ""
+        return skill.name, skill.description, _dump([diagnostics]) if diagnostics else ""
     inputs = [[entry.name, entry.description, entry.required, entry.default] for entry in skill.inputs]
     trigger = _encode_trigger(skill.trigger)
     fields = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
-    return "", "", _json(fields)
+    return "", "", _dump(fields)
 
 
-def _json(value: list[Any]) -> str:
+def _dump(value: list[Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 

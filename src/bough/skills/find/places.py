@@ -22,7 +22,7 @@ _PROJECT = (
 """(folder in a project, whether every flat `*.md` in it is a skill)."""
 
 
-def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[Root]:
+def list_places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[Root]:
     """Return every folder to search: configured, project, user, installed, built-in.
 
     Args:
@@ -33,7 +33,7 @@ def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[R
     configured = [Root(path, "configured") for path in roots]
     own = list(_user(home))
     mine = {root.path.absolute() for root in own}  # in the home folder, a user's own skills are not project skills
-    project = [root for root in project_places(workspace) if root.path not in mine]
+    project = [root for root in list_project_places(workspace) if root.path not in mine]
     return [*configured, *project, *own, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
 
 
@@ -43,7 +43,7 @@ def project_root(workspace: Path) -> Path:
     return next((folder for folder in (absolute, *absolute.parents) if os.path.exists(folder / ".git")), absolute)
 
 
-def project_places(workspace: Path) -> Iterator[Root]:
+def list_project_places(workspace: Path) -> Iterator[Root]:
     """Yield every folder in which the project of a working folder may keep skills, nearest first."""
     top, absolute = project_root(workspace), workspace.absolute()
     for folder in (absolute, *absolute.parents):

@@ -16,7 +16,7 @@ from pathlib import Path
 from bough.skills.find.discover import WalkBounds, describe_bound
 from bough.skills.find.places import project_root
 from bough.skills.model import Diagnostic, KeywordTrigger, PathTrigger, Skill, Trigger
-from bough.skills.read.fields import read_globs, truth
+from bough.skills.read.fields import means_true, read_globs
 from bough.skills.read.parse import read_file
 
 _FILES = (
@@ -30,14 +30,14 @@ _FOLDERS = (
     (".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"),
     (".windsurf/rules", ".md"), (".claude/rules", ".md"),
 )  # fmt: skip
-"""(folder of rules, ending of its files); files of its sub-folders are rules, too."""
+"""(folder of rules, ending of its files); also searched at any depth."""
 
 _FOLDER_BOUNDS = WalkBounds(10_000, 5.0)
-"""Of one folder of rules."""
+"""Bounds of the search in one folder of rules."""
 
 _ALWAYS = frozenset({"*", "**", "**/*"})
-_MEANT = frozenset({"frontmatter-missing", "description-missing", "trigger-both"})
-"""Diagnostics that matter for skills but not for rules."""
+_IRRELEVANT = frozenset({"frontmatter-missing", "description-missing", "trigger-both"})
+"""Diagnostics about what skills need and rules do not."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv"})
 
@@ -50,21 +50,22 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
     """
     top = project_root(workspace)
     notes: list[Diagnostic] = []
-    rules = [_read(file, real, top, below, notes) for file, real, below in _rule_files(top, workspace, notes)]
+    rules = [_read(file, real, top, below, notes) for file, real, below in _find_rule_files(top, workspace, notes)]
+    # Without the texts read here: a rule is read again when it is used, and may have changed until then.
     return [skill.fresh() for skill in rules if skill is not None], notes
 
 
 def find_rule_files(workspace: Path) -> dict[str, Path]:
-    """Return the project's rule files, links followed, by the names of their rules. O(names), as `read_rules`."""
+    """Return the path of each rule file, with links resolved, by the name of its rule. O(names), like `read_rules`."""
     top = project_root(workspace)
-    return {file.relative_to(top).as_posix(): real for file, real, _ in _rule_files(top, workspace, [])}
+    return {file.relative_to(top).as_posix(): real for file, real, _ in _find_rule_files(top, workspace, [])}
 
 
-def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, Path, str]]:
-    """Yield (file, where it really is, folder it applies to) of every rule file of the project, each file once."""
+def _find_rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, Path, str]]:
+    """Yield (file, its path without links, folder it applies to) of every rule file of the project, each file once."""
     visited: set[str] = set()
     within = os.path.realpath(top) + os.sep
-    for file, below in _candidates(top, Path(os.path.abspath(workspace)), notes):
+    for file, below in _list_candidates(top, Path(os.path.abspath(workspace)), notes):
         real = os.path.realpath(file)
         if real in visited or not os.path.isfile(real):
             continue
@@ -75,9 +76,9 @@ def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator
         yield file, Path(real), below
 
 
-def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
+def _list_candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
     """Yield (file, folder it applies to) of every possible rule file; the folder is empty for the whole project."""
-    top_names = set(_names(top))
+    top_names = set(_list_names(top))  # one listing instead of a `stat` for each possible name
     for name in _FILES:
         if name.partition("/")[0] in top_names:
             yield top / name, ""
@@ -91,7 +92,7 @@ def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator
                 yield top / folder / name, "" if workspace.is_relative_to(top / folder) else folder
 
 
-def _names(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
@@ -108,13 +109,13 @@ def _walk(top: Path, limit: WalkBounds, notes: list[Diagnostic]) -> Iterator[tup
             notes.append(describe_bound(count > limit.names, limit, str(top), waiting[0], len(waiting)))
             return
         inside = waiting.popleft()
-        files, folders = _listing(top / inside)
+        files, folders = _list_folder(top / inside)
         count += len(files) + len(folders)
         yield inside, files
         waiting += [f"{inside}/{name}" if inside else name for name in sorted(folders)]
 
 
-def _listing(folder: Path) -> tuple[set[str], list[str]]:
+def _list_folder(folder: Path) -> tuple[set[str], list[str]]:
     files: set[str] = set()
     folders: list[str] = []
     try:
@@ -132,19 +133,20 @@ def _listing(folder: Path) -> tuple[set[str], list[str]]:
 def _read(file: Path, real: Path, top: Path, below: str, notes: list[Diagnostic]) -> Skill | None:
     reading = read_file(real, source=str(top), scope="project")
     diagnostics = tuple(
-        note for note in reading.diagnostics if note.code not in _MEANT and not note.code.startswith("name-")
+        note for note in reading.diagnostics if note.code not in _IRRELEVANT and not note.code.startswith("name-")
     )
     notes += diagnostics
     if reading.skill is None:
         return None
     name = file.relative_to(top).as_posix()
-    trigger = _trigger(file, reading.skill, below)
+    trigger = _choose_trigger(file, reading.skill, below)
+    # Rules are followed without being trusted, so they cannot bring servers or hooks.
     return reading.skill.with_fields(
         name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=diagnostics
     )
 
 
-def _trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
+def _choose_trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
     """Return None for a rule that is always active; a keyword trigger without words for one loaded on request only."""
     if below:
         return PathTrigger((f"{below}/**",))
@@ -154,7 +156,7 @@ def _trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
     if activation in ("model_decision", "manual"):
         return KeywordTrigger(())
     globs = read_globs(fields.get("globs", fields.get("applyTo", fields.get("paths"))))
-    if truth(fields.get("alwaysApply")) or _ALWAYS.intersection(globs):
+    if means_true(fields.get("alwaysApply")) or _ALWAYS.intersection(globs):
         return None
     if globs:
         return PathTrigger(globs)

@@ -1,8 +1,8 @@
 """Finding skills by words: SQLite's FTS5 with bm25 over names, descriptions and keywords, in memory.
 
-A request often names a thing by another word than the skill's author chose. Authors list such words beside each other
-("Use when the user wants to shorten or condense a text"), so the library itself tells which words go together: a word
-is related to another one when few skills have either of them and many of those have both.
+A request often uses another word than the skill's author. Authors list such words next to each other ("Use when the
+user wants to shorten or condense a text"), so the library itself shows which words are related: those of which few
+skills have either, and many of these have both.
 
 Source: query expansion by association matrices (van Rijsbergen, Information Retrieval, 1979, chapter 6).
 """
@@ -21,21 +21,21 @@ _WORDS = re.compile(r"\w+")
 _INFLECTION = re.compile(r"(?:ing|ed|es|s|e)$")
 _MAX_WORDS = 64
 _MAX_EXPANDED = 16
-"""Words of a query that related words are looked up for: the first ones, which a person wrote."""
+"""Related words are looked up for this many words of a query, the first ones."""
 
 _MAX_RELATED = 3
-"""Related words of one word of a query."""
+"""How many related words are added for one word of a query."""
 
 _MAX_SAMPLE = 200
-"""Skills with a word that are read to find what it is related to."""
+"""How many of the skills with a word are read to find the words related to it."""
 
 _MAX_CANDIDATES = 8
-_MIN_TOGETHER = 2
+_MIN_JOINT_COUNT = 2
 _MIN_ASSOCIATION = 0.1
-"""Of `together ** 2 / (skills with one * skills with the other)`, which is 1 for words that never come alone."""
+"""Minimum of `skills with both ** 2 / (skills with one * skills with the other)`; 1: the words always come together."""
 
 _MIN_LIFT = 2.0
-"""How many times as often as by chance two words must come together."""
+"""How many times more often than by chance two words must come together."""
 
 _MIN_CONTENT_WORDS = 2
 """A query with at least this many content words is searched without its stop words."""
@@ -68,7 +68,12 @@ class SkillSearch:
         self._connection.executemany(
             "insert into skill(rowid, name, description, keywords) values (?, ?, ?, ?)",
             (
-                (i, re.sub(r"[-_]", " ", s.name), s.description, " ".join(_keywords(s)))
+                (
+                    i,
+                    re.sub(r"[-_]", " ", s.name),
+                    s.description,
+                    " ".join((*s.keywords, *list_trigger_words(s.trigger))),
+                )
                 for i, s in enumerate(self._skills)
             ),
         )
@@ -76,8 +81,9 @@ class SkillSearch:
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
         """Return the skills that match `query` best, best first; words in names count most. Any text is a query.
 
-        Every second one is ranked with related words as well, so that no skill is missed for a word its author did not
-        use, and none that matches as asked is pushed out by one that does not. O(matches), a few statements a word.
+        Results for the query's own words alternate with results that include related words. So a skill is found even
+        if its author used another word, and none that matches the query itself is displaced. O(matches), a few
+        statements for each word.
         """
         words = self._choose_words(query)
         if not words or limit <= 0:
@@ -95,7 +101,7 @@ class SkillSearch:
         return (content if len(content) >= _MIN_CONTENT_WORDS else words)[:_MAX_WORDS]
 
     def _rank(self, words: Sequence[str], limit: int) -> list[int]:
-        """Return the places of the skills that have any of the words, the best match first."""
+        """Return the positions of the skills that have any of the words, best match first."""
         rows = self._connection.execute(
             "select rowid from skill where skill match ? order by bm25(skill, 8.0, 2.0, 4.0), rowid limit ?",
             (_match_any(words), limit),
@@ -103,7 +109,7 @@ class SkillSearch:
         return [rowid for (rowid,) in rows]
 
     def _find_related(self, words: Sequence[str]) -> list[str]:
-        """Return the words that come together with those of a query in skills, each once, without the query's own."""
+        """Return the words that skills use together with those of a query, each once, without the query's own."""
         stems = {_cut_inflection(word) for word in words}
         related: dict[str, None] = {}
         for word in words:
@@ -122,8 +128,8 @@ class SkillSearch:
 
     def _list_candidates(self, sample: Sequence[int], stems: set[str]) -> list[tuple[str, int]]:
         """Return the words that the skills of a sample have more often than skills in general, with their counts."""
-        together = Counter(chain.from_iterable(self._words_of(rowid, stems) for rowid in sample))
-        candidates = [(word, count) for word, count in together.items() if count >= _MIN_TOGETHER]
+        joint_counts = Counter(chain.from_iterable(self._list_words(rowid, stems) for rowid in sample))
+        candidates = [(word, count) for word, count in joint_counts.items() if count >= _MIN_JOINT_COUNT]
         candidates.sort(
             key=lambda candidate: (len(sample) * self._usual_shares.get(candidate[0], 0.0) - candidate[1], candidate[0])
         )
@@ -131,12 +137,12 @@ class SkillSearch:
 
     @cached_property
     def _usual_shares(self) -> dict[str, float]:
-        """Each word's share of the skills, by every n-th of them: at most 200 are read."""
+        """Each word's share of the skills, estimated from every n-th of them: at most 200 are read."""
         sample = range(0, len(self._skills), max(1, len(self._skills) // _MAX_SAMPLE))
-        counts = Counter(chain.from_iterable(self._words_of(rowid, set()) for rowid in sample))
+        counts = Counter(chain.from_iterable(self._list_words(rowid, set()) for rowid in sample))
         return {word: count / len(sample) for word, count in counts.items()}
 
-    def _words_of(self, rowid: int, stems: set[str]) -> set[str]:
+    def _list_words(self, rowid: int, stems: set[str]) -> set[str]:
         """Return the content words of a skill, without those that have one of the stems."""
         skill = self._skills[rowid]
         words = _WORDS.findall(f"{skill.name.replace('_', ' ')} {skill.description}".lower())
@@ -145,15 +151,16 @@ class SkillSearch:
     def _is_content(self, word: str) -> bool:
         return word not in self._stop_words and len(word) > 1 and not word.isdigit()
 
-    def _score(self, count: int, other: str, together: int) -> float:
-        """Return how closely a word of `count` skills is related to one that `together` of them have; 0: not at all."""
+    def _score(self, count: int, other: str, joint_count: int) -> float:
+        """Return how closely a word of `count` skills is related to `other`, which `joint_count` of them have, or 0."""
         statement = "select count(*) from skill where skill match ?"
         ((others,),) = self._connection.execute(statement, (_match_any([other]),))
-        is_chance = together * len(self._skills) < _MIN_LIFT * count * others
-        return 0.0 if is_chance else together**2 / (count * others)
+        is_chance = joint_count * len(self._skills) < _MIN_LIFT * count * others
+        return 0.0 if is_chance else joint_count**2 / (count * others)
 
 
 def _match_any(words: Iterable[str]) -> str:
+    # Quoted, so that no word can be an operator of FTS5.
     return " OR ".join(f'"{word}"' for word in words)
 
 
@@ -162,11 +169,7 @@ def _cut_inflection(word: str) -> str:
     return _INFLECTION.sub("", word) if len(word) > 4 else word
 
 
-def _keywords(skill: SkillMetadata) -> tuple[str, ...]:
-    return skill.keywords + trigger_words(skill.trigger)
-
-
-def trigger_words(trigger: Trigger | None) -> tuple[str, ...]:
+def list_trigger_words(trigger: Trigger | None) -> tuple[str, ...]:
     """Return the keywords of a trigger; none for path patterns."""
     match trigger:
         case KeywordTrigger(words) | TaskTrigger(words):

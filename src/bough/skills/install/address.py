@@ -1,4 +1,4 @@
-"""Parsing the source of a skill, as a user writes it, into something that can be fetched.
+"""Parsing the source of a skill as the user writes it: a folder, an archive, a git repository or a site.
 
 Source: git's documentation of URLs; the web addresses of GitHub, GitLab, Gitea, Codeberg and Bitbucket.
 """
@@ -35,7 +35,8 @@ class GitSource:
     Attributes:
         ref: A branch, a tag, or 7 to 40 digits of a commit; empty for the default branch.
         path: Only what is below this folder; empty for all.
-        ref_and_path: Ref and path of a web address, joined; split later with the refs of the repository.
+        ref_and_path: Ref and path of a web address. Refs may contain slashes, so only the repository's list of refs
+            tells where the path begins.
     """
 
     url: str
@@ -90,6 +91,7 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
         NotFound: It is a path that does not exist.
     """
     path = Path(text).expanduser()
+    # Local paths first: `owner/name` may be a folder here, which a repository of the same name must not replace.
     if text and path.is_dir():
         return FolderSource(path) if not ref else GitSource(path.resolve().as_uri(), ref)
     if text and path.is_file():
@@ -99,6 +101,7 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
         return GitSource(f"ssh://{match[1]}/{match[2]}", ref or match[3] or "")
     if "://" in bare:
         return _parse_url(bare, ref, is_git=bare != text)
+    # git would run a program for `ext::…`, and read a name that starts with `-` as an option.
     if "::" in bare or bare.startswith("-"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
     if match := _SHORT.fullmatch(bare):
@@ -115,21 +118,23 @@ def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http", "ssh", "file"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
+    # Never git over plain HTTP: nothing would authenticate what is fetched. Sites are checked when they are downloaded.
     if parts.scheme == "http":
-        return SiteSource(_index_of(text))
+        return SiteSource(_add_index_path(text))
     if parts.scheme == "https":
         for form in _WEB:
             if web_match := form.fullmatch(unquote(parts.path).rstrip("/")):
-                return _of_web(web_match, parts.netloc, ref or ref_in_url)
+                return _parse_web_address(web_match, parts.netloc, ref or ref_in_url)
     segments = [part for part in parts.path.split("/") if part]
     is_forge = bool(_FORGES.fullmatch(parts.hostname or "")) and len(segments) >= 2
     if is_git or ref_in_url or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
         return GitSource(url.rstrip("/"), ref or ref_in_url)
-    return SiteSource(_index_of(text))
+    return SiteSource(_add_index_path(text))
 
 
-def _of_web(match: re.Match[str], host: str, ref: str) -> GitSource:
+def _parse_web_address(match: re.Match[str], host: str, ref: str) -> GitSource:
     ref_and_path = match["rest"].strip("/")
+    # The address of a file, usually a SKILL.md, means the folder that contains it.
     if match["kind"] == "blob":
         ref_and_path = ref_and_path.rpartition("/")[0] or ref_and_path
     url = f"https://{host}/{match['repo']}"
@@ -140,5 +145,5 @@ def _of_web(match: re.Match[str], host: str, ref: str) -> GitSource:
     )
 
 
-def _index_of(url: str) -> str:
+def _add_index_path(url: str) -> str:
     return url if url.endswith(".json") else url.rstrip("/") + INDEX

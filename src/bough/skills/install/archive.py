@@ -29,8 +29,9 @@ def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
     folders: dict[str, str] = {}
     lower: dict[str, str] = {}
     size = 0
-    for raw, content, mode in _members(data, name):
-        path = _safe(raw, name)
+    for raw, content, mode in _read_members(data, name):
+        path = _check_name(raw, name)
+        # Counted after unpacking: the sizes that an archive declares may be false.
         size += len(content)
         if len(entries) >= listing.MAX_FILES or size > listing.MAX_BYTES:
             refuse_size(name)
@@ -57,7 +58,11 @@ def refuse_size(source: str) -> NoReturn:
 def _check_collision(
     path: str, entries: dict[str, SourceEntry], folders: dict[str, str], lower: dict[str, str], where: str
 ) -> None:
-    """Refuse a name that already exists, in any case, or that is also a folder: which one wins would be arbitrary."""
+    """Refuse a name that already exists, in any case, or that is also a folder.
+
+    Which entry wins would depend on the order in the archive and on the file system, so that the scan could read one
+    and a run the other.
+    """
     other = lower.get(path.lower()) or folders.get(path)
     above = [path[:at] for at, char in enumerate(path) if char == "/"]
     other = other or next((folder for folder in above if folder in entries), None)
@@ -69,52 +74,56 @@ def _check_collision(
     folders.update(dict.fromkeys(above, path))
 
 
-def _members(data: bytes, name: str) -> Iterator[tuple[str, bytes, int]]:
+def _read_members(data: bytes, name: str) -> Iterator[tuple[str, bytes, int]]:
     try:
         if name.endswith(".zip"):
-            yield from _zip_members(data)
+            yield from _read_zip(data)
         elif name.endswith((".tar.gz", ".tgz", ".tar")):
-            yield from _tar_members(data)
+            yield from _read_tar(data)
         else:
             raise InvalidInput(f"not an archive: {name}", hint="pass a .zip, .tar.gz or .tgz file")
+    # RuntimeError: an encrypted member. NotImplementedError: an unknown compression.
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
         raise InvalidInput(f"cannot unpack {name}: {error}", hint="recreate the archive") from error
 
 
-def _zip_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
+def _read_zip(data: bytes) -> Iterator[tuple[str, bytes, int]]:
     with zipfile.ZipFile(BytesIO(data)) as archive:
         for entry in archive.infolist():
             mode = entry.external_attr >> 16
             if entry.is_dir():
                 continue
+            # Archives made on Windows record no file type, which reads as 0; links and devices have another one.
             if mode & 0o170000 not in (0, 0o100000):
                 raise InvalidInput(f"{entry.filename[:80]!r} is not a regular file", hint="pack files only")
             with archive.open(entry) as handle:
-                yield entry.filename, _read_bounded(handle.read(listing.MAX_BYTES + 1)), mode
+                yield entry.filename, _check_size(handle.read(listing.MAX_BYTES + 1)), mode
 
 
-def _tar_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
+def _read_tar(data: bytes) -> Iterator[tuple[str, bytes, int]]:
     with tarfile.open(fileobj=BytesIO(data), mode="r:*") as archive:
         for entry in archive:
             if entry.isdir():
                 continue
+            # `isreg` first: `extractfile` would follow a link to another member.
             handle = archive.extractfile(entry) if entry.isreg() else None
             if handle is None:
                 raise InvalidInput(f"{entry.name[:80]!r} is not a regular file", hint="pack files only")
-            yield entry.name, _read_bounded(handle.read(listing.MAX_BYTES + 1)), entry.mode
+            yield entry.name, _check_size(handle.read(listing.MAX_BYTES + 1)), entry.mode
 
 
-def _read_bounded(data: bytes) -> bytes:
+def _check_size(data: bytes) -> bytes:
     if len(data) > listing.MAX_BYTES:
         refuse_size("a file of the archive")
     return data
 
 
-def _safe(path: str, where: str) -> str:
+def _check_name(path: str, where: str) -> str:
     clean = path.removeprefix("./")
     parts = clean.split("/")
-    if not clean or clean.startswith("/") or any(part in ("", ".", "..") for part in parts):
-        raise InvalidInput(f"{where} holds the name {path[:80]!r}", hint="relative names without `..` only")
-    if any(char in path for char in "\\\0:"):
-        raise InvalidInput(f"{where} holds the name {path[:80]!r}", hint="relative names without `..` only")
+    # `\` and `:` separate folders and drives on Windows, where such a name would lead elsewhere.
+    if any(part in ("", ".", "..") for part in parts) or any(char in path for char in "\\\0:"):
+        raise InvalidInput(
+            f"{where} contains the name {path[:80]!r}", hint="use relative names without `..`, `\\` or `:`"
+        )
     return clean

@@ -16,14 +16,14 @@ from bough.skills.install.install import (
     InstallRequest,
     RefusedSkill,
     list_source,
-    settle,
+    publish_skills,
     stage_skills,
 )
 from bough.skills.install.review import review_skill
-from bough.skills.install.staging import StagingFolder, sweep
+from bough.skills.install.staging import StagingFolder, remove_leftovers
 from bough.skills.model import Diagnostic, SkillMetadata
-from bough.skills.read.parse import skill_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.parse import find_skill_file
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.registry import SkillRegistry
 from bough.skills.trust.lock import NAME, LockedSkill, change_lock, read_lock
 from bough.skills.trust.scan import Scanner
@@ -68,16 +68,17 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
         if name in (entry.used_name, entry.name, *(f"{parent}/{entry.name}" for parent in owner)):
             return entry
     names = tuple(sorted(entry.used_name for entry in installed))
-    raise NotFound(f"no installed skill named {name[:100]!r}", hint=nearest(name, names))
+    raise NotFound(f"no installed skill named {name[:100]!r}", hint=suggest_nearest(name, names))
 
 
 def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
-    """Remove installed skills and return their entries. They take effect together, when the lock file is replaced.
+    """Remove installed skills and return their entries. All are removed at once, when the lock file is replaced.
 
     Raises:
         NotFound: One of them is not installed; nothing was changed.
     """
     with change_lock(target) as entries:
+        # All names are looked up before anything is removed: an unknown one raises, and leaves the lock file unchanged.
         removed = [find_installed(entries.values(), name) for name in names]
         for entry in removed:
             entries.pop(entry.folder, None)
@@ -102,7 +103,7 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
         try:
             installed.append(find_installed(list_installed(target), name))
         except NotFound as error:
-            hint = nearest(name, tuple(sorted(skills_by_name)))
+            hint = suggest_nearest(name, tuple(sorted(skills_by_name)))
             raise NotFound(f"no skill named {name[:100]!r} to disable or enable", hint=hint) from error
     if installed:
         with change_lock(target) as entries:
@@ -120,6 +121,7 @@ def _change_disabled(home: Path, change: Callable[[set[str]], set[str]]) -> None
     # A separate file is locked: `os.replace` gives the list a new inode, which a lock on the old one does not protect.
     with open(file.with_suffix(".lock"), "wb") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
+        # Read under the lock: a concurrent change would be lost otherwise.
         paths = sorted(change(set(read_disabled(home))))
         handle, name = tempfile.mkstemp(dir=home, prefix=f".{DISABLED}.")
         try:
@@ -141,7 +143,7 @@ def update_skills(
 ) -> list[SkillUpdate]:
     """Update installed skills from their sources; all of them if no name is given. Blocks.
 
-    A skill pinned to a commit stays. A skill that is refused, or whose source cannot be reached, is not changed.
+    A skill pinned to a commit is not updated. A skill that is refused, or whose source cannot be reached, is unchanged.
 
     Raises:
         NotFound: One of them is not installed.
@@ -149,7 +151,7 @@ def update_skills(
     entries = list_installed(target)
     selected = [find_installed(entries, name) for name in names] if names else entries
     place = staging or target / ".staging"
-    sweep(place)
+    remove_leftovers(place)
     updates: list[SkillUpdate] = []
     for entry in selected:
         with StagingFolder(place) as stage:
@@ -169,32 +171,34 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
         accept_findings=accept_findings,
         hosts=(),
     )
-    listing = list_source(request, stage)
-    listing = replace(listing, ref=entry.ref)
+    # Recorded again, so that the next update follows the same branch.
+    listing = replace(list_source(request, stage), ref=entry.ref)
     staged, refused = stage_skills(listing, request, stage)
     if not staged:
-        raise _first(refused, entry)
+        raise _explain_failure(refused, entry)
     new = replace(staged[0], alias=entry.alias)
     changes = tuple(list_differences(dict(entry.files), dict(new.files)))
     if new.digest == entry.digest:
         return SkillUpdate(entry.used_name)
+    # Only new findings are reported: the others were shown when the present version was installed.
     old = {(note.code, note.message) for note in Scanner().scan_folder(target / entry.folder)}
     findings = tuple(note for note in new.diagnostics if (note.code, note.message) not in old)
     if not dry_run:
-        settle([new], target, listing, replace(request, hosts=_hosts_that_stay(entry, target, new.folder)))
+        publish_skills([new], target, listing, replace(request, hosts=_find_unchanged_hosts(entry, target, new.folder)))
+    # The digest covers executable bits, the list of files does not.
     return SkillUpdate(entry.used_name, changes or ("changed: executable bits",), findings)
 
 
-def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
+def _find_unchanged_hosts(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
     """Return the servers that may still run on this machine: those whose command has not changed."""
-    # A changed command needs a new consent: an update must not run another program outside the sandbox.
+    # A changed command needs a new consent: an update must not start another program outside the sandbox.
     scanner = Scanner()
-    old_servers = review_skill(skill_file(target / entry.folder), scanner).servers
-    new_servers = review_skill(skill_file(folder), scanner).servers
+    old_servers = review_skill(find_skill_file(target / entry.folder), scanner).servers
+    new_servers = review_skill(find_skill_file(folder), scanner).servers
     return tuple(name for name in entry.hosts if name in old_servers and old_servers[name] == new_servers.get(name))
 
 
-def _first(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
+def _explain_failure(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
     if refused:
         return refused[0].error
     return InvalidInput(f"{entry.source} no longer has a skill {entry.name!r}", hint="remove it, or add it again")

@@ -1,8 +1,8 @@
 """Installing skills from a folder, an archive, a git repository or a site's index.
 
-Skills are assembled, read and scanned in a staging folder that discovery ignores, and then moved to their place, which
-is used from the moment the lock file names it. A kill at any point leaves the old state or the new one. No code of a
-skill is run.
+Skills are assembled, read and scanned in a staging folder that discovery ignores, and then moved to their place. The
+place is used as soon as the lock file names it, so a kill at any point leaves either the old state or the new one. No
+code of a skill is run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bough.skills.install.listing import MAX_BYTES, SourceListing, list_folder
 from bough.skills.install.repository import list_repository
 from bough.skills.install.review import review_skill
 from bough.skills.install.site import list_site
-from bough.skills.install.staging import StagingFolder, sweep
+from bough.skills.install.staging import StagingFolder, remove_leftovers
 from bough.skills.model import Diagnostic
 from bough.skills.read.fields import normalize_name
-from bough.skills.read.parse import read_file, skill_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.parse import find_skill_file, read_file
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.trust.lock import DIGEST_DIGITS, LockedSkill, change_lock
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.tree import read_tree
@@ -129,13 +129,14 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
         LimitExceeded: It is too large.
         ConnectError: It could not be fetched.
     """
+    # Below `target` by default: skills are moved by `rename`, which works within one file system only.
     place = staging or target / ".staging"
     target.mkdir(parents=True, exist_ok=True)
-    sweep(place)
+    remove_leftovers(place)
     with StagingFolder(place) as stage:
         listing = list_source(request, stage)
         staged, refused = stage_skills(listing, request, stage)
-        installed = settle(staged, target, listing, request) if staged else ()
+        installed = publish_skills(staged, target, listing, request) if staged else ()
     if not installed and refused:
         raise _explain_refusal(refused)
     return Installation(tuple(installed), tuple(refused))
@@ -147,6 +148,7 @@ def list_source(request: InstallRequest, stage: Path) -> SourceListing:
         case FolderSource(path):
             listing = list_folder(path)
         case ArchiveSource(path):
+            # Checked before reading: an archive is unpacked in memory.
             if path.stat().st_size > MAX_BYTES:
                 refuse_size(request.source)
             listing = list_archive(path.read_bytes(), path.name, str(path.absolute()))
@@ -175,6 +177,7 @@ def stage_skills(
     scanner = Scanner()
     for number, path in enumerate(paths):
         home = posixpath.basename(path) or listing.name
+        # Numbered: two folders of the source may have the same name.
         folder = stage / str(number) / home
         folder.mkdir(parents=True)
         try:
@@ -182,8 +185,8 @@ def stage_skills(
         except _NotInstallable as error:
             if not request.names or error.refused.name in request.names:
                 refused.append(error.refused)
-    staged = _choose(staged, listing, request)
-    allowed = [skill for skill in staged if request.accept_findings or not _errors(skill)]
+    staged = _select(staged, listing, request)
+    allowed = [skill for skill in staged if request.accept_findings or not _list_errors(skill)]
     refused += [_refuse_findings(skill) for skill in staged if skill not in allowed]
     if not staged and not refused:
         raise NotFound("the source contains no skill", hint="a skill is a folder with a SKILL.md")
@@ -202,8 +205,9 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
     except (BoughError, OSError) as error:
         cause = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
         raise _NotInstallable(RefusedSkill(home, path, cause)) from error
-    reading = read_file(skill_file(folder))
-    notes += [_at(note, folder, path) for note in reading.diagnostics]
+    # Read, hashed and scanned in the staging folder, never in the source: the checked files are the installed ones.
+    reading = read_file(find_skill_file(folder))
+    notes += [_relocate(note, folder, path) for note in reading.diagnostics]
     if reading.skill is None:
         reason = next((note for note in reading.diagnostics if note.severity == "error"), reading.diagnostics[-1])
         error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
@@ -214,26 +218,26 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
         error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
-    notes += [_at(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
+    notes += [_relocate(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
     if tree.faults:
         error = PermissionDenied(f"{name} cannot be installed: {tree.faults[0].message}")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     return StagedSkill(name, None, path, folder, tree.digest, tree.files, tuple(notes))
 
 
-def _at(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
+def _relocate(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
     """Return a diagnostic with the file's path in the source instead of in the staging folder."""
     inside = os.path.relpath(note.path, folder) if note.path.startswith(str(folder)) else note.path
     return note._replace(path=posixpath.join(path, inside))
 
 
-def _errors(staged: StagedSkill) -> list[Diagnostic]:
+def _list_errors(staged: StagedSkill) -> list[Diagnostic]:
     return [diagnostic for diagnostic in staged.diagnostics if diagnostic.severity == "error"]
 
 
 def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
     error = PermissionDenied(
-        f"{staged.used_name} was not installed: {_errors(staged)[0].message}",
+        f"{staged.used_name} was not installed: {_list_errors(staged)[0].message}",
         hint="review the findings; pass --accept-findings to install it anyway",
     )
     return RefusedSkill(staged.used_name, staged.path, error, staged.diagnostics, has_findings=True)
@@ -241,20 +245,21 @@ def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
 
 def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
     """Return the error of an installation in which every skill was refused."""
+    # Findings first: their hint says how to install the skill anyway.
     first = next((skill for skill in refused if skill.has_findings), refused[0])
     more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
     notes = [note.as_dict() for skill in refused for note in skill.diagnostics][:100]
     return type(first.error)(f"{first.error.message}{more}", hint=first.error.hint, details={"diagnostics": notes})
 
 
-def _choose(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
+def _select(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
     """Return the requested skills, each with its local name."""
     selected = [skill for skill in staged if not request.names or _is_named(skill, listing, request.names)]
     for name in request.names:
         if not any(_is_named(skill, listing, [name]) for skill in staged):
             available = tuple(sorted(skill.name for skill in staged))
             if available:
-                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, available))
+                raise NotFound(f"the source has no skill {name[:80]!r}", hint=suggest_nearest(name, available))
     doubled = {skill.name for skill in selected if sum(other.name == skill.name for other in selected) > 1}
     if doubled:
         names = ", ".join(f"{_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in doubled)
@@ -291,7 +296,7 @@ def _full_name(staged: StagedSkill, listing: SourceListing) -> str:
     return f"{above}/{staged.name}"
 
 
-def settle(
+def publish_skills(
     staged: Sequence[StagedSkill], target: Path, listing: SourceListing, request: InstallRequest
 ) -> list[InstalledSkill]:
     """Move staged skills to their places and add them to the lock file, all at once.
@@ -303,6 +308,7 @@ def settle(
     with change_lock(target) as entries:
         installed = {entry.used_name: entry for entry in entries.values()}
         places = {skill.used_name: f"{skill.digest[:DIGEST_DIGITS]}/{skill.folder.name}" for skill in staged}
+        # Checked under the lock: of two concurrent installations of one name, only one may pass.
         conflicts = sorted(name for name, folder in places.items() if name in installed or folder in entries)
         if conflicts and not request.replace:
             raise Conflict(f"already installed: {', '.join(conflicts)}", hint="pass --replace to replace them")
@@ -310,19 +316,20 @@ def settle(
             folder = places[skill.used_name]
             place = target / folder
             place.parent.mkdir(exist_ok=True)
-            # Moved before the lock file names it, which is written at the end of the block: a kill in between leaves
-            # a folder that discovery does not use.
+            # Moved before the lock file names it, at the end of the block: a kill in between leaves a folder that
+            # discovery does not use. A folder that exists already has the same digest, so it has the same files.
             if not place.exists():
                 os.rename(skill.folder, place)
             old = installed.get(skill.used_name)
+            # The old folder is removed by `change_lock`, after the new lock file no longer names it.
             if old is not None:
                 entries.pop(old.folder, None)
-            entries[folder] = _lock(skill, folder, listing, request, old, place)
+            entries[folder] = _make_lock_entry(skill, folder, listing, request, old, place)
             results.append(InstalledSkill(skill.used_name, place, entries[folder], skill.diagnostics))
     return sorted(results, key=lambda skill: skill.name)
 
 
-def _lock(
+def _make_lock_entry(
     staged: StagedSkill,
     folder: str,
     listing: SourceListing,
@@ -330,7 +337,7 @@ def _lock(
     old: LockedSkill | None,
     place: Path,
 ) -> LockedSkill:
-    review = review_skill(skill_file(place), Scanner())
+    review = review_skill(find_skill_file(place), Scanner())
     return LockedSkill(
         folder,
         listing.origin,

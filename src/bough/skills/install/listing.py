@@ -71,7 +71,7 @@ class SourceListing:
         """Return the paths of a skill's own files, without those of skills inside it."""
         inner = tuple(f"{other}/" for other in skills if other != skill and _is_below(other, skill))
         start = f"{skill}/" if skill else ""
-        return sorted(path for path in self.entries if path.startswith(start) and not path.startswith(inner or ("\0",)))
+        return sorted(path for path in self.entries if path.startswith(start) and not path.startswith(inner))
 
     def write_skill(self, skill: str, skills: list[str], target: Path) -> list[Diagnostic]:
         """Write a skill's own files into `target`, and return a diagnostic for each entry that was skipped.
@@ -91,12 +91,13 @@ class SourceListing:
             inside = path[len(skill) :].lstrip("/")
             real = self.find_target(path) if entry.kind == "link" else path
             if entry.kind == "other" or real is None:
-                notes.append(_describe_left_out(entry, inside, path))
+                notes.append(_describe_skipped(entry, inside, path))
                 if "/" not in inside and is_skill_file(inside):
                     raise InvalidInput(f"{path} {notes[-1].message}", hint=notes[-1].fix)
                 continue
             goal = target / inside
             goal.parent.mkdir(parents=True, exist_ok=True)
+            # A link to another file of the source would dangle after the installation, so that file is written instead.
             if entry.kind == "link" and real in own:
                 goal.symlink_to(entry.target)
                 continue
@@ -109,6 +110,7 @@ class SourceListing:
                 )
             data = source_entry.read()
             goal.write_bytes(data)
+            # Only the executable bit is taken from the source: never setuid, never writable for others.
             goal.chmod(0o755 if source_entry.executable else 0o644)
             if data.startswith(_LFS):
                 message = "a Git LFS pointer; the file itself was not fetched"
@@ -125,6 +127,7 @@ class SourceListing:
                 return path
             if entry.target.startswith("/"):
                 return None
+            # Resolved as text: looking it up would follow links of this machine's file system.
             path = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.target))
             if path.startswith("../") or path == "..":
                 return None
@@ -172,13 +175,14 @@ def _scan(folder: Path, inside: str) -> Iterator[tuple[str, SourceEntry | None]]
             yield name, SourceEntry("link", target=os.readlink(entry.path))
         elif stat.S_ISREG(info.st_mode):
             executable = bool(info.st_mode & 0o100)
-            yield name, SourceEntry("file", executable, info.st_size, _reader(entry.path))
+            yield name, SourceEntry("file", executable, info.st_size, _make_reader(entry.path))
         else:
             yield name, SourceEntry("other")
 
 
-def _reader(path: str) -> Callable[[], bytes]:
+def _make_reader(path: str) -> Callable[[], bytes]:
     def read() -> bytes:
+        # The folder may change after it was listed: a link in place of the file is refused, and a pipe does not block.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             return file.read(MAX_BYTES + 1)
@@ -190,7 +194,7 @@ def _is_below(folder: str, above: str) -> bool:
     return not above or folder == above or folder.startswith(above + "/")
 
 
-def _describe_left_out(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
+def _describe_skipped(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
     if entry.kind == "link":
         message = f"skipped: a link to {entry.target[:120]!r}, which is not a file of the same source"
         return Diagnostic("link-out", "warning", f"{inside}: {message}", None, "replace the link by the file", path)

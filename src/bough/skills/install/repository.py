@@ -1,6 +1,6 @@
 """Reading skills from the objects of a git repository, without a checkout: git creates no files and no links.
 
-So no filters, attributes or hooks can run, or change what is read.
+Filters, attributes and hooks of the repository can therefore neither run nor change what is read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bough.errors import ConnectError, InvalidInput, NotFound, Unavailable
 from bough.skills.install.address import GitSource
 from bough.skills.install.listing import MAX_BYTES, MAX_FILES, SourceEntry, SourceListing
 
+# git also knows protocols that start programs, such as `ext`.
 _PROTOCOLS = ("https", "ssh", "file")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _TREE_LINE = re.compile(r"(\d{6}) (\w+) ([0-9a-f]{40,64})\t(.+)", re.DOTALL)
@@ -38,7 +39,7 @@ def list_repository(source: GitSource, place: Path) -> SourceListing:
     _git(repository, "init", "-q")
     _git(repository, "remote", "add", "origin", source.url)
     refs = _list_refs(repository)
-    source = _split_rest(source, refs)
+    source = _split_ref_and_path(source, refs)
     commit = _fetch(repository, source, refs)
     entries = _list_tree(repository, commit)
     listing = SourceListing(entries, source.name, source.url, source.owner, commit, source.ref, source.path)
@@ -50,6 +51,7 @@ def _list_refs(repository: git.Repository) -> dict[str, str]:
     refs: dict[str, str] = {}
     for line in _git(repository, "ls-remote", "origin").splitlines():
         digest, _, name = line.partition("\t")
+        # An annotated tag is listed twice: `v1` is the tag object, and `v1^{}`, the next line, is its commit.
         if name.endswith("^{}"):
             refs[name[:-3]] = digest
         else:
@@ -59,11 +61,12 @@ def _list_refs(repository: git.Repository) -> dict[str, str]:
     return refs
 
 
-def _split_rest(source: GitSource, refs: dict[str, str]) -> GitSource:
+def _split_ref_and_path(source: GitSource, refs: dict[str, str]) -> GitSource:
     """Split a web address into ref and path, at the longest ref that the repository has."""
     if not source.ref_and_path:
         return source
     parts = source.ref_and_path.split("/")
+    # Longest first: `release/1.0/tools` is the folder `tools` of the branch `release/1.0`, also if a tag is `release`.
     for count in range(len(parts), 0, -1):
         name = "/".join(parts[:count])
         if f"refs/heads/{name}" in refs or f"refs/tags/{name}" in refs or _COMMIT.fullmatch(name):
@@ -83,6 +86,7 @@ def _fetch(repository: git.Repository, source: GitSource, refs: dict[str, str]) 
     shallow = ("fetch", "-q", "--depth", "1", "--no-tags", "--filter=blob:none", "origin")
     if commit_id and not _try_git(repository, *shallow, commit_id).code:
         return _git(repository, "rev-parse", f"{commit_id}^{{commit}}").strip()
+    # Some servers do not send a commit by its name, and an abbreviated name can only be resolved among all of them.
     _git(repository, "fetch", "-q", "--no-tags", "--filter=blob:none", "origin", "+refs/*:refs/bough/*")
     result = _try_git(repository, "rev-parse", "--verify", "--quiet", f"{commit_id or ref or 'HEAD'}^{{commit}}")
     if result.code:
@@ -93,7 +97,7 @@ def _fetch(repository: git.Repository, source: GitSource, refs: dict[str, str]) 
 
 
 def _list_tree(repository: git.Repository, commit: str) -> dict[str, SourceEntry]:
-    """Return the entries of a commit; the files are not read yet, and `target` is the name of their object."""
+    """Return the entries of a commit. Files are not read yet: `target` is the name of the git object to read."""
     entries: dict[str, SourceEntry] = {}
     for line in _git(repository, "ls-tree", "-r", "-z", commit).split("\0"):
         if match := _TREE_LINE.fullmatch(line):
@@ -127,20 +131,22 @@ def _read_objects(repository: git.Repository, names: list[str], *, is_bounded: b
     """Return the contents of blobs by name; blobs that the filtered fetch omitted are fetched in one request."""
     if not names:
         return {}
-    here = _list_objects(repository)
-    if missing := [name for name in names if name not in here]:
+    local_sizes = _list_objects(repository)
+    if missing := [name for name in names if name not in local_sizes]:
+        # Through stdin: the names of thousands of objects would exceed the length of a command line.
         _git(repository, "fetch", "-q", "--no-tags", "--no-write-fetch-head", "--stdin", "origin",
              stdin="".join(f"{name}\n" for name in missing))  # fmt: skip
-        here = _list_objects(repository)
+        local_sizes = _list_objects(repository)
     request = "".join(f"{name}\n" for name in names)
-    sizes = [here.get(name, 0) for name in names]
+    sizes = [local_sizes.get(name, 0) for name in names]
+    # Sizes are checked before the contents are read, which happens in memory.
     if is_bounded and (sum(sizes) > 4 * MAX_BYTES or len(sizes) > 20 * MAX_FILES):
         raise InvalidInput("the skills of the repository are too large", hint="select some of them with --path DIR")
     return dict(_parse_batch(_git(repository, "cat-file", "--batch", stdin=request).encode("utf-8", "surrogateescape")))
 
 
 def _list_objects(repository: git.Repository) -> dict[str, int]:
-    """Return every local object with its size; asking for a missing one would make git fetch it by itself."""
+    """Return the size of every local object. Asking for a missing one would make git fetch it, one request each."""
     listed = _git(repository, "cat-file", "--batch-check=%(objectname) %(objectsize)", "--batch-all-objects")
     return {name: int(size) for name, _, size in (line.partition(" ") for line in listed.splitlines())}
 
@@ -150,7 +156,7 @@ def _parse_batch(data: bytes) -> Iterator[tuple[str, bytes]]:
     while at < len(data):
         end = data.index(b"\n", at)
         words = data[at:end].split()
-        if len(words) != 3:
+        if len(words) != 3:  # `NAME missing` instead of `NAME TYPE SIZE`
             raise ConnectError(f"could not fetch object {words[0].decode()}", hint="try again")
         size = int(words[2])
         yield words[0].decode(), data[end + 1 : end + 1 + size]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bough.errors import Conflict, InvalidInput
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.read.parse import read_file
-from bough.skills.read.resources import nearest
+from bough.skills.read.resources import suggest_nearest
 from bough.skills.run.mcp import list_server_commands
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.snapshot import SnapshotStore
 from bough.skills.trust.tree import SkillEntry, SkillTree
-from bough.skills.trust.trust import SkillGrant, code_files, is_code, name_in_project, tree_of
+from bough.skills.trust.trust import SkillGrant, is_code, list_code_files, name_in_project, read_skill_tree
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,16 @@ class SkillReview:
 def review_project(project: Path) -> list[SkillReview]:
     """Return a review of each skill of the project that contains code. O(bytes); runs nothing, writes nothing."""
     scanner = Scanner()
-    return [review_skill(file, scanner, name_in_project(file, project)) for file in code_files(project)]
+    return [review_skill(file, scanner, name_in_project(file, project)) for file in list_code_files(project)]
 
 
 def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     """Return the review of the skill that `file` defines. O(bytes)."""
-    tree = tree_of(file)
+    # Hashed before it is read: a change during the review then shows in `snapshot_reviewed`, as another digest.
+    tree = read_skill_tree(file)
     is_folder = is_skill_file(file.name)
     skill = read_file(file).skill
-    findings = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_text_of(file), str(file))
+    findings = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_read_text(file), str(file))
     return SkillReview(
         file=file,
         key=key or file.name,
@@ -76,10 +77,9 @@ def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     )
 
 
-def read_domains(metadata: dict[str, str] | object) -> tuple[str, ...]:
+def read_domains(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return the domains that a skill's servers request, as in `metadata: {domains: "a.example.org *.example.net"}`."""
-    text = metadata.get("domains", "") if isinstance(metadata, dict) else ""  # pyright: ignore
-    return tuple(str(text).replace(",", " ").split())  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(metadata.get("domains", "").replace(",", " ").split())
 
 
 def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> None:
@@ -91,11 +91,13 @@ def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> Non
     names = tuple(sorted({name for review in reviews for name in review.servers}))
     for name in hosts:
         if name not in names:
-            raise InvalidInput(f"no skill here has an MCP server named {name[:80]!r}", hint=nearest(name, names))
+            raise InvalidInput(
+                f"no skill here has an MCP server named {name[:80]!r}", hint=suggest_nearest(name, names)
+            )
 
 
-def keep_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
-    """Take snapshots of the reviewed skills, so that exactly what was shown is what runs.
+def snapshot_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
+    """Take snapshots of the reviewed skills, so that exactly the files that were shown are run.
 
     Raises:
         Conflict: A skill changed after it was shown.
@@ -103,11 +105,12 @@ def keep_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) ->
     for review in reviews:
         if not is_skill_file(review.file.name):
             continue
+        # The copy's digest is compared, not the folder's: the folder may change again, but the copy is what runs.
         if snapshots.take(review.file.parent.resolve()).digest != review.tree.digest:
             raise Conflict(f"{review.file.parent} changed during the review", hint="run the command again")
 
 
-def _text_of(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8", "replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Folders for unfinished installations: locked while in use; leftovers of killed processes are removed."""
+"""Folders for unfinished installations: locked while in use, removed afterwards, also if a process was killed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ class StagingFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Remove the folder."""
+        # Removed before the lock is released, so that no other process removes it at the same time.
         remove_tree(self._folder)
         os.close(self._guard)
         _remove_empty(self._place)
 
 
-def sweep(place: Path) -> None:
+def remove_leftovers(place: Path) -> None:
     """Remove the folders that killed processes left below `place`; folders in use stay."""
     try:
         folders = sorted(place.iterdir())
@@ -60,6 +61,7 @@ def sweep(place: Path) -> None:
         except OSError:
             continue
         try:
+            # Fails while the installation runs; the kernel releases the lock when its process ends, however it ends.
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(folder)
         except OSError:

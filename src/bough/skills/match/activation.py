@@ -1,4 +1,4 @@
-"""The text of an active skill as a model sees it (tier 2): the instructions and the list of its files."""
+"""The text of an active skill as the model sees it (tier 2): the instructions and the list of its files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bough.errors import BoughError, LimitExceeded, PermissionDenied
 from bough.skills.match.inputs import (
     ARGUMENTS,
     check_inputs,
-    inputs_of,
     is_needed,
+    list_inputs,
     missing_inputs,
     parse_arguments,
     substitute,
@@ -39,7 +39,7 @@ class Activation:
         rendered: What the model sees.
         missing: Required inputs without a value; `rendered` tells the model to ask for them.
         tree: Digest of the snapshot that its scripts and files come from; empty if it has no files.
-        allowed_tools: The tools that it limits the conversation to; None if it names none.
+        allowed_tools: The tools that it limits the conversation to; None for all tools.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """The skills that one message activated, and those that were skipped, with the reason."""
+    """The skills that one message activated, and those that were skipped, each with the reason."""
 
     activations: tuple[tuple[TriggerMatch, Activation], ...]
-    left_out: tuple[tuple[TriggerMatch, BoughError], ...] = ()
+    skipped: tuple[tuple[TriggerMatch, BoughError], ...] = ()
 
 
 def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str = "") -> Activation:
@@ -68,21 +68,21 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         InvalidInput: The skill has no input of a name in `inputs`, or a value is invalid.
         SkillRefused: Its file can no longer be read.
     """
-    declared = inputs_of(skill)
+    declared = list_inputs(skill)
     raw_values = dict(inputs or {})
     if not skill.inputs and ARGUMENTS in raw_values:  # undeclared inputs are known only now that the text is read
         raw_values = parse_arguments(raw_values[ARGUMENTS], declared) | raw_values
     values = check_inputs(declared, raw_values)
     missing = missing_inputs(declared, values)
-    without = {entry.name for entry in declared if entry.name not in values and not is_needed(entry)}
+    optional = {entry.name for entry in declared if entry.name not in values and not is_needed(entry)}
     parts = [
-        _shorten_instructions(substitute(skill.content, values, without=without), skill),
+        _shorten_instructions(substitute(skill.content, values, without=optional), skill),
         "[Truncated: only the first 1 MB of the instructions was read.]" if skill.document.truncated else "",
-        _asking([entry for entry in declared if entry.name in missing]),
-        _listing(skill.resources),
+        _ask_for_inputs([entry for entry in declared if entry.name in missing]),
+        _list_files(skill.resources),
     ]
     body = "\n\n".join(part for part in parts if part)
-    rendered = f'<skill name="{escape(skill.name)}">\n{_contain(body)}\n</skill>'
+    rendered = f'<skill name="{escape(skill.name)}">\n{_escape_skill_tags(body)}\n</skill>'
     return Activation(skill.name, skill.content_hash, rendered, missing, tree, skill.allowed_tools)
 
 
@@ -104,11 +104,12 @@ def activate_matches(
         changed_rules: See `require_reviewed`.
     """
     activations: list[tuple[TriggerMatch, Activation]] = []
-    left_out: list[tuple[TriggerMatch, BoughError]] = []
+    skipped: list[tuple[TriggerMatch, BoughError]] = []
     bytes_left = max_bytes
+    # Calls by `/name` first: if a bound is reached, keywords must not displace what the user asked for by name.
     for match in sorted(matches, key=lambda candidate: candidate.kind != "slash"):
         if len(activations) >= max_skills:
-            left_out.append((match, too_many(f"one message can activate at most {max_skills} skills")))
+            skipped.append((match, make_count_error(f"one message can activate at most {max_skills} skills")))
             continue
         try:
             skill = registry.get(match.skill)
@@ -116,75 +117,76 @@ def activate_matches(
             snapshot = registry.snapshot(skill)
             activation = activate(skill, match.inputs, tree="" if snapshot is None else snapshot.digest)
         except BoughError as error:
-            left_out.append((match, error))
+            skipped.append((match, error))
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if size > bytes_left:
-            left_out.append((match, too_long(f"the skills of one message exceed {max_bytes} bytes")))
+            skipped.append((match, make_size_error(f"the skills of one message exceed {max_bytes} bytes")))
         else:
             bytes_left -= size
             activations.append((match, activation))
-    return Activated(tuple(activations), tuple(left_out))
+    return Activated(tuple(activations), tuple(skipped))
 
 
 def require_reviewed(registry: SkillRegistry, rule: Skill, changed_rules: Collection[str]) -> None:
-    """Check that no tool of the conversation wrote a rule, or that a person trusted it since.
+    """Check that no tool of the conversation wrote a rule, or that a person has trusted it since.
 
     Args:
         changed_rules: Digests of the rule files that changed while tools of the conversation ran.
 
     Raises:
-        PermissionDenied: A tool wrote it, and nobody trusted it.
+        PermissionDenied: A tool wrote it, and no person has trusted it.
     """
     if not registry.may_follow(rule, changed_rules):
         raise make_rule_refusal(rule.name)
 
 
 def make_rule_refusal(name: str) -> PermissionDenied:
-    """Return why a rule that a tool of the conversation wrote is not followed in it."""
+    """Return the error of a rule that is not followed because a tool of the conversation wrote it."""
     return PermissionDenied(
         f"{name} changed while a tool of this conversation ran; the rules in it are not followed here",
         hint="review it, then run `bough skills trust --rules`, or start another conversation",
     )
 
 
-def too_many(reason: str) -> LimitExceeded:
+def make_count_error(reason: str) -> LimitExceeded:
     """Return the error of a skill that exceeds a limit on the number of skills."""
     return LimitExceeded(reason, hint="select fewer skills")
 
 
-def too_long(reason: str) -> LimitExceeded:
+def make_size_error(reason: str) -> LimitExceeded:
     """Return the error of a skill whose text exceeds a limit on their size."""
     return LimitExceeded(reason, hint="shorten it, or select fewer skills")
 
 
 def _shorten_instructions(text: str, skill: Skill) -> str:
-    """Return instructions of at most 64 KiB; if they were cut, with the call that reads the rest."""
+    """Return the first 64 KiB of instructions; if they are longer, with the call that reads the following lines."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_INSTRUCTIONS:
         return text
     head = data[:MAX_INSTRUCTIONS].decode("utf-8", "ignore").rpartition("\n")[0] or text[: MAX_INSTRUCTIONS // 4]
     if skill.path is None or skill.folder is None:
         return f"{head}\n[truncated: the instructions have {len(data)} bytes]"
+    # Lines are counted in the file, since the call reads the file, which also has a frontmatter.
     whole = skill.path.read_bytes().decode("utf-8", "replace")
     line = whole.count("\n", 0, max(0, whole.find(skill.content[:200]))) + head.count("\n") + 2
     call = f"load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={line})"
     return f"{head}\n[truncated; continue with {call}]"
 
 
-def _contain(body: str) -> str:
+def _escape_skill_tags(body: str) -> str:
     """Escape `skill` tags in the body, so that it cannot close the element around it."""
     return re.sub(r"<(/?skill[\s>])", r"&lt;\1", body, flags=re.IGNORECASE)
 
 
-def _asking(missing: list[InputMetadata]) -> str:
+def _ask_for_inputs(missing: list[InputMetadata]) -> str:
     if not missing:
         return ""
     lines = [f"- {entry.name}: {entry.description}" if entry.description else f"- {entry.name}" for entry in missing]
     return "Before you start, ask the user for these inputs by name:\n" + "\n".join(lines)
 
 
-def _listing(resources: Resources) -> str:
+def _list_files(resources: Resources) -> str:
     listed = resources.all[:MAX_LISTED]
     if not listed:
         return ""

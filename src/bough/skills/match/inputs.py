@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from bough.errors import InvalidInput
 from bough.skills.model import Diagnostic, InputMetadata, Skill
-from bough.skills.read.resources import nearest
+from bough.skills.read.resources import suggest_nearest
 
 ARGUMENTS = "ARGUMENTS"
 """The whole text after `/name`; in instructions `$ARGUMENTS` or `${ARGUMENTS}`."""
@@ -24,9 +24,9 @@ CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
 def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
     """Return the inputs in the text after `/name`: `key=value` pairs first, then the remaining words by position.
 
-    If one input is open, it takes the whole rest; several open inputs take one word each, in declaration order. If
-    there are more words than open inputs, the only required one takes the whole rest; with several required inputs
-    none is filled, and the words are available as `ARGUMENTS` only.
+    A single input without a value takes all remaining words; several such inputs take one word each, in declaration
+    order. If there are more words than inputs, a single required input takes all of them; with several required inputs
+    none is filled, and the words are only available as `ARGUMENTS`.
     """
     names = {entry.name for entry in inputs}
     values = parse_pairs(text, inputs)
@@ -55,12 +55,12 @@ def missing_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -
 
 
 def is_needed(entry: InputMetadata) -> bool:
-    """Whether an input must be given: it is required and has no default."""
+    """Whether the user must provide an input: it is required and has no default."""
     return entry.required and entry.default is None
 
 
 def check_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> dict[str, str]:
-    """Return the values to substitute: the given ones, and defaults for the rest.
+    """Return the values to substitute: the user's, and defaults for other inputs.
 
     Raises:
         InvalidInput: The skill has no input of a name, or a value is too long or contains control characters.
@@ -68,7 +68,7 @@ def check_inputs(inputs: Sequence[InputMetadata], values: Mapping[str, str]) -> 
     names = tuple(entry.name for entry in inputs)
     for name, value in values.items():
         if name not in names and name != ARGUMENTS:
-            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, names))
+            raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=suggest_nearest(name, names))
         if len(value) > MAX_VALUE or re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", value):
             raise InvalidInput(f"input {name!r} is too long or contains control characters", hint="pass plain text")
     return {entry.name: entry.default for entry in inputs if entry.default is not None} | dict(values)
@@ -85,10 +85,11 @@ def substitute(text: str, values: Mapping[str, str], *, without: Collection[str]
         name = match[2] or ARGUMENTS
         return "" if name in without and name not in values else match[1] + values.get(name, match[0][len(match[1]) :])
 
+    # One pass: a value that contains `${name}` is not expanded again.
     return _PLACE.sub(put, text) if values or without else text
 
 
-def inputs_of(skill: Skill) -> tuple[InputMetadata, ...]:
+def list_inputs(skill: Skill) -> tuple[InputMetadata, ...]:
     """Return the declared inputs of a skill; without any, the `${name}` placeholders of its text, as required inputs.
 
     Names in capitals are shell variables, and placeholders in code are code; neither are inputs.
@@ -97,7 +98,7 @@ def inputs_of(skill: Skill) -> tuple[InputMetadata, ...]:
 
 
 def check_inputs_declared(skill: Skill) -> tuple[Diagnostic, ...]:
-    """Return a note where a skill's text uses `${name}` and the skill declares no inputs; reads its text."""
+    """Return a note if a skill's text uses `${name}` but the skill declares no inputs. Reads its text."""
     names = () if skill.inputs else list_undeclared(skill.content)
     if not names:
         return ()

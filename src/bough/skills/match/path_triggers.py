@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from bough.skills.model import Diagnostic, PathTrigger, Skill, SkillMetadata
-from bough.skills.read.expressions import pattern_of
+from bough.skills.read.expressions import translate_glob
 
 
 class PathIndex:
@@ -30,7 +30,7 @@ class PathIndex:
         sources: list[str] = []
         for skill in skills:
             for glob in skill.trigger.globs if isinstance(skill.trigger, PathTrigger) else ():
-                if (source := pattern_of(glob)) is None:
+                if (source := translate_glob(glob)) is None:
                     self.diagnostics.append(_bad_glob(skill.name, glob))
                 else:
                     self._names.append(skill.name)
@@ -51,18 +51,18 @@ class PathIndex:
 
 
 def _compile(sources: list[str]) -> Any:
-    re2: Any = import_module("re2")  # it carries no types
+    re2: Any = import_module("re2")  # it has no type hints
     options = re2.Options()
     options.log_errors = False
-    options.dot_nl = True
-    several = re2.Set.FullMatchSet(options)
+    options.dot_nl = True  # names of files may contain line feeds
+    pattern_set = re2.Set.FullMatchSet(options)
     for source in sources:
         try:
-            several.Add(source)
+            pattern_set.Add(source)
         except re2.error:
-            several.Add(r"[^\s\S]")  # matches nothing; keeps the set's indices equal to those of `_names`
-    several.Compile()
-    return several
+            pattern_set.Add(r"[^\s\S]")  # matches nothing; keeps the set's indices equal to those of `_names`
+    pattern_set.Compile()
+    return pattern_set
 
 
 def _bad_glob(name: str, glob: str) -> Diagnostic:

@@ -1,5 +1,7 @@
 """Which skills a user message activates: keywords, task triggers, regular expressions and `/name`.
 
+Untrusted skills that a message asks for are found as well, so that they are reported instead of silently ignored.
+
 All keywords are in one automaton and all regular expressions in one RE2 set, so the work for a message depends on its
 length and its hits, not on the number of skills.
 """
@@ -13,12 +15,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
-from bough.skills.find.search import trigger_words
+from bough.skills.find.search import SkillSearch, list_trigger_words
 from bough.skills.match.inputs import CODE, missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
-from bough.skills.read.expressions import refuse_pattern
+from bough.skills.read.expressions import explain_bad_pattern
+
+if TYPE_CHECKING:
+    from bough.skills.registry import SkillRegistry
 
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
@@ -82,13 +87,13 @@ class TriggerIndex:
         for skill in self._skills.values():
             self._add(skill, words)
         self._names = list(words.values())
-        self._find_words = _word_finder(list(words)) if words else None
-        self._find_patterns = self._pattern_finder() if self._patterns else None
+        self._find_words = _make_word_finder(list(words)) if words else None
+        self._find_patterns = self._make_pattern_finder() if self._patterns else None
 
     def _add(self, skill: Skill | SkillMetadata, words: dict[str, list[str]]) -> None:
-        for word in trigger_words(skill.trigger):
+        for word in list_trigger_words(skill.trigger):
             if word.startswith("re:"):
-                if reason := refuse_pattern(word[3:].strip()):
+                if reason := explain_bad_pattern(word[3:].strip()):
                     self.diagnostics.append(_bad_pattern(skill.name, word[3:].strip(), reason))
                 else:
                     self._patterns.append((skill.name, word[3:].strip()))
@@ -107,12 +112,13 @@ class TriggerIndex:
         text = text[:MAX_MESSAGE]
         if not text.isascii():
             text = unicodedata.normalize("NFC", text)
-        hits = [] if self._find_words is None else self._word_hits(text, active, self._find_words)
+        hits = [] if self._find_words is None else self._find_word_hits(text, active, self._find_words)
         if self._find_patterns is not None:
-            hits += _pattern_hits(text, active, self._find_patterns)
-        calls = self._calls(text) if "/" in text or "@" in text else []
+            hits += _find_pattern_hits(text, active, self._find_patterns)
+        calls = self._find_calls(text) if "/" in text or "@" in text else []
         if not calls and not hits:
             return []
+        # Reversed twice: the first call of each skill wins, and the skills are in the order of these calls.
         matches = {call.skill: call for call in reversed(calls) if call.skill not in active}
         matches = {name: matches[name] for name in reversed(matches)}
         if len(hits) > 1:
@@ -122,8 +128,9 @@ class TriggerIndex:
                 matches[name] = self._make_match(name, keyword, text)
         return list(matches.values())
 
-    def _calls(self, text: str) -> list[TriggerMatch]:
+    def _find_calls(self, text: str) -> list[TriggerMatch]:
         """Return the skills called by `/name` and `@name` at the start of a word, outside code. O(length)."""
+        # Code is blanked, not removed: positions must remain those of the original text.
         visible_text = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
         matches: list[TriggerMatch] = []
         for call in _CALL.finditer(visible_text):
@@ -148,7 +155,7 @@ class TriggerIndex:
         inputs = parse_pairs(text, skill.inputs)
         return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
 
-    def _word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> list[_Hit]:
+    def _find_word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> list[_Hit]:
         """Return the first hit of every skill that is not active yet."""
         folded = fold(text)
         is_plain = text.isascii()
@@ -160,30 +167,30 @@ class TriggerIndex:
                     if name not in hits and name not in active:
                         first, last = offsets.restore(start), offsets.restore(end)
                         if not is_plain:
-                            first, last = _place(text, first, last)
+                            first, last = _unfold(text, first, last)
                         hits[name] = (first, name, text[first:last])
         return list(hits.values())
 
-    def _pattern_finder(self) -> _PatternFinder | None:
-        re2: Any = import_module("re2")  # it carries no types
+    def _make_pattern_finder(self) -> _PatternFinder | None:
+        re2: Any = import_module("re2")  # it has no type hints
         options = re2.Options()
         options.case_sensitive = False
         options.log_errors = False
         options.max_mem = 64 << 20
-        several = re2.Set.SearchSet(options)
+        pattern_set = re2.Set.SearchSet(options)
         compiled: list[tuple[str, Any]] = []
         for name, source in self._patterns:
             try:
                 pattern = re2.compile(source, options)
-                several.Add(source)
+                pattern_set.Add(source)
             except re2.error as error:
                 self.diagnostics.append(_bad_pattern(name, source, str(error)))
             else:
                 compiled.append((name, pattern))
         if not compiled:
             return None
-        several.Compile()
-        return lambda text: [compiled[i] for i in sorted(several.Match(text) or ())]
+        pattern_set.Compile()
+        return lambda text: [compiled[i] for i in sorted(pattern_set.Match(text) or ())]
 
 
 _Hit: TypeAlias = tuple[int, str, str]
@@ -198,13 +205,13 @@ class _WordFinder(Protocol):
     def __call__(self, text: str, /, *, overlapping: bool) -> list[tuple[int, int, int]]: ...
 
 
-def _word_finder(words: list[str]) -> _WordFinder:
+def _make_word_finder(words: list[str]) -> _WordFinder:
     from ahocorasick_rs import AhoCorasick
 
     return AhoCorasick(words, store_patterns=False).find_matches_as_indexes
 
 
-def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
+def _find_pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
     searches = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
     return [(hit.start(), name, hit.group()) for name, hit in searches if hit]
 
@@ -234,13 +241,13 @@ def squeeze_blanks(text: str) -> tuple[str, Offsets]:
     parts: list[str] = []
     places: list[int] = []
     removed: list[int] = []
-    at = size = gone = 0
+    at = size = removed_count = 0
     for run in _RUN.finditer(text):
         parts += (text[at : run.start()], " ")
         size += run.start() - at + 1
-        gone += run.end() - run.start() - 1
+        removed_count += run.end() - run.start() - 1
         places.append(size - 1)
-        removed.append(gone)
+        removed.append(removed_count)
         at = run.end()
     return "".join([*parts, text[at:]]), Offsets(places, removed)
 
@@ -267,7 +274,7 @@ def _is_word(char: str) -> bool:
     return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
 
 
-def _place(text: str, start: int, end: int) -> tuple[int, int]:
+def _unfold(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the positions in `text` of the characters `start:end` of its folded form."""
     first = last = at = 0
     for i, char in enumerate(text):
@@ -283,3 +290,26 @@ def _place(text: str, start: int, end: int) -> tuple[int, int]:
 def _bad_pattern(name: str, source: str, reason: str) -> Diagnostic:
     message = f"skill {name!r} has an invalid regular expression: re:{source[:80]} ({reason[:120]})"
     return Diagnostic("trigger-bad-regex", "warning", message, None, "use RE2 syntax: no lookaround, no backreferences")
+
+
+def list_hidden(registry: SkillRegistry) -> list[SkillMetadata]:
+    """Return the untrusted skills whose name no usable skill has."""
+    return [skill for skill in registry.withheld if skill.name not in registry]
+
+
+def match_withheld(registry: SkillRegistry, text: str) -> list[TriggerMatch]:
+    """Return the untrusted skills that a message would activate if they were trusted. O(untrusted skills + length)."""
+    hidden = list_hidden(registry)
+    return TriggerIndex(hidden).match(text) if hidden else []
+
+
+def find_withheld(registry: SkillRegistry, text: str) -> list[SkillMetadata]:
+    """Return the untrusted skills that a message asks for by name, trigger or words.
+
+    By words, that is the skill that matches the message better than every usable skill.
+    """
+    hidden = list_hidden(registry)
+    names = {match.skill for match in match_withheld(registry, text)}
+    if not names and hidden:
+        names = {skill.name for skill in SkillSearch([*registry.list_all(), *hidden]).search(text, 1)}
+    return [skill for skill in hidden if skill.name in names]

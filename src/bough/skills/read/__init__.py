@@ -1,1 +1,1 @@
-"""Parsing skills: lenient and strict reading, repairs, and the files beside the instructions."""
+"""Parsing skills: lenient and strict reading, repairs, and the files in a skill's folder."""

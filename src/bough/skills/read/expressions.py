@@ -10,7 +10,7 @@ MAX_PATTERN = 1_000
 _MAX_BRACES = 200
 
 
-def refuse_pattern(source: str) -> str:
+def explain_bad_pattern(source: str) -> str:
     """Return why a regular expression is not a valid trigger; empty if it is valid."""
     if not source:
         return "it is empty"
@@ -22,9 +22,9 @@ def refuse_pattern(source: str) -> str:
         return str(error)
 
 
-def refuse_glob(glob: str) -> str:
+def explain_bad_glob(glob: str) -> str:
     """Return why a path glob is invalid; empty if it is valid."""
-    source = pattern_of(glob)
+    source = translate_glob(glob)
     if source is None:
         return "it is empty, too long, or has too many alternatives"
     try:
@@ -35,7 +35,7 @@ def refuse_glob(glob: str) -> str:
 
 
 def _re2() -> Any:
-    return import_module("re2")  # it has no type hints, and most libraries of skills do not need it
+    return import_module("re2")  # it has no type hints, and takes time to import that most skills do not need
 
 
 def _compile(source: str) -> Any:
@@ -44,7 +44,7 @@ def _compile(source: str) -> Any:
     return _re2().compile(source, options)
 
 
-def pattern_of(glob: str) -> str | None:
+def translate_glob(glob: str) -> str | None:
     """Return the regular expression of a glob; None for an invalid glob.
 
     `*` and `?` match within a folder, `**` across folders, `{a,b}` either alternative, `[…]` a character class. A
@@ -57,31 +57,32 @@ def pattern_of(glob: str) -> str | None:
         glob += "**"
     if "/" not in glob and not glob.startswith("**"):
         glob = f"**/{glob}"
-    variants = _braces(glob.removeprefix("/"))
-    return None if variants is None else "|".join(f"(?:{_regex(variant)})" for variant in variants)
+    variants = _expand_braces(glob.removeprefix("/"))
+    return None if variants is None else "|".join(f"(?:{_translate(variant)})" for variant in variants)
 
 
-def _braces(glob: str) -> list[str] | None:
+def _expand_braces(glob: str) -> list[str] | None:
     """Return a pattern's expansions without braces; None if there are too many."""
-    done: list[str] = []
+    # Bounded at each step: `{a,b}{a,b}…` doubles the number of expansions with every pair of braces.
+    expanded: list[str] = []
     waiting = [glob]
     while waiting:
         expansion = waiting.pop(0)
         match = re.search(r"\{([^{}]*,[^{}]*)\}", expansion)
         if match is None:
-            done.append(expansion)
+            expanded.append(expansion)
         else:
             waiting += [expansion[: match.start()] + part + expansion[match.end() :] for part in match[1].split(",")]
-        if len(done) + len(waiting) > _MAX_BRACES:
+        if len(expanded) + len(waiting) > _MAX_BRACES:
             return None
-    return done
+    return expanded
 
 
-def _regex(glob: str) -> str:
+def _translate(glob: str) -> str:
     out, i = "", 0
     while i < len(glob):
         if match := re.compile(r"\*\*/|/\*\*$|\*+|\?|\[[!^]?\]?[^\]/]+\]").match(glob, i):
-            out += _token(match[0])
+            out += _translate_token(match[0])
             i = match.end()
         else:
             out += re.escape(glob[i])
@@ -89,7 +90,7 @@ def _regex(glob: str) -> str:
     return out
 
 
-def _token(token: str) -> str:
+def _translate_token(token: str) -> str:
     match token:
         case "**/":
             return "(?:.*/)?"

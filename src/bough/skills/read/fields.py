@@ -21,7 +21,7 @@ from bough.skills.model import (
     TaskTrigger,
     Trigger,
 )
-from bough.skills.read.expressions import refuse_glob, refuse_pattern
+from bough.skills.read.expressions import explain_bad_glob, explain_bad_pattern
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -65,8 +65,8 @@ _NOTHING = frozenset({"", "null", "~", "none"})
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
 
 
-def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return `values` with known fields under their canonical names, whatever case or alias the file uses."""
+def rename_aliases(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Return `values` with known fields under their canonical names, in whatever case or by whatever alias they are."""
     if _KNOWN.issuperset(values):
         return values
     out: dict[str, Any] = {}
@@ -95,8 +95,8 @@ def is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING) or value in ({}, [])
 
 
-def truth(value: Any) -> bool:
-    """Return a text's value as a boolean; False for anything unknown."""
+def means_true(value: Any) -> bool:
+    """Return whether a value is a text that means true, such as `yes`; False for anything else."""
     return isinstance(value, str) and value.strip().lower() in _TRUE
 
 
@@ -119,7 +119,7 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
         message = f"name {name[:80]!r} differs from the folder name {home[:80]!r}"
         notes.warn("name-folder", message, f"name: {home}")
     if not is_good_name(name):
-        note_name(name, notes)
+        check_name(name, notes)
     return name
 
 
@@ -137,11 +137,11 @@ def normalize_name(name: str) -> str | None:
         return name
     normal = unicodedata.normalize("NFC", name)
     notes: Notes = Notes()
-    note_name(normal, notes)
-    return None if notes or normal != unicodedata.normalize("NFKC", name) or unsafe_name(normal) else normal
+    check_name(normal, notes)
+    return None if notes or normal != unicodedata.normalize("NFKC", name) or explain_unsafe_name(normal) else normal
 
 
-def note_name(name: str, notes: Notes) -> None:
+def check_name(name: str, notes: Notes) -> None:
     """Add a diagnostic for each rule of the specification that `name` violates."""
     normal = unicodedata.normalize("NFKC", name)
     if len(normal) > MAX_NAME:
@@ -158,7 +158,7 @@ def note_name(name: str, notes: Notes) -> None:
         )
 
 
-def unsafe_name(name: str) -> str | None:
+def explain_unsafe_name(name: str) -> str | None:
     """Return why a name is refused; None if it is safe to display and to use in a path."""
     if is_good_name(name):
         return None
@@ -230,7 +230,7 @@ def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], n
                 _note_two_triggers("`triggers`" if fields else "`paths`", "`trigger`", notes)
             return trigger
     _check_globs(globs, notes)
-    words = tuple(dict.fromkeys(word for field in fields for word in _only_words(field, notes)))
+    words = tuple(dict.fromkeys(word for field in fields for word in _read_trigger_words(field, notes)))
     if globs and (words or inputs):
         _note_two_triggers("`paths`", "`triggers`" if words else "`inputs`", notes)
     if words:
@@ -249,7 +249,7 @@ def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata,
         if inputs or not is_nothing(raw):
             _note_two_triggers("`inputs`" if is_nothing(raw) else "keywords", "`globs`", notes)
         return PathTrigger(globs)
-    words = () if is_nothing(raw) else _only_words(raw, notes)
+    words = () if is_nothing(raw) else _read_trigger_words(raw, notes)
     if "task" in kind or inputs:
         return TaskTrigger(words)
     if words:
@@ -263,12 +263,12 @@ def _note_two_triggers(unused: str, used: str, notes: Notes) -> None:
     notes.warn("trigger-both", message, "split it into two skills, or remove one of the two fields")
 
 
-def _only_words(value: Any, notes: Notes) -> tuple[str, ...]:
+def _read_trigger_words(value: Any, notes: Notes) -> tuple[str, ...]:
     if isinstance(value, list) and any(not isinstance(item, str) for item in cast("list[Any]", value)):
         notes.warn("trigger-not-text", "a trigger is not text and was converted", "use a list of words")
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
     for word in words:
-        if word.strip().startswith("re:") and (reason := refuse_pattern(word.strip()[3:].strip())):
+        if word.strip().startswith("re:") and (reason := explain_bad_pattern(word.strip()[3:].strip())):
             message = f"invalid regular expression {word.strip()[:80]!r}, ignored: {reason}"
             notes.warn("trigger-bad-regex", message, "use RE2 syntax: no lookaround, no backreferences")
     return tuple(word.strip() for word in words if word.strip())
@@ -276,7 +276,7 @@ def _only_words(value: Any, notes: Notes) -> tuple[str, ...]:
 
 def _check_globs(globs: tuple[str, ...], notes: Notes) -> None:
     for glob in globs:
-        if reason := refuse_glob(glob):
+        if reason := explain_bad_glob(glob):
             message = f"invalid path pattern {glob[:80]!r}, ignored: {reason}"
             notes.warn("trigger-bad-glob", message, "write a pattern such as src/**")
 
@@ -296,15 +296,15 @@ def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata,
     if is_nothing(value):
         return ()
     inputs: dict[str, InputMetadata] = {}
-    for name, entry in _input_entries(value):
+    for name, entry in _list_input_entries(value):
         if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
             notes.warn("input-name", f"invalid input name {name[:60]!r}", "use letters, digits, _ and -")
             continue
-        inputs[name] = _input(name, entry)
+        inputs[name] = _read_input(name, entry)
     return tuple(inputs.values())
 
 
-def _input_entries(value: Any) -> list[tuple[str, Any]]:
+def _list_input_entries(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).items())
     items = cast("list[Any]", value) if isinstance(value, list) else list(read_words(value))
@@ -318,12 +318,12 @@ def _parse_named(item: Any) -> tuple[str, Any]:
     return as_text(entry.get("name", "")), entry
 
 
-def _input(name: str, entry: Any) -> InputMetadata:
+def _read_input(name: str, entry: Any) -> InputMetadata:
     if not isinstance(entry, Mapping):
         return InputMetadata(name, "" if is_nothing(entry) else as_text(entry))
     fields = cast("Mapping[str, Any]", entry)
     value = fields.get("default")
     is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # valid values for a script
     default = None if is_nothing(value) and not is_text else as_text(value)
-    required = truth(fields["required"]) if "required" in fields else default is None
+    required = means_true(fields["required"]) if "required" in fields else default is None
     return InputMetadata(name, as_text(fields.get("description", "")), required and default is None, default)

@@ -31,7 +31,7 @@ class Split:
     """A file split into frontmatter and body.
 
     Attributes:
-        header: The frontmatter's text; None if there is none.
+        header: The frontmatter's text; None if missing.
         body: The text after it.
         header_line: The 1-based line of the file at which `header` starts.
     """

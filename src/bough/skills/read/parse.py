@@ -80,13 +80,13 @@ def read_skill(path: str | Path, mode: Mode = "lenient", *, source: str = "", sc
     """
     reading = try_read(path, mode, source=source, scope=scope)
     if reading.skill is None:
-        raise SkillRefused(skill_file(Path(path)), reading.diagnostics)
+        raise SkillRefused(find_skill_file(Path(path)), reading.diagnostics)
     return reading.skill
 
 
 def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scope: Scope = "code") -> Reading:
     """Read a skill like `read_skill`, but return a refusal as a `Reading` without a skill. Never raises."""
-    return read_file(skill_file(Path(path)), mode, source, scope)
+    return read_file(find_skill_file(Path(path)), mode, source, scope)
 
 
 def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope = "code") -> Reading:
@@ -102,7 +102,7 @@ def _read(file: Path, data: bytes, notes: Notes, mode: Mode, source: str, scope:
     parts = split(decode(data, notes))
     notes += parts.diagnostics
     fields = _load_header(parts, notes)
-    skill = _build_skill(file, parts, read.canonical(fields, notes), notes, source=source, scope=scope)
+    skill = _build_skill(file, parts, read.rename_aliases(fields, notes), notes, source=source, scope=scope)
     if mode == "strict":
         from bough.skills.read.strict import find_violations
 
@@ -143,7 +143,8 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     notes: Notes = Notes()
     values = None if b"\0" in head else _load_head(head, notes)
     if values is None:
-        is_whole_file = 0 < len(head) < HEAD_BYTES  # otherwise the file is read again, in full
+        # The head is used only if it is the whole file: one that is cut off would look broken.
+        is_whole_file = 0 < len(head) < HEAD_BYTES
         reading = _read(Path(path), head, Notes(), "lenient", source, scope) if is_whole_file else None
         return _summarize(reading or read_file(Path(path), "lenient", source, scope))
     metadata = _read_metadata(path, home, values, "", notes, source, scope)
@@ -159,7 +160,7 @@ def _load_head(head: bytes, notes: Notes) -> dict[str, Any] | None:
     header = find_exact_header(head)
     if header is None:
         return None
-    values = read.canonical(load(header, notes), notes)
+    values = read.rename_aliases(load(header, notes), notes)
     description = values.get("description")
     return values if isinstance(description, str) and description and not description.isspace() else None
 
@@ -173,14 +174,18 @@ def read_document(path: Path) -> Document:
     data, notes = read_bounded(path)
     if data is None:
         raise SkillRefused(path, _set_path(notes, path))
-    return Document.of(split(decode(data, Notes())).body, data)
+    return Document.from_file(split(decode(data, Notes())).body, data)
 
 
 class FileSkillLoader:
     """Reads skills from their files and folders."""
 
     def read_document(self, path: Path) -> Document:
-        """Return the instructions of a file. Raises: see `read_document`."""
+        """Return the instructions of a file.
+
+        Raises:
+            SkillRefused: The file is gone or unreadable.
+        """
         return read_document(path)
 
     def list_resources(self, folder: Path) -> Resources:
@@ -190,7 +195,7 @@ class FileSkillLoader:
         return list_resources(folder)
 
 
-def skill_file(path: Path) -> Path:
+def find_skill_file(path: Path) -> Path:
     """Return the file that defines a skill, given that file or its folder."""
     if not path.is_dir() or os.path.lexists(path / "SKILL.md"):
         return path / "SKILL.md" if path.is_dir() else path
@@ -210,8 +215,8 @@ def read_bounded(path: Path) -> tuple[bytes | None, Notes]:
 
 
 def _read_bytes(path: str, size: int, notes: Notes) -> bytes | None:
-    # Opened without following a link and checked on the descriptor: between a check of the path and the opening, the
-    # file could be replaced by a link out of the folder, or by a pipe that blocks for ever.
+    # Opened without following a link, and checked on the descriptor: between a check of the path and the opening, the
+    # file could be replaced by a link that leaves the folder, or by a pipe that blocks for ever.
     try:
         handle = os.open(path, _FLAGS)
     except OSError as error:
@@ -234,6 +239,7 @@ def _read_all(handle: int, size: int) -> bytes:
     data = os.read(handle, size)
     if len(data) in (0, size) or size <= HEAD_BYTES:
         return data
+    # One read may return less than was asked for, for example on a network file system.
     parts = [data]
     while (bytes_left := size - sum(map(len, parts))) and (part := os.read(handle, bytes_left)):
         parts.append(part)
@@ -244,7 +250,7 @@ def _read_link(path: str, size: int, notes: Notes) -> bytes | None:
     folder, target = os.path.realpath(os.path.dirname(path)), os.path.realpath(path)
     if not target.startswith(folder + os.sep):
         return notes.error("link-out", "the link leaves its folder", "replace the link by the file")
-    if os.path.islink(target):  # realpath leaves a circle as it is; reading it again would recurse for ever
+    if os.path.islink(target):  # realpath returns a circular link unresolved; reading it would recurse for ever
         return notes.error("link-circle", "the link is circular", "replace the link by the file")
     return _read_bytes(target, size, notes)
 
@@ -266,7 +272,7 @@ def _load_header(parts: Split, notes: Notes) -> dict[str, Any]:
 def _build_skill(
     file: Path, parts: Split, values: dict[str, Any], notes: Notes, *, source: str, scope: Scope
 ) -> Skill | None:
-    """Return the skill of a file; None, with the reason in `notes`, if there is none."""
+    """Return the skill of a file; None, with the reason in `notes`, if it is not a skill."""
     if not values and not parts.body.strip():
         return notes.error("empty", "the file is empty", "write frontmatter with a name and a description")
     home = file.absolute().parent.name if is_skill_file(file.name) else file.name.removesuffix(".md")
@@ -310,7 +316,7 @@ def _read_metadata(
     values = values or {}
     description = read.read_text(values, "description", notes)
     if description is None:
-        description = first_paragraph(body)
+        description = extract_first_paragraph(body)
         if description is None:
             return notes.error("description-missing", "no description and no text", "description: …")
         message, fix = "no `description`; the first paragraph is used", "description: what it does and when to use it"
@@ -322,11 +328,11 @@ def _read_metadata(
         return SkillMetadata(name, description, path, source, scope, keywords=_read_keywords(values))
     inputs = read.read_inputs(values, notes)
     trigger = read.read_trigger(values, inputs, notes)
-    invocable = not read.truth(values.get("disable-model-invocation"))
+    invocable = not read.means_true(values.get("disable-model-invocation"))
     return SkillMetadata(name, description, path, source, scope, trigger, inputs, _read_keywords(values), invocable)
 
 
-def first_paragraph(body: str) -> str | None:
+def extract_first_paragraph(body: str) -> str | None:
     """Return the first paragraph of a Markdown text on one line, at most 1,024 characters; else its first heading."""
     heading = ""
     paragraph: list[str] = []
@@ -348,7 +354,7 @@ def _read_name(path: str, home: str, values: dict[str, Any] | None, notes: Notes
         if values.get("name") == home and read.is_good_name(home):
             return home
         name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
-    if reason := read.unsafe_name(name):
+    if reason := read.explain_unsafe_name(name):
         return notes.error("name-unsafe", f"the name is refused: {reason}", "use letters, digits, hyphens")
     return name
 
@@ -388,7 +394,7 @@ def _read_keywords(values: dict[str, Any]) -> tuple[str, ...]:
 def _set_path(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
     file = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
-        # Errors first: they decide whether the file is refused, and must not be cut off by warnings before them.
+        # Errors first: they decide whether the file is refused, and must not be displaced by warnings before them.
         notes = [note for note in notes if note.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
         notes.append(Diagnostic("more", "info", "further diagnostics are not listed"))
     return tuple([Diagnostic(*note[:5], file) for note in notes])

@@ -1,4 +1,4 @@
-"""The files beside a skill's instructions: listing them, and reading one by its relative path."""
+"""The files in a skill's folder: listing them, and reading one by its relative path."""
 
 from __future__ import annotations
 
@@ -78,15 +78,16 @@ def resolve(folder: Path, name: str) -> Path:
             f"not a path inside the skill: {name[:100]!r}", hint="pass a relative path, with / and no .."
         )
     root = os.path.realpath(folder)
+    # Resolved before the check: a link inside the folder may lead out of it.
     target = os.path.realpath(os.path.join(root, *parts))
     if not target.startswith(root + os.sep):
         raise InvalidInput(f"{name[:100]!r} leaves the skill's folder", hint="pass a file of the skill's own folder")
     if os.path.isfile(target):
         return Path(target)
-    raise NotFound(f"the skill has no file {name[:100]!r}", hint=nearest(name, list_resources(folder).all))
+    raise NotFound(f"the skill has no file {name[:100]!r}", hint=suggest_nearest(name, list_resources(folder).all))
 
 
-def nearest(name: str, names: tuple[str, ...]) -> str:
+def suggest_nearest(name: str, names: tuple[str, ...]) -> str:
     """Return a hint that names the most similar of `names`, or the first few."""
     close = (
         get_close_matches(name, names, 1, 0.4)
@@ -128,6 +129,7 @@ def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 
         if b"\0" in handle.read(8192):
             return ResourcePart("", size, is_binary=True)
         handle.seek(0)
+        # Bounded: a file without line feeds is one line.
         while line := handle.readline(max_bytes):
             number += 1
             if number < start_line:

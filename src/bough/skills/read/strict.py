@@ -56,7 +56,7 @@ def _read(data: bytes, lenient_header: str | None, notes: Notes) -> dict[str, An
 
 
 def _load_strict(header: str, notes: Notes) -> dict[str, Any] | None:
-    strictyaml: Any = import_module("strictyaml")  # it carries no types
+    strictyaml: Any = import_module("strictyaml")  # it has no type hints
     base: type[Exception] = import_module("strictyaml.ruamel.error").YAMLError
     try:
         values: Any = strictyaml.load(header).data

@@ -34,7 +34,7 @@ class InvalidYaml(ValueError):
 
 
 def load_yaml(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
-    """Return the fields of a frontmatter, adding to `notes`; see `bough.skills.read.frontmatter.load`."""
+    """Return the fields of a frontmatter as text, lists and mappings, with a diagnostic in `notes` for each repair."""
     yaml_notes: Notes = Notes()
     try:
         data = read_yaml(header, first_line, yaml_notes)
@@ -242,7 +242,7 @@ class _Builder:
         self._count(1)
         if depth > MAX_DEPTH:
             raise OverflowError
-        before = self._nodes_left
+        nodes_left = self._nodes_left
         match event:
             case yaml.ScalarEvent():
                 value = event.value
@@ -253,7 +253,7 @@ class _Builder:
             case _:
                 value = self._read_mapping(depth)
         if event.anchor:  # known only when complete, so that no alias can refer to a value that contains it
-            self._anchors[event.anchor] = (value, before - self._nodes_left)
+            self._anchors[event.anchor] = (value, nodes_left - self._nodes_left)
         return value
 
     def _count(self, nodes: int) -> None:
@@ -265,6 +265,7 @@ class _Builder:
         if event.anchor not in self._anchors:
             raise InvalidYaml("an undefined alias")
         value, size = self._anchors[event.anchor]
+        # An alias counts like a copy: whoever walks over the value visits all of it again.
         self._count(size)
         return value
 

@@ -26,7 +26,7 @@ class BadArguments(InvalidInput):
         self.error_code = error_code
 
 
-def argv_of(args: Any = None) -> tuple[str, ...]:
+def build_argv(args: Any = None) -> tuple[str, ...]:
     """Return the argument vector: a list verbatim, an object as options, a text split like in a POSIX shell.
 
     `{"name": "x", "verbose": true, "tag": ["a", "b"], "_": ["in.txt"]}` becomes
@@ -41,9 +41,9 @@ def argv_of(args: Any = None) -> tuple[str, ...]:
         case str():
             words = _split(args)
         case Mapping():
-            words = _options(cast("Mapping[Any, Any]", args))
+            words = _build_options(cast("Mapping[Any, Any]", args))
         case list() | tuple():
-            words = [_word(item) for item in cast("list[Any]", args)]
+            words = [_convert(item) for item in cast("list[Any]", args)]
         case _:
             raise BadArguments(
                 f"invalid `args` of type {type(args).__name__}: expected a list, an object or a text",
@@ -59,7 +59,7 @@ def _split(text: str) -> list[str]:
         raise BadArguments(f"`args` cannot be split into words: {error}", "INVALID_INPUT_ARGS") from error
 
 
-def _options(args: Mapping[Any, Any]) -> list[str]:
+def _build_options(args: Mapping[Any, Any]) -> list[str]:
     words: list[str] = []
     for key, value in args.items():
         if key == "_":
@@ -67,17 +67,18 @@ def _options(args: Mapping[Any, Any]) -> list[str]:
         if not isinstance(key, str) or not key or any(char.isspace() or char in "=\0" for char in key):
             raise BadArguments(f"invalid option name {key!r}", "INVALID_INPUT_ARGS")
         flag = key if key.startswith("-") else f"--{key}"
-        for item in _items(value):
-            words += [flag] if item is True else [flag, _word(item)]
-    return words + [_word(item) for item in _items(args.get("_"))]
+        for item in _list_items(value):
+            # Only `true` itself is a flag without a value: `1` is the value 1.
+            words += [flag] if item is True else [flag, _convert(item)]
+    return words + [_convert(item) for item in _list_items(args.get("_"))]
 
 
-def _items(value: Any) -> list[Any]:
+def _list_items(value: Any) -> list[Any]:
     items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
     return [item for item in items if item is not None and item is not False]
 
 
-def _word(value: Any) -> str:
+def _convert(value: Any) -> str:
     match value:
         case str():
             return value
@@ -92,12 +93,14 @@ def _word(value: Any) -> str:
 
 
 def _check_words(words: list[str]) -> tuple[str, ...]:
+    # The kernel ends an argument at NUL: the script would get less than was passed.
     if any("\0" in word for word in words):
         raise BadArguments("an argument contains a NUL byte", "INVALID_INPUT_ARGS")
     try:
         size = sum(len(word.encode()) for word in words)
     except UnicodeEncodeError as error:
         raise BadArguments("an argument is not valid Unicode", "INVALID_INPUT_ARGS") from error
+    # Linux refuses to start a program with an argument of 128 KiB; here the error says what is wrong.
     if len(words) > MAX_ARGUMENTS or size > MAX_BYTES:
         raise BadArguments(f"more than {MAX_ARGUMENTS} arguments or {MAX_BYTES} bytes", "INVALID_INPUT_ARGS")
     return tuple(words)

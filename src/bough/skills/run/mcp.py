@@ -40,7 +40,7 @@ class McpServer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None) -> tuple[McpServer, ...]:
+def list_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None) -> tuple[McpServer, ...]:
     """Return the servers of a skill, sorted by name, with variables expanded from `env`.
 
     Servers of the frontmatter take precedence over those of `.mcp.json`.
@@ -52,9 +52,10 @@ def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None
         InvalidInput: A server has neither command nor url, is malformed, or uses a variable that is not set.
     """
     folder = str(skill.folder.absolute()) if skill.folder else ""
+    # SKILL_ROOT last: a variable of the environment must not replace it.
     variables = {**env, "SKILL_ROOT": folder if root is None else root}
-    configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
-    return tuple(_server(name, configured[name], variables) for name in sorted(configured))
+    configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
+    return tuple(_parse_server(name, configured[name], variables) for name in sorted(configured))
 
 
 def list_server_commands(skill: Skill) -> dict[str, str]:
@@ -63,16 +64,17 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
     If the configuration is invalid, returns the error message under the name `.mcp.json`.
     """
     try:
-        configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
+        configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
     except InvalidInput as error:
         return {".mcp.json": error.message}
+    # Variables are not expanded: the description is displayed, and their values may be secrets.
     return {name: _describe(configured[name]) for name in sorted(configured)}
 
 
 def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with the servers of a skill; empty if it has none. The skill works without them."""
+    """Return a warning if the configuration of a skill's servers is invalid. The skill works without them."""
     try:
-        mcp_servers(skill, env)
+        list_servers(skill, env)
     except InvalidInput as error:
         path = "" if skill.path is None else str(skill.path)
         return (Diagnostic("mcp-invalid", "warning", error.message, None, error.hint, path),)
@@ -90,7 +92,7 @@ def _describe(value: Any) -> str:
     return " ".join([as_text(config.get("command", "")), *words])
 
 
-def _from_file(skill: Skill) -> dict[str, Any]:
+def _read_mcp_json(skill: Skill) -> dict[str, Any]:
     if skill.folder is None or not (skill.folder / ".mcp.json").is_file():
         return {}
     try:
@@ -99,10 +101,10 @@ def _from_file(skill: Skill) -> dict[str, Any]:
         raise InvalidInput(f".mcp.json of {skill.name!r} is not valid JSON: {error}", hint="fix that line") from error
     except BoughError as error:
         raise InvalidInput(f".mcp.json of {skill.name!r} cannot be read: {error.message}") from error
-    return _servers(data, skill.name)
+    return _unwrap_servers(data, skill.name)
 
 
-def _servers(value: Any, where: str) -> dict[str, Any]:
+def _unwrap_servers(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _not_a_mapping(where)
     mapping = cast("Mapping[str, Any]", value)
@@ -117,15 +119,15 @@ def _not_a_mapping(where: str) -> InvalidInput:
     return InvalidInput(message, hint='write {"mcpServers": {"name": {…}}}')
 
 
-def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
+def _parse_server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"invalid MCP server name {name[:80]!r}", hint="use letters, digits, _ . -")
     if not isinstance(value, Mapping):
         raise InvalidInput(f"MCP server {name!r} is not a mapping", hint="set `command` and `args`, or `url`")
     config = cast("Mapping[str, Any]", expand(value, env, name))
     if url := as_text(config.get("url", "")):
-        headers = _texts(config.get("headers"), name)
-        return McpServer(name=name, transport=_transport(config, url), url=url, headers=headers)
+        headers = _parse_texts(config.get("headers"), name)
+        return McpServer(name=name, transport=_parse_transport(config, url), url=url, headers=headers)
     command = as_text(config.get("command", ""))
     if not command:
         raise InvalidInput(f"MCP server {name!r} has neither `command` nor `url`", hint="set one of them")
@@ -135,18 +137,18 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     words = tuple(as_text(arg) for arg in cast("list[Any]", args))
     cwd = as_text(config.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
-        name=name, transport="stdio", command=command, args=words, env=_texts(config.get("env"), name), cwd=cwd
+        name=name, transport="stdio", command=command, args=words, env=_parse_texts(config.get("env"), name), cwd=cwd
     )
 
 
-def _transport(config: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
+def _parse_transport(config: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
     if not url.startswith(("http://", "https://")):
         raise InvalidInput(f"invalid MCP server address {url[:80]!r}", hint="use an http:// or https:// URL")
     kind = as_text(config.get("transport", config.get("type", ""))).lower()
     return "sse" if kind == "sse" else "http"
 
 
-def _texts(value: Any, name: str) -> dict[str, str]:
+def _parse_texts(value: Any, name: str) -> dict[str, str]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
@@ -163,7 +165,7 @@ def expand(value: Any, env: Mapping[str, str], where: str = "") -> Any:
 
     def put(match: re.Match[str]) -> str:
         if match[1] in env:
-            return env[match[1]]
+            return env[match[1]]  # not expanded again: a value with `${…}` must not pull in another variable
         if match[2] is None:
             raise InvalidInput(
                 f"{where}: variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"

@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,9 +35,8 @@ from bough.execution.base import (
 )
 from bough.execution.script_program import find_script_program
 from bough.skills.model import Skill
-from bough.skills.read.resources import list_resources, nearest, resolve
-from bough.skills.run.arguments import BadArguments, argv_of
-from bough.skills.run.pep723 import inline_metadata
+from bough.skills.read.resources import list_resources, resolve, suggest_nearest
+from bough.skills.run.arguments import BadArguments, build_argv
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 
 ErrorCode: TypeAlias = Literal[
@@ -60,8 +60,13 @@ MAX_ERROR = 200
 MAX_SOURCE = 1 << 20
 """How much of a script is searched for inline metadata."""
 
+_INLINE_METADATA = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+"""The expression that PEP 723 specifies."""
+
+# Without bytecode: `__pycache__` folders would be among the output files.
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
 _MAX_SKILL_ENTRIES = 64
+# uv must use the sandbox's Python: a script could otherwise request another one, to be downloaded.
 _UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
 _log = logging.getLogger(__name__)
@@ -165,6 +170,7 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
     folder = home if skill.folder is not None and home is not None else skill.folder
     if folder is None:
         raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} is a single file and has no scripts")
+    # `scripts/` first: a file of the same name at the top of the skill must not run in place of a script.
     for candidate in (f"scripts/{name.removeprefix('scripts/')}", name):
         try:
             file = resolve(folder, candidate)
@@ -174,11 +180,11 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
             continue
         return os.path.relpath(file, os.path.realpath(folder))
     files = list_resources(folder)
-    hint = nearest(name, files.scripts or files.all)
+    hint = suggest_nearest(name, files.scripts or files.all)
     raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} has no script {name[:60]!r}; {hint}")
 
 
-def command_of(file: Path) -> tuple[str, ...] | None:
+def find_interpreter(file: Path) -> tuple[str, ...] | None:
     """Return the interpreter of a script, by its extension or its first line; the executable bit is irrelevant.
 
     None for Python, for which the executor chooses the interpreter.
@@ -197,13 +203,22 @@ def command_of(file: Path) -> tuple[str, ...] | None:
     )
 
 
-def dependencies_of(file: Path) -> tuple[str, ...]:
+def read_dependencies(file: Path) -> tuple[str, ...]:
     """Return the declared dependencies of a Python script (PEP 723); empty for other scripts."""
     if file.suffix.lower() != ".py":
         return ()
     with file.open("rb") as handle:
-        metadata = inline_metadata(handle.read(MAX_SOURCE).decode("utf-8", "replace"))
-    return () if metadata is None else metadata.dependencies
+        source = handle.read(MAX_SOURCE).decode("utf-8", "replace")
+    blocks = [match for match in _INLINE_METADATA.finditer(source.replace("\r\n", "\n")) if match["type"] == "script"]
+    if len(blocks) != 1:  # several blocks are an error by PEP 723, which `uv run --script` reports
+        return ()
+    lines = [line[2:] if line.startswith("# ") else line[1:] for line in blocks[0]["content"].splitlines()]
+    try:
+        names: Any = tomllib.loads("\n".join(lines)).get("dependencies", [])
+    except tomllib.TOMLDecodeError:
+        return ()
+    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)  # pyright: ignore
+    return tuple(names) if is_valid else ()  # pyright: ignore
 
 
 async def run_script(
@@ -225,12 +240,13 @@ async def run_script(
     Args:
         executor: None returns `NO_CODE_EXECUTOR`.
         script_path: Relative to the skill's folder; `scripts/` is optional.
-        args: See `argv_of`.
-        workspace: The working folder; None: a fresh one whose files are returned.
+        args: A list, an object or a text; see `build_argv`.
+        workspace: The working folder; None: an empty one, whose files are returned.
         timeout_seconds: None: the executor's default.
-        network: What it may reach. A script that declares dependencies (PEP 723) gets them by `uv run --script` if
-            uv is installed and some domain is allowed; otherwise it runs with what the sandbox's Python has.
-        execution_id: Identifies the conversation; an executor may keep a warm interpreter for its next run.
+        network: Which domains it may reach. The dependencies that a script declares (PEP 723) are installed by
+            `uv run --script` if uv is available and any domain is allowed; otherwise only the packages of the
+            sandbox's Python are available.
+        execution_id: Identifies the conversation; an executor may reuse a warm interpreter of the same id.
         snapshot: The snapshot of the skill to mount and run; None takes one for this run.
         guards: Names in the workspace that the script cannot change.
     """
@@ -241,12 +257,12 @@ async def run_script(
     try:
         if snapshot is None and skill.folder is not None:
             temporary = Path(tempfile.mkdtemp(prefix="bough-skill-"))
-            temporary.chmod(0o755)
-            snapshot = await asyncio.to_thread(_take_once, skill.folder, temporary)
+            temporary.chmod(0o755)  # mkdtemp makes it 0700, but a sandbox may run as another user
+            snapshot = await asyncio.to_thread(_take_snapshot, skill.folder, temporary)
         script, needs, request = await asyncio.to_thread(
             _prepare, skill, snapshot, script_path, args, workspace, network
         )
-        # Held during the whole run: another process must not garbage-collect the folder that is mounted.
+        # Held during the whole run: no other process may garbage-collect the mounted folder.
         with contextlib.nullcontext() if snapshot is None else snapshot.hold():
             ran = await executor.execute(
                 replace(
@@ -258,22 +274,23 @@ async def run_script(
                 )
             )
         home = snapshot.folder if snapshot is not None and workspace is not None else None
-        result = result_of(ran, skill=skill.name, script=script, argv=request.argv)
+        result = make_result(ran, skill=skill.name, script=script, argv=request.argv)
         return _add_hint(result, needs, home)
     except (ScriptRefused, BadArguments) as error:
         return make_refusal(error.error_code, error.message, skill=skill.name, script=str(script_path))
-    except BoughError as error:
+    except BoughError as error:  # the model gets every failure as a result, and can react to it
         message = f"{error.message}; {error.hint}" if error.hint else error.message
         _log.warning("could not run script %s of skill %s: %s", script_path, skill.name, message)
         return make_refusal("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
     except OSError as error:
         return make_refusal("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
     finally:
+        # Also if the run is cancelled; removing a large skill blocks, so it happens in a thread.
         if temporary is not None:
             await asyncio.to_thread(remove_tree, temporary)
 
 
-def _take_once(folder: Path, place: Path) -> SkillSnapshot:
+def _take_snapshot(folder: Path, place: Path) -> SkillSnapshot:
     return SnapshotStore(place).take(Path(os.path.realpath(folder)), allow_faults=True)
 
 
@@ -286,11 +303,12 @@ def _prepare(
     network: Network,
 ) -> tuple[str, tuple[str, ...], CodeExecutionInput]:
     """Return the script's path, its dependencies, and the request that runs it; reads the head of the script."""
+    # The script is looked up in the snapshot that gets mounted, never in the skill's folder, which may have changed.
     home = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
     script = resolve_script(skill, script_path, home)
     file = home / script
-    needs = dependencies_of(file)
-    command = command_of(file)
+    needs = read_dependencies(file)
+    command = find_interpreter(file)
     mounts = [Mount(source=str(home), target="/skill")]
     files: tuple[File, ...] = ()
     if workspace is None:
@@ -298,13 +316,14 @@ def _prepare(
         mounts += skill_mounts
     environment = dict(_ENVIRONMENT)
     if needs and network.domains and (uv := find_uv()):
+        # The program itself is mounted: a link to it would dangle in the sandbox.
         mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
         command = ("/uv", "run", "--quiet", "--no-project", "--script")
         environment |= _UV_ENVIRONMENT
     request = CodeExecutionInput(
         script=f"/skill/{script}",
         command=command,
-        argv=argv_of(args),
+        argv=build_argv(args),
         mounts=tuple(mounts),
         input_files=files,
         workspace=None if workspace is None else os.path.realpath(workspace),
@@ -315,10 +334,10 @@ def _prepare(
 
 
 def _mount_skill_files(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
-    """Return mounts and files that make a skill's own folders and small files visible in a fresh working folder.
+    """Return mounts and files that make a skill's own folders and small files visible in an empty working folder.
 
-    So `open("references/format.md")` works, as in ADK. In a user's workspace nothing is added; there a script
-    uses `$SKILL_DIR`.
+    So `open("references/format.md")` works, as in ADK. Nothing is added to a user's workspace, where a script uses
+    `$SKILL_DIR`.
     """
     mounts: list[Mount] = []
     files: list[File] = []
@@ -335,13 +354,17 @@ def _mount_skill_files(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
 
 
 def find_uv() -> str | None:
-    """Return the path of `uv`: beside this interpreter, else in `PATH`; None if it is not installed."""
+    """Return the path of `uv`: in the folder of this interpreter, else in `PATH`; None if it is not installed."""
     return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 
 def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
-    """Explain a missing module that was not fetched, or a missing file that is in the skill's own folder."""
-    if result.error_code == "EXECUTION_ERROR" and home is not None and (name := _missing_file(result.stderr, home)):
+    """Add a hint to the error about a module that was not installed, or a file that is in the skill's own folder."""
+    if (
+        result.error_code == "EXECUTION_ERROR"
+        and home is not None
+        and (name := _find_missing_file(result.stderr, home))
+    ):
         message = f"{result.details}; {name} belongs to the skill: open it below $SKILL_DIR (/skill)"
         return replace(result, error=shorten(message), details=message)
     if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
@@ -351,16 +374,17 @@ def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -
     return replace(result, error=shorten(message), details=message)
 
 
-def _missing_file(stderr: str, home: Path) -> str:
-    """Return the file name in a Python `FileNotFoundError` if the skill has a file of that name; else empty."""
+def _find_missing_file(stderr: str, home: Path) -> str:
+    """Return the file name in a Python `FileNotFoundError` if the skill has that file; empty otherwise."""
+    # Relative names without `..` only: the output of a script must not make this process look elsewhere.
     match = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
     return match[1] if match and ".." not in match[1].split("/") and (home / match[1]).is_file() else ""
 
 
-def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
+def make_result(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
     """Convert an executor's result to a script's result. The status depends on exit code and timeout only."""
     stdout, stderr = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
-    code, message = _failure(ran, stderr)
+    code, message = _describe_failure(ran, stderr)
     success_status: Literal["warning", "success"] = "warning" if stderr.strip() else "success"
     return ScriptResult(
         status="error" if code else success_status,
@@ -382,7 +406,7 @@ def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[
     )
 
 
-def _failure(ran: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
+def _describe_failure(ran: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
     if ran.timed_out:
         return "TIMEOUT", f"timed out after {ran.wall_seconds:.1f} s; the output so far was kept"
     if ran.ok:

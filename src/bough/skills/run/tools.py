@@ -93,6 +93,7 @@ def run_skill_script(
     If the script was not run, returns -1 and the reason. `user_id` and `session_id` identify the caller: an executor
     that keeps interpreters warm keeps a separate one for each.
     """
+    # The NUL keeps ("a", "bc") and ("ab", "c") apart: two callers must not share an interpreter.
     caller_id = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
     loop = portal()
     loop.hold_weakly(manager.executor)
@@ -100,7 +101,7 @@ def run_skill_script(
         run_named_script, registry, manager.executor, skill_name, script_name, args, execution_id=caller_id
     )
     output = result.stdout + result.stderr
-    if result.execution is None:
+    if result.execution is None:  # nothing was run, so there is no output either
         return -1, f"{result.error_code}: {result.error}"
     return -1 if result.exit_code is None else result.exit_code, output
 
@@ -116,27 +117,28 @@ async def run_named_script(
     """Run a script of the named skill; a missing or unknown name is a result with an error code.
 
     Args:
-        options: See `run_script`.
+        options: Further keyword arguments of `run_script`.
     """
     if not isinstance(skill_name, str) or not skill_name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         return make_refusal("MISSING_SKILL_NAME", "no skill name was given")
     try:
+        # In threads: both read files, and a snapshot hashes and copies the whole folder.
         skill = await asyncio.to_thread(registry.get, skill_name.strip())
         snapshot = await asyncio.to_thread(registry.snapshot, skill)
     except BoughError as error:
-        return make_refusal(refusal_code(error), f"{error.message}; {error.hint}", skill=skill_name)
+        return make_refusal(choose_error_code(error), f"{error.message}; {error.hint}", skill=skill_name)
     return await run_script(skill, executor, script_path, args, snapshot=snapshot, **options)
 
 
-def refusal_code(error: BoughError) -> ErrorCode:
+def choose_error_code(error: BoughError) -> ErrorCode:
     """Return the error code of a script whose skill cannot be used."""
     if isinstance(error, PermissionDenied):
         return "SKILL_NOT_TRUSTED"
     return "SKILL_CHANGED" if isinstance(error, Conflict) else "SKILL_NOT_FOUND"
 
 
-def script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
-    """Return the event that records a script's run, or the refusal to run it: figures without output."""
+def make_script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
+    """Return the event that records a script's run, or the refusal to run it: its figures, not its output."""
     from bough.events.model import ScriptRan
     from bough.execution.base import CodeExecutionResult
 

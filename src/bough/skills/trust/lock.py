@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bough.errors import InvalidInput, NotFound, StoreError
-from bough.skills.find.discover import Root, skill_files
+from bough.skills.find.discover import Root, find_skill_files
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.trust.snapshot import remove_tree
 from bough.skills.trust.tree import list_differences, read_tree
@@ -80,15 +80,16 @@ def lock_all(
     """
     earlier_entries = {entry.folder: entry for entry in _read_earlier(root / NAME)}
     notes: list[Diagnostic] = []
-    folders = (Path(path).parent for path, _ in skill_files(Root(root), notes) if is_skill_file(Path(path).name))
+    folders = (Path(path).parent for path, _ in find_skill_files(Root(root), notes) if is_skill_file(Path(path).name))
     locked: list[LockedSkill] = []
     for name in sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders):
-        then = earlier_entries.get(name, LockedSkill(name))
-        now, wrong = lock_skill(root, name, (sources or {}).get(name, then.source))
-        if wrong:
-            (faults if faults is not None else []).extend(wrong)
-        else:
-            locked.append(replace(then, source=now.source, files=now.files, digest=now.digest))
+        earlier = earlier_entries.get(name, LockedSkill(name))
+        entry, entry_faults = lock_skill(root, name, (sources or {}).get(name, earlier.source))
+        if not entry_faults:
+            # Based on the earlier entry, which knows more than the folder: alias, commit, permitted hosts.
+            locked.append(replace(earlier, source=entry.source, files=entry.files, digest=entry.digest))
+        elif faults is not None:
+            faults.extend(entry_faults)
     return locked
 
 
@@ -108,12 +109,14 @@ def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
     entries = [asdict(skill) for skill in sorted(skills, key=lambda skill: skill.folder)]
     text = json.dumps({"version": VERSION, "skills": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     try:
+        # In the same folder: `os.replace` is atomic within one file system only.
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
                 out.write(text)
                 out.flush()
-                os.fchmod(out.fileno(), 0o644)
+                os.fchmod(out.fileno(), 0o644)  # mkstemp made it 0600
+                # Synced before the rename: after a power failure, the name could refer to an empty file otherwise.
                 os.fsync(out.fileno())
             os.replace(name, file)
         except BaseException:
@@ -127,22 +130,26 @@ def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
 def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
     """Yield the entries of a lock file by folder, to be modified in place; replace the file with them at the end.
 
-    For readers, the replacement is the only moment of change. Concurrent changes are serialized by a file lock. Folders
-    of skills that are not in the new file, because they were replaced or their installation was killed, are removed.
+    Readers see either the old entries or the new ones. Concurrent changes are serialized by a file lock. An exception
+    in the block leaves the file unchanged. Folders of skills that are not in the new file, because they were replaced
+    or their installation was killed, are removed.
     """
     root.mkdir(parents=True, exist_ok=True)
+    # A separate file is locked: `os.replace` gives the lock file a new inode, which no lock on the old one covers.
     with open(root / f".{NAME}.guard", "wb") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         entries = {entry.folder: entry for entry in read_lock(root / NAME)} if (root / NAME).exists() else {}
         yield entries
         write_lock(root / NAME, entries.values())
-        # Still under the lock: another installation may move a folder in as soon as it is released.
+        # Still under the lock: as soon as it is released, another installation may move in a folder, which the entries
+        # do not name yet.
         _remove_unlocked(root, set(entries))
 
 
 def _remove_unlocked(root: Path, locked_folders: Collection[str]) -> None:
     digits = frozenset("0123456789abcdef")
     for place in sorted(root.iterdir()):
+        # Only folders named by a digest: anything else here was not put here by an installation.
         if len(place.name) != DIGEST_DIGITS or not digits.issuperset(place.name) or not place.is_dir():
             continue
         for folder in sorted(place.iterdir()):
@@ -166,16 +173,17 @@ def read_lock(file: Path) -> list[LockedSkill]:
                 f"{file} has version {data['version']!r}, but this bough reads version {VERSION}",
                 hint="review the skills, then rewrite it with `bough skills lock`",
             )
-        return [_entry(entry) for entry in data["skills"]]
+        return [_parse_entry(entry) for entry in data["skills"]]
     except FileNotFoundError as error:
         raise NotFound(f"{file} does not exist", hint="create it with `bough skills lock`") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"not a lock file: {file}: {error!r}", hint="rewrite it with `bough skills lock`") from error
 
 
-def _entry(entry: Any) -> LockedSkill:
+def _parse_entry(entry: Any) -> LockedSkill:
     folder, source, files, digest = entry["folder"], entry["source"], entry["files"], entry["digest"]
     parts = str(folder).split("/")
+    # Lock files come with repositories: an entry must not name a folder elsewhere on this machine.
     if not isinstance(source, str) or not isinstance(digest, str) or ".." in parts or str(folder).startswith("/"):
         raise ValueError(f"bad entry {folder!r}")
     texts = {name: str(entry.get(name) or "") for name in ("name", "ref", "commit", "path")}
@@ -202,18 +210,20 @@ def verify_lock(root: Path) -> list[Diagnostic]:
     """
     locked = {entry.folder: entry for entry in read_lock(root / NAME)}
     faults: list[Diagnostic] = []
-    for folder, then in locked.items():
+    for folder, entry in locked.items():
         if not (root / folder).is_dir():
             faults.append(_fault(root / folder, "lock-missing", "the skill is missing"))
             continue
-        now, wrong = lock_skill(root, folder)
-        faults += wrong
-        changes = [_difference(root / folder, change) for change in list_differences(dict(then.files), dict(now.files))]
-        if not changes and not wrong and now.digest != then.digest:  # the digest covers executable bits, `files` not
+        current, current_faults = lock_skill(root, folder)
+        faults += current_faults
+        differences = list_differences(dict(entry.files), dict(current.files))
+        changes = [_difference(root / folder, difference) for difference in differences]
+        # The digest covers executable bits, `files` does not.
+        if not changes and not current_faults and current.digest != entry.digest:
             changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
         faults += changes
     notes: list[Diagnostic] = []
-    for path, _ in skill_files(Root(root), notes):
+    for path, _ in find_skill_files(Root(root), notes):
         folder = Path(path).parent.relative_to(root.absolute()).as_posix()
         if folder not in locked and is_skill_file(Path(path).name):
             faults.append(_fault(Path(path), "lock-unknown", "the skill is not in the lock file"))

@@ -1,8 +1,8 @@
-"""The project's Python code that a configuration names: what it consists of, its copy, and importing from the copy.
+"""The Python code of a project that its configuration names: finding its files, copying them, importing the copy.
 
 Python would import from folders that a script can write: a package beside a module, a module of a name that the code
-imports, or byte code beside unchanged source would run instead of what was trusted. So everything that the code can
-import from the project is hashed and copied, and is imported from the copy alone, without byte code.
+imports, or bytecode beside unchanged source would run instead of the trusted code. So everything that the code can
+import from the project is hashed and copied, and is imported only from the copy, without bytecode.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _IMPORTING = threading.Lock()
 
 @dataclass(frozen=True)
 class ProjectCode:
-    """The modules of a project that a configuration's code consists of.
+    """The modules of a project that its configuration's code consists of.
 
     Attributes:
-        tree: Their files without byte code; paths begin with the folder that Python would search.
+        tree: Their files without bytecode; paths begin with the folder that Python would search.
         roots: That folder, relative to the project, by top-level name.
     """
 
@@ -50,7 +50,7 @@ class ProjectCode:
 
 
 def read_code(folder: Path, modules: Iterable[str], *, copy_to: Path | None = None) -> ProjectCode:
-    """Return the code of the named modules, and of what they import, as far as the project has it. Imports nothing.
+    """Return the named modules and, recursively, the modules of the project that they import. Runs nothing.
 
     Args:
         folder: The configuration's folder. It is searched, then its `src`, then folders of `sys.path` in the project.
@@ -64,6 +64,7 @@ def read_code(folder: Path, modules: Iterable[str], *, copy_to: Path | None = No
     faults: list[Diagnostic] = []
     while waiting:
         name = waiting.pop()
+        # The standard library has precedence over the project, as in `SnapshotFinder`.
         unit = None if name in roots or name in sys.stdlib_module_names else _find_unit(project, searched, name)
         if unit is None:
             continue
@@ -74,6 +75,7 @@ def read_code(folder: Path, modules: Iterable[str], *, copy_to: Path | None = No
         inside = [entry for entry in tree.entries if not entry.is_bytecode]
         entries += [replace(entry, path=os.path.normpath(os.path.join(prefix, entry.path))) for entry in inside]
         faults += tree.faults
+        # Imports are read from the copy: the project's file may have changed since it was hashed.
         source = project if copy_to is None else copy_to
         waiting += sorted(
             {name for entry in entries[len(entries) - len(inside) :] for name in _list_imports(source / entry.path)}
@@ -101,7 +103,8 @@ def _list_roots(folder: Path, project: Path) -> list[Path]:
 
 
 def _find_unit(project: Path, searched: Sequence[str], name: str) -> tuple[str, str] | None:
-    """Return root and path of a top-level package or module, as Python would find it; None for neither."""
+    """Return root and path of a top-level package or module, as Python would find it; None if it does not exist."""
+    # As in Python's import system, a namespace package is used only if no later folder has a package or a module.
     namespace = None
     for root in searched:
         place = project / root
@@ -132,7 +135,7 @@ def _list_stdlib() -> list[str]:
 
 
 def _list_imports(file: Path) -> Iterator[str]:
-    """Yield the top-level names that a source file imports; none for another kind of file."""
+    """Yield the top-level names that a source file imports; nothing for other kinds of files."""
     if file.suffix != ".py":
         return
     try:
@@ -162,9 +165,9 @@ class SnapshotFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module of the copy is; None for others."""
+        """Return the spec of a module in the copy; None for other modules."""
         if path is None and fullname in sys.stdlib_module_names:
-            # The project may be in `sys.path`, before the standard library: a script could add a module of its name.
+            # The project may precede the standard library in `sys.path`: a script could add a module such as `json.py`.
             return PathFinder.find_spec(fullname, _list_stdlib(), target)
         if path is None:
             places = [str(self._tree / self._roots[fullname])] if fullname in self._roots else []
@@ -179,6 +182,7 @@ class SnapshotFinder(MetaPathFinder):
     def install(self) -> None:
         """Let this process import from the copy, and forget modules of the same names from other copies."""
         with _IMPORTING:
+            # A module of the same name from another copy would otherwise be returned from `sys.modules`.
             others = [
                 finder for finder in sys.meta_path if isinstance(finder, SnapshotFinder) and finder._tree != self._tree
             ]
@@ -187,6 +191,7 @@ class SnapshotFinder(MetaPathFinder):
                 if name.partition(".")[0] in self._roots and any(other._owns(top) for other in others):
                     del sys.modules[name]
             finders = [finder for finder in sys.meta_path if not isinstance(finder, SnapshotFinder)]
+            # Before Python's own finders, which would import from the project's folder.
             sys.meta_path[:] = [self, *others, *finders]
 
     def _owns(self, module: ModuleType) -> bool:
@@ -199,7 +204,7 @@ class SnapshotFinder(MetaPathFinder):
 
 
 class _UncachedLoader(SourceFileLoader):
-    """Compiles the source, and neither reads nor writes byte code."""
+    """Compiles the source, and neither reads nor writes bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -36,16 +36,16 @@ _MAX_MEMBERS = 8
 """How many names of an archive are reported."""
 
 _ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
-_ORDERS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
+_COMMANDS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
 _TAGS = range(0xE0000, 0xE0080)
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset("\u200b\u2060\u2061\u2062\u2063\u2064\u180e\u00ad\u115f\u1160\u3164\uffa0\ufeff")
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c")
-_ORDER = {"error": 0, "warning": 1, "info": 2}
+_SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 
 
 def scan(folder: Path) -> list[Diagnostic]:
-    """Return what is suspicious in a skill's folder. O(bytes), bounded; runs nothing."""
+    """Return the findings in a skill's folder. O(bytes), bounded; runs nothing."""
     return Scanner().scan_folder(folder)
 
 
@@ -53,18 +53,18 @@ class Scanner:
     """Scans any number of skills with rules that are compiled once."""
 
     def __init__(self) -> None:
-        self._rules = [(rule, _ready(rule.pattern)) for rule in RULES]
-        self._encoded = _ready(_ENCODED)
-        self._orders = _ready(_ORDERS)
+        self._rules = [(rule, _compile(rule.pattern)) for rule in RULES]
+        self._encoded = _compile(_ENCODED)
+        self._commands = _compile(_COMMANDS)
 
     def scan_folder(self, folder: Path) -> list[Diagnostic]:
-        """Return what is suspicious in a skill's folder, file by file. O(bytes), bounded."""
+        """Return the findings in a skill's folder, file by file. O(bytes), bounded."""
         findings: list[Diagnostic] = []
         total = 0
-        for count, path in enumerate(_files(folder, findings)):
+        for count, path in enumerate(_walk_files(folder, findings)):
             if count >= MAX_FILES or total > MAX_TOTAL_BYTES:
                 message = "too many files or bytes; the rest was not scanned"
-                findings.append(_note("scan-incomplete", "warning", folder, message))
+                findings.append(_make_finding("scan-incomplete", "warning", folder, message))
                 break
             data = _read(path, findings)
             total += len(data)
@@ -72,33 +72,39 @@ class Scanner:
         return findings
 
     def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
-        """Return what is suspicious in one text, errors first, then by line. O(n)."""
+        """Return the findings in one text, errors first, then by line. O(n)."""
         data = text.encode("utf-8", "replace")
-        findings = [*_find_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
+        findings = [*_find_hidden(text, path), *self._find_payloads(data, path), *self._find_comments(data, path)]
         for rule, pattern in self._rules:
             if rule.where == "any" or (rule.where == "script") == is_script:
-                findings += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
-        return sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.line or 0, finding.code))
+                findings += [_report_match(rule, line, match, path) for line, match in _find_hits(pattern, data)]
+        return sorted(findings, key=lambda finding: (_SEVERITIES[finding.severity], finding.line or 0, finding.code))
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
         if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
             message = "bytecode, which an interpreter runs instead of the source"
-            return [_note("bytecode", "error", path, message, "remove it and every __pycache__")]
+            return [_make_finding("bytecode", "error", path, message, "remove it and every __pycache__")]
         if data.startswith(_ARCHIVES) and path.suffix.lower() not in _BINARY:
-            return [_note("archive", "warning", path, f"an archive, not unpacked: {_members(path)}", "ship the files")]
+            return [
+                _make_finding(
+                    "archive", "warning", path, f"an archive, not unpacked: {_list_members(path)}", "ship the files"
+                )
+            ]
         if _is_program(data):
-            return [_note("binary-program", "error", path, "a compiled program", "ship its source")]
+            return [_make_finding("binary-program", "error", path, "a compiled program", "ship its source")]
+        # UTF-16 text has NUL bytes, too, but it starts with a byte order mark.
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             has_binary_suffix = path.suffix.lower() in _BINARY
-            return [] if has_binary_suffix else [_note("scan-binary", "info", path, "not scanned: not text")]
+            return [] if has_binary_suffix else [_make_finding("scan-binary", "info", path, "not scanned: not text")]
         is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
         return self.scan_text(decode(data, Notes()), str(path), is_script=is_script)
 
-    def _payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
+    def _find_payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield long encoded texts; an error if they decode to something harmful."""
-        for line, match in _hits(self._encoded, data):
-            before = data[max(0, match.start() - 60) : match.start()]
-            if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", before):
+        for line, match in _find_hits(self._encoded, data):
+            # Images and fonts in data URLs are encoded in any case.
+            prefix = data[max(0, match.start() - 60) : match.start()]
+            if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", prefix):
                 continue
             inner = _decode(match.group())
             bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
@@ -106,14 +112,14 @@ class Scanner:
             severity: Severity = "error" if bad else "warning"
             yield Diagnostic("encoded-payload", severity, description, line, "ship it unencoded", path)
 
-    def _comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
+    def _find_comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield instructions in comments, which are invisible in the rendered text."""
         start, line, comment_count = 0, 1, 0
         while comment_count < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
             line += data.count(b"\n", start, at)
             end = data.find(b"-->", at)
             end = len(data) if end < 0 else end
-            if self._orders.search(data[at:end]):
+            if self._commands.search(data[at:end]):
                 comment_count += 1
                 message = "instructions in a hidden comment"
                 yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
@@ -121,15 +127,16 @@ class Scanner:
             start = end
 
 
-def _ready(pattern: str) -> Any:
-    re2: Any = import_module("re2")  # it carries no types
+def _compile(pattern: str) -> Any:
+    # RE2 instead of `re`: the scanned text is untrusted, and backtracking could take exponential time.
+    re2: Any = import_module("re2")
     options = re2.Options()
     options.case_sensitive = False
     options.log_errors = False
     return re2.compile(f"(?m){pattern}".encode(), options)
 
 
-def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
+def _find_hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield (line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
     line, counted, last, hit_count = 1, 0, 0, 0
     for match in pattern.finditer(data):
@@ -144,12 +151,12 @@ def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
             return
 
 
-def _of_rule(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
+def _report_match(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
     excerpt = " ".join(match.group().decode("utf-8", "replace").split())[:80]
     return Diagnostic(rule.code, rule.severity, f"{rule.message}: {excerpt}", line, rule.fix, path)
 
 
-def _files(folder: Path, findings: list[Diagnostic]) -> Iterator[Path]:
+def _walk_files(folder: Path, findings: list[Diagnostic]) -> Iterator[Path]:
     """Yield every regular file in the folder; anything else is a finding."""
     root = os.path.realpath(folder)
     for place, folders, names in os.walk(root):
@@ -161,12 +168,14 @@ def _files(folder: Path, findings: list[Diagnostic]) -> Iterator[Path]:
             if path.is_symlink():
                 if not os.path.realpath(path).startswith(root + os.sep):
                     findings.append(
-                        _note("link-out", "error", path, "a link out of the skill", "replace the link by the file")
+                        _make_finding(
+                            "link-out", "error", path, "a link out of the skill", "replace the link by the file"
+                        )
                     )
             elif stat.S_ISREG(path.lstat().st_mode):
                 yield path
             else:
-                findings.append(_note("special-file", "error", path, "not a regular file", "remove it"))
+                findings.append(_make_finding("special-file", "error", path, "not a regular file", "remove it"))
 
 
 def _read(path: Path, findings: list[Diagnostic]) -> bytes:
@@ -174,17 +183,17 @@ def _read(path: Path, findings: list[Diagnostic]) -> bytes:
         with path.open("rb") as handle:
             mode, data = os.fstat(handle.fileno()).st_mode, handle.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        findings.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
+        findings.append(_make_finding("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
         return b""
     if len(data) > MAX_FILE_BYTES:
-        findings.append(_note("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
+        findings.append(_make_finding("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
     if mode & (stat.S_ISUID | stat.S_ISGID):
-        findings.append(_note("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
+        findings.append(_make_finding("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
     return data[:MAX_FILE_BYTES]
 
 
-def _members(path: Path) -> str:
-    """Return the first names in an archive, if they can be listed without unpacking it."""
+def _list_members(path: Path) -> str:
+    """Return the first file names in an archive for a message, if they can be listed without unpacking it."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -256,5 +265,5 @@ def _decode(data: bytes) -> bytes:
         return b""
 
 
-def _note(code: str, severity: Severity, path: Path, message: str, fix: str = "") -> Diagnostic:
+def _make_finding(code: str, severity: Severity, path: Path, message: str, fix: str = "") -> Diagnostic:
     return Diagnostic(code, severity, message, None, fix, str(path))

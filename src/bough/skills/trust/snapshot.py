@@ -20,12 +20,12 @@ from typing import Final
 
 from bough.errors import PermissionDenied, StoreError
 from bough.skills.model import Diagnostic
-from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_manifest, read_tree
+from bough.skills.trust.tree import EXCLUDED, SkillTree, read_manifest, read_tree
 from bough.tree import remove
 
 KEPT_SECONDS: Final = 30 * 24 * 3600.0
 KEPT_BYTES: Final = 2 << 30
-_MAX_LOOKED_AT = 20_000
+_MAX_STAMPS = 20_000
 _MAX_ATTEMPTS = 100
 _STAGED, _REMOVED = ".new-", ".old-"
 
@@ -53,6 +53,7 @@ class SkillSnapshot:
             yield
             return
         try:
+            # Shared, because several runs may use one copy; removing it takes an exclusive lock.
             fcntl.flock(handle, fcntl.LOCK_SH)
             os.utime(handle)  # `collect` keeps a snapshot for 30 days after this time
             yield
@@ -69,35 +70,35 @@ class SnapshotStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._cache: dict[str, tuple[_Look, str]] = {}
+        self._cache: dict[str, tuple[_Stamps, str]] = {}
 
     def take(self, skill: Path, *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return a snapshot of a skill's folder as it is now. O(bytes); O(files) if nothing was touched since the last.
+        """Return a snapshot of a skill's folder in its present state. O(bytes); O(files) if nothing has changed.
 
         Args:
-            allow_faults: Whether to copy a skill without its faulty entries, such as links out of it; for folders
-                that the user named.
+            allow_faults: Whether to copy the skill without its faulty entries, such as links that leave it; for
+                folders that the user named.
 
         Raises:
             PermissionDenied: The skill has faults; the message names them.
             StoreError: The copy cannot be written.
         """
         # Compared before and after the copy: a file that changes meanwhile would be cached under a wrong digest.
-        look = _look_at(skill)
-        cached_look, digest = self._cache.get(str(skill), (None, ""))
-        if look is not None and cached_look == look and (existing := self.find(digest)) is not None:
+        stamps = _read_stamps(skill)
+        cached_stamps, digest = self._cache.get(str(skill), (None, ""))
+        if stamps is not None and cached_stamps == stamps and (existing := self.find(digest)) is not None:
             return existing
-        tree, snapshot = self._copy(skill, allow_faults=allow_faults)
-        if look is not None and not tree.faults and _look_at(skill) == look:
-            self._cache[str(skill)] = (look, snapshot.digest)
+        tree, snapshot = self._stage(skill, lambda folder: read_tree(skill, copy_to=folder), allow_faults=allow_faults)
+        if stamps is not None and not tree.faults and _read_stamps(skill) == stamps:
+            self._cache[str(skill)] = (stamps, snapshot.digest)
         return snapshot
 
     def find(self, digest: str) -> SkillSnapshot | None:
-        """Return the snapshot with this digest; None if there is none."""
+        """Return the snapshot with this digest; None if it does not exist."""
         place = self.folder / digest
         return SkillSnapshot(digest, place / "tree") if digest and (place / "manifest").is_file() else None
 
-    def files_of(self, digest: str) -> dict[str, str]:
+    def list_files(self, digest: str) -> dict[str, str]:
         """Return the digest of every file of a snapshot by path; empty if there is no such snapshot."""
         try:
             return read_manifest((self.folder / digest / "manifest").read_text("utf-8", "surrogateescape"))
@@ -112,6 +113,7 @@ class SnapshotStore:
         """
         removed = sum(_remove_unlocked(leftover) for leftover in self._leftovers())
         now, total = time.time(), 0
+        # Most recently used first: `total` is the size of the snapshots that stay.
         for used, size, place in sorted(self._snapshots(), reverse=True):
             total += size
             if place.name in protected or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
@@ -120,18 +122,15 @@ class SnapshotStore:
             removed += _remove_unlocked(place)
         return removed
 
-    def keep(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return the snapshot that `copy` writes into the empty folder it is given.
+    def add(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
+        """Return a new snapshot whose files `copy` writes into the empty folder that it is called with.
 
         Args:
-            name: What is copied, for error messages.
+            name: The original, for error messages.
 
         Raises: see `take`.
         """
         return self._stage(name, copy, allow_faults=allow_faults)[1]
-
-    def _copy(self, skill: Path, *, allow_faults: bool) -> tuple[SkillTree, SkillSnapshot]:
-        return self._stage(skill, lambda folder: read_tree(skill, copy_to=folder), allow_faults=allow_faults)
 
     def _stage(
         self, skill: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool
@@ -143,16 +142,18 @@ class SnapshotStore:
         try:
             (staging / "tree").mkdir()
             tree = copy(staging / "tree")
-            refuse_faults(tree, skill, allow_faults=allow_faults)
-            return tree, self._settle(tree, staging)
+            check_faults(tree, skill, allow_faults=allow_faults)
+            return tree, self._publish(tree, staging)
         except OSError as error:
             raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
         finally:
+            # Once published, the folder has another name, and nothing is removed here. Unlocked last: another process
+            # may remove a staging folder that is not locked.
             remove_tree(staging)
             os.close(guard)
 
-    def _settle(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
-        """Move a finished copy to its place; an existing copy with the same digest is equal and stays."""
+    def _publish(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
+        """Move a finished copy to its place, unless an equal copy exists."""
         # Written after the files and synced before the rename: `find` takes a manifest as proof of a complete copy.
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
@@ -164,6 +165,7 @@ class SnapshotStore:
         try:
             os.rename(staging, place)
         except OSError:
+            # A rename onto a folder with files fails: another process has made the same copy first.
             if not (place / "manifest").is_file():
                 raise
         return SkillSnapshot(tree.digest, place / "tree", tree.faults)
@@ -172,7 +174,7 @@ class SnapshotStore:
         for place in self._places():
             if not place.name.startswith((_STAGED, _REMOVED)):
                 try:
-                    yield (place / "manifest").stat().st_mtime, _size_of(place), place
+                    yield (place / "manifest").stat().st_mtime, _sum_sizes(place), place
                 except OSError:
                     continue
 
@@ -186,7 +188,7 @@ class SnapshotStore:
             return []
 
 
-def refuse_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -> None:
+def check_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -> None:
     """Check that a tree can be trusted and mounted.
 
     Raises:
@@ -210,13 +212,14 @@ def make_locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
     """
     for _ in range(_MAX_ATTEMPTS):
         try:
+            # Created again in each attempt: a cleanup also removes `place` once it is empty.
             place.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
             guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, FileExistsError):  # a cleanup removed `place`, at any moment, or the new folder
+        except (FileNotFoundError, FileExistsError):  # a cleanup removed `place` or the new folder meanwhile
             continue
         fcntl.flock(guard, fcntl.LOCK_EX)
-        if folder.exists():  # a cleanup may have removed it until the lock was taken
+        if folder.exists():  # a cleanup may have removed it before it was locked
             return folder, guard
         os.close(guard)
     raise NotADirectoryError(errno.ENOTDIR, "not a folder, or removed again and again", str(place))
@@ -230,6 +233,7 @@ def remove_tree(folder: Path) -> None:
 
 def _remove_unlocked(place: Path) -> bool:
     """Remove a snapshot or a leftover unless it is in use; return whether it was removed."""
+    # A snapshot in use is locked by its manifest (`hold`), an unfinished one by its folder.
     lock = place / "manifest" if (place / "manifest").is_file() else place
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -248,15 +252,15 @@ def _remove_unlocked(place: Path) -> bool:
     return True
 
 
-def _size_of(folder: Path) -> int:
+def _sum_sizes(folder: Path) -> int:
     return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
 
 
-_Look = tuple[tuple[str, int, int, int, int], ...]
+_Stamps = tuple[tuple[str, int, int, int, int], ...]
 """Path, device, inode, mtime and ctime of every entry of a folder; ctime cannot be forged."""
 
 
-def _look_at(folder: Path) -> _Look | None:
+def _read_stamps(folder: Path) -> _Stamps | None:
     """Return the stamps of a folder's entries without reading them; None if there are too many."""
     stamps: list[tuple[str, int, int, int, int]] = []
     waiting = [""]
@@ -265,14 +269,14 @@ def _look_at(folder: Path) -> _Look | None:
             inside = waiting.pop()
             with os.scandir(folder / inside) as entries:
                 for entry in entries:
-                    if not inside and entry.name in LEFT_OUT:
+                    if not inside and entry.name in EXCLUDED:
                         continue
                     info = entry.stat(follow_symlinks=False)
                     path = f"{inside}/{entry.name}" if inside else entry.name
                     stamps.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
                     if stat.S_ISDIR(info.st_mode):
                         waiting.append(path)
-            if len(stamps) > _MAX_LOOKED_AT:
+            if len(stamps) > _MAX_STAMPS:
                 return None
     except OSError:
         return None

@@ -1,14 +1,15 @@
 """The walk over a skill's folder that defines "the skill" for trust, lock, scan and mounts.
 
-It covers every byte that can run, at any depth, including `__pycache__` and `node_modules`: a planted file could hide
-in anything left out. The walk uses file descriptors and follows no links, so an entry that is swapped during the walk
-is either not read, or hashed and copied as it is at that moment.
+It covers every byte that can run, at any depth, including `__pycache__` and `node_modules`: malicious files could hide
+in anything that is not covered. The walk uses file descriptors and follows no links, so an entry that is replaced
+during the walk is either not read, or hashed and copied from the same descriptor.
 
 Source: git's tree objects (a digest over modes, digests and names).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -27,7 +28,7 @@ from bough.tree import FILE, open_beneath
 MAX_FILES: Final = 20_000
 MAX_BYTES: Final = 512 << 20
 MAX_SECONDS: Final = 30.0
-LEFT_OUT: Final = frozenset({".git", ".hg", ".svn"})
+EXCLUDED: Final = frozenset({".git", ".hg", ".svn"})
 """Not part of a skill if they are at the top of its folder: neither hashed nor mounted."""
 
 _FIRST_LINE = "bough-tree-1"
@@ -132,18 +133,18 @@ def read_file_tree(file: Path, *, copy_to: Path | None = None) -> SkillTree:
     except OSError as error:
         return SkillTree((), (_fault(file.name, f"cannot read the folder: {error.strerror}", file.parent),))
     try:
-        walk.note_entry(folder, file.name, file.name)
+        walk.record_entry(folder, file.name, file.name)
     finally:
         os.close(folder)
     faults = [*walk.faults, *_link_faults(tuple(walk.entries), walk.folders)]
     return SkillTree(tuple(walk.entries), tuple(_fault(path, text, file.parent, code) for path, text, code in faults))
 
 
-def list_differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return the paths that are new, gone or changed between two sets of files, in that order."""
-    new = [f"new: {path}" for path in now if path not in then]
-    gone = [f"gone: {path}" for path in then if path not in now]
-    return [*new, *gone, *(f"changed: {path}" for path in now if path in then and then[path] != now[path])]
+def list_differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """Return the paths that are new, gone or changed between two sets of files (path to digest), in that order."""
+    added = [f"new: {path}" for path in new if path not in old]
+    removed = [f"gone: {path}" for path in old if path not in new]
+    return [*added, *removed, *(f"changed: {path}" for path in new if path in old and old[path] != new[path])]
 
 
 def read_manifest(text: str) -> dict[str, str]:
@@ -170,12 +171,12 @@ class _Walk:
         self._copy_to = copy_to
         self._bytes = 0
         self._deadline = time.monotonic() + MAX_SECONDS
-        self._is_over = False
+        self._reached_bound = False
 
     def read_folder(self, top: int) -> None:
         """Read everything below `top`. At most three descriptors are open at a time, at any depth."""
         waiting = [""]
-        while waiting and not self._is_over:
+        while waiting and not self._reached_bound:
             inside = waiting.pop()
             with ExitStack() as opened:
                 try:
@@ -188,18 +189,19 @@ class _Walk:
     def _read_names(self, folder: int, inside: str) -> Iterator[str]:
         """Read the files of one folder; yield the folders in it."""
         for name in sorted(os.listdir(folder), key=os.fsencode):
-            if self._is_over:
+            if self._reached_bound:
                 return
-            if not inside and name in LEFT_OUT:
+            if not inside and name in EXCLUDED:
                 continue
             path = f"{inside}/{name}" if inside else name
-            if self.note_entry(folder, name, path):
+            if self.record_entry(folder, name, path):
                 self.folders.add(path)
+                # Byte code is hashed but not copied: Python would run it in place of the source beside it.
                 if self._copy_to is not None and name != "__pycache__" and "__pycache__" not in inside.split("/"):
                     (self._copy_to / path).mkdir()
                 yield path
 
-    def note_entry(self, folder: int, name: str, path: str) -> bool:
+    def record_entry(self, folder: int, name: str, path: str) -> bool:
         """Record an entry; return whether it is a folder."""
         if _CONTROL.search(path):
             self.faults.append((path, "the name contains control characters", "tree-fault"))
@@ -220,6 +222,7 @@ class _Walk:
 
     def _read_link(self, folder: int, name: str, path: str) -> None:
         target = os.readlink(name, dir_fd=folder)
+        # In the manifest a blank separates target and path: two different links must not give the same line.
         if _CONTROL.search(target) or " " in target:
             self.faults.append((path, "a link whose target contains blanks or control characters", "tree-fault"))
             return
@@ -230,7 +233,7 @@ class _Walk:
     def _read_file(self, folder: int, name: str, path: str) -> None:
         handle = os.open(name, FILE, dir_fd=folder)
         try:
-            # Checked on the descriptor: the name may refer to another file since `lstat`.
+            # Checked on the descriptor: since `lstat`, the name may refer to another file.
             info = os.fstat(handle)
             if reason := _refuse_file(info):
                 self.faults.append((path, reason, "tree-fault"))
@@ -240,7 +243,7 @@ class _Walk:
             if too_many or time.monotonic() > self._deadline:
                 bounds = f"{MAX_FILES} files, {MAX_BYTES >> 20} MB or {MAX_SECONDS:.0f} s"
                 self.faults.append((path, f"the skill has more than {bounds}", "too-large-to-trust"))
-                self._is_over = True
+                self._reached_bound = True
                 return
             executable = bool(info.st_mode & 0o111)
             entry = SkillEntry(path, "f", "", 0, executable)
@@ -265,15 +268,16 @@ def _refuse_file(info: os.stat_result) -> str:
 def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple[str, int]:
     """Hash a file and write the same bytes to `target`; return digest and size."""
     digest, size = hashlib.sha256(), 0
+    # O_EXCL: the folder is empty at the start, so an existing name was not created by this walk.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     copy = None if target is None else os.open(target, flags, 0o600)
     try:
         while piece := os.read(handle, _PIECE_BYTES):
             digest.update(piece)
             size += len(piece)
-            # Counted while reading: a file that grows during the copy exceeds the size that was checked.
+            # Counted while reading: a file that grows meanwhile exceeds the size that was checked.
             if size > MAX_BYTES:
-                raise OSError(27, "the file is too large")
+                raise OSError(errno.EFBIG, "the file is too large")
             remaining = memoryview(piece)
             while copy is not None and remaining:
                 remaining = remaining[os.write(copy, remaining) :]
@@ -286,7 +290,8 @@ def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple
 
 
 def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator[_RawFault]:
-    """Yield the links that leave the skill, dangle or are circular; resolved by their text alone."""
+    """Yield the links that leave the skill, dangle or are circular."""
+    # Resolved in the entries that were read, not on the file system, which may have changed since.
     links = {entry.path: entry.target for entry in entries if entry.kind == "l"}
     files = {entry.path for entry in entries if entry.kind == "f"}
     for path in links:

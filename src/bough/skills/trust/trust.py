@@ -1,4 +1,4 @@
-"""Trust in the code of a project's skills: granted by the user, for the skills' exact content."""
+"""The user's trust in the code of a project's skills, each by its exact content."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from bough.errors import StoreError
-from bough.skills.find.discover import Root, skill_files
-from bough.skills.find.places import project_places, project_root
+from bough.skills.find.discover import Root, find_skill_files
+from bough.skills.find.places import list_project_places, project_root
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_file_tree, read_tree
+from bough.skills.trust.tree import EXCLUDED, SkillTree, read_file_tree, read_tree
 from bough.types import JsonObject
 
 VERSION: Final = 2
@@ -24,6 +24,7 @@ _CODE_ENDINGS = (
     ".php", ".ps1", ".bat", ".cmd", ".exe", ".dll", ".dylib", ".jar", ".class", ".wasm", ".lua",
 )  # fmt: skip
 _CODE_FILES = frozenset({".mcp.json", "mcp.json", "hooks.json", "package.json", "pyproject.toml", "Makefile"})
+# Searched in the frontmatter's bytes without parsing: a needless review does no harm, a missed field would.
 _CODE_FIELDS = (b"mcp", b"hooks", b"MCP", b"Hooks", b"HOOKS", b"Mcp")
 _MAX_NAMES = 20_000
 _Projects: TypeAlias = dict[str, dict[str, dict[str, Any]]]
@@ -31,7 +32,7 @@ _Projects: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class SkillGrant:
-    """What the user agreed to for one skill.
+    """What the user permitted for one skill.
 
     Attributes:
         digest: Of the skill's tree when it was trusted.
@@ -56,19 +57,20 @@ class TrustStore:
 
     def is_trusted(self, project: Path) -> bool:
         """Whether every skill of the project that contains code is trusted in its current state."""
-        grants = self._skills_of(project)
-        return all(now and name in grants and grants[name].digest == now for name, now in code_skills(project).items())
+        grants = self._load_grants(project)
+        digests = digest_code_skills(project)
+        return all(digest and name in grants and grants[name].digest == digest for name, digest in digests.items())
 
-    def grant_of(self, project: Path, file: Path) -> SkillGrant | None:
-        """Return the grant for the skill that `file` defines; None if there is none."""
-        return self._skills_of(project).get(name_in_project(file, project))
+    def find_grant(self, project: Path, file: Path) -> SkillGrant | None:
+        """Return the grant for the skill that `file` defines; None if missing."""
+        return self._load_grants(project).get(name_in_project(file, project))
 
-    def remembers(self, project: Path, name: str, digest: str) -> bool:
+    def trusts_file(self, project: Path, name: str, digest: str) -> bool:
         """Whether the user trusted a file of the project, such as a hook file, with this hash."""
         return self._load().get(_key(project), {}).get("hooks", {}).get(name) == digest
 
-    def programs_of(self, project: Path, name: str) -> JsonObject | None:
-        """Return what was recorded of the programs of a trusted hook file; None for a file trusted without them."""
+    def find_programs(self, project: Path, name: str) -> JsonObject | None:
+        """Return the recorded programs of a trusted hook file; None if it was trusted without any."""
         programs = self._load().get(_key(project), {}).get("programs", {}).get(name)
         return cast("JsonObject", programs) if isinstance(programs, dict) else None
 
@@ -84,41 +86,41 @@ class TrustStore:
 
         Args:
             also: Further files of the project with their hashes, such as hook files.
-            programs: Copies of the programs of hook files, by file; see `programs_of`.
-            skills: The grants the user was shown and agreed to, by file; None grants the skills as they are now.
+            programs: Copies of the programs of hook files, by file; see `find_programs`.
+            skills: The grants that the user was shown and confirmed, by file; None for every skill, as it is.
         """
         if skills is None:
-            skills = {name: SkillGrant(digest) for name, digest in code_skills(project).items() if digest}
+            skills = {name: SkillGrant(digest) for name, digest in digest_code_skills(project).items() if digest}
 
         def add(projects: _Projects) -> None:
-            mine = projects.setdefault(_key(project), {})
-            mine["skills"] = mine.get("skills", {}) | {name: asdict(grant) for name, grant in skills.items()}
-            mine["hooks"] = mine.get("hooks", {}) | dict(also or {})
-            mine["programs"] = mine.get("programs", {}) | dict(programs or {})
+            sections = projects.setdefault(_key(project), {})
+            sections["skills"] = sections.get("skills", {}) | {name: asdict(grant) for name, grant in skills.items()}
+            sections["hooks"] = sections.get("hooks", {}) | dict(also or {})
+            sections["programs"] = sections.get("programs", {}) | dict(programs or {})
 
         self._change(add)
         return (*skills, *(also or {}))
 
     def copy_grants(self, source: Path, copy: Path, *, within: Path) -> None:
-        """Grant the skills of a copied project what the user granted skills of the source with the same content.
+        """Copy grants to a copied project: a skill gets the grant of the source's skill with the same digest.
 
         Args:
             source: A working folder of the project that was copied.
             copy: The working folder of the copy.
-            within: The copy's folder; skills outside of it get nothing.
+            within: The copy's folder; skills outside of it get no grant.
         """
-        grants = {grant.digest: grant for grant in self._skills_of(source).values()}
+        grants = {grant.digest: grant for grant in self._load_grants(source).values()}
         if not grants:
             return
         top = os.path.realpath(within)
-        files = [file for file in code_files(copy) if Path(os.path.realpath(file)).is_relative_to(top)]
-        digests = {name_in_project(file, copy): skill_digest(file) for file in files}
+        files = [file for file in list_code_files(copy) if Path(os.path.realpath(file)).is_relative_to(top)]
+        digests = {name_in_project(file, copy): digest_skill(file) for file in files}
         skills = {name: grants[digest] for name, digest in digests.items() if digest and digest in grants}
         if skills:
             self.trust(copy, skills=skills)
 
     def revoke(self, project: Path) -> bool:
-        """Revoke all trust in a project; returns whether there was any."""
+        """Revoke all trust in a project; return whether it had any."""
         removed: list[object] = []
         self._change(lambda projects: removed.append(projects.pop(_key(project), None)))
         return removed != [None]
@@ -126,19 +128,20 @@ class TrustStore:
     def digests(self) -> set[str]:
         """Return the digests of all trusted skills, and of the copies of programs, of all projects."""
         digests: set[str] = set()
-        for mine in self._load().values():
-            digests |= {str(skill.get("digest")) for skill in mine.get("skills", {}).values()}
-            for programs in mine.get("programs", {}).values():
+        for sections in self._load().values():
+            digests |= {str(skill.get("digest")) for skill in sections.get("skills", {}).values()}
+            for programs in sections.get("programs", {}).values():
                 digests |= set(map(str, cast("dict[str, Any]", programs.get("copies") or {}).values()))
         return digests
 
-    def _skills_of(self, project: Path) -> dict[str, SkillGrant]:
+    def _load_grants(self, project: Path) -> dict[str, SkillGrant]:
         skills = self._load().get(_key(project), {}).get("skills", {})
-        return {str(name): _grant(value) for name, value in skills.items() if isinstance(value, dict)}
+        return {str(name): _parse_grant(value) for name, value in skills.items() if isinstance(value, dict)}
 
     def _change(self, change: Callable[[_Projects], object]) -> None:
         """Read, change and replace the file; concurrent changes are serialized by a file lock."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        # A separate file is locked, because `_save` replaces the trust file itself.
         with open(self.file.with_name("trust.lock"), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             projects = self._load()
@@ -160,15 +163,22 @@ class TrustStore:
             raise StoreError(f"{self.file} has version {version}", hint=f"this bough reads version {VERSION}")
         if version != VERSION:
             return {}  # digests of version 1 did not cover every file, so they grant nothing
-        projects: Any = content.get("projects")
-        mine = cast("dict[str, Any]", projects if isinstance(projects, dict) else {}).items()
-        return {key: _sections(cast("dict[str, Any]", value)) for key, value in mine if isinstance(value, dict)}
+        data = content.get("projects")
+        projects = cast("dict[str, Any]", data if isinstance(data, dict) else {})
+        return {
+            project: {
+                name: section for name, section in cast("dict[str, Any]", value).items() if isinstance(section, dict)
+            }
+            for project, value in projects.items()
+            if isinstance(value, dict)
+        }
 
     def _save(self, projects: _Projects) -> None:
         handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")  # mode 0600 from creation
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
             json.dump({"version": VERSION, "projects": projects}, out, indent=1, sort_keys=True)
             out.flush()
+            # Synced before the rename: after a power failure, the file could be empty otherwise, and unreadable.
             os.fsync(out.fileno())
         try:
             os.replace(name, self.file)
@@ -177,11 +187,7 @@ class TrustStore:
             raise StoreError(f"cannot write {self.file}: {error.strerror}", hint="move it away, then retry") from error
 
 
-def _sections(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: section for name, section in value.items() if isinstance(section, dict)}
-
-
-def _grant(value: Any) -> SkillGrant:
+def _parse_grant(value: Any) -> SkillGrant:
     data = cast("dict[str, Any]", value)
     hosts, domains = (data.get(field) for field in ("hosts", "domains"))
     return SkillGrant(
@@ -191,17 +197,18 @@ def _grant(value: Any) -> SkillGrant:
     )
 
 
-def carries_code(file: Path) -> bool:
-    """Whether the skill that `file` defines contains scripts, hooks or MCP servers; if in doubt, True.
+def contains_code(file: Path) -> bool:
+    """Whether the skill that `file` defines contains scripts, hooks or MCP servers; True in case of doubt.
 
     Looks at every file of the folder, at any depth, like the digest.
     """
-    head = _head(file)
+    head = _read_head(file)
     if head is None or any(word in head for word in _CODE_FIELDS):
         return True
     if not is_skill_file(file.name):
         return False
     for count, (name, entry) in enumerate(_walk(file.parent)):
+        # Links count as code, because they may lead to it; so do unreadable folders, and those with too many files.
         if count >= _MAX_NAMES or entry is None or entry.is_symlink() or is_code(file.parent, name):
             return True
     return False
@@ -225,7 +232,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
                 for entry in entries:
                     name = f"{inside}/{entry.name}" if inside else entry.name
                     if entry.is_dir(follow_symlinks=False):
-                        if inside or entry.name not in LEFT_OUT:
+                        if inside or entry.name not in EXCLUDED:
                             waiting.append(name)
                     elif inside or not is_skill_file(entry.name):
                         yield name, entry
@@ -235,7 +242,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
 
 def _has_shebang(path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block otherwise
     except OSError:
         return True
     try:
@@ -246,7 +253,7 @@ def _has_shebang(path: Path) -> bool:
         os.close(handle)
 
 
-def _head(file: Path) -> bytes | None:
+def _read_head(file: Path) -> bytes | None:
     try:
         with file.open("rb") as handle:
             data = handle.read(1 << 20)
@@ -256,29 +263,29 @@ def _head(file: Path) -> bytes | None:
     return data if end < 0 else data[:end]
 
 
-def code_files(project: Path) -> list[Path]:
-    """Return the files of the project's skills that contain code; for a folder of skills, of those below it."""
+def list_code_files(project: Path) -> list[Path]:
+    """Return the files of the project's skills that contain code; for a folder of skills, of the skills below it."""
     notes: list[Diagnostic] = []
-    files = [Path(path) for root in project_places(project) for path, _ in skill_files(root, notes)]
-    if not files:
-        files = [Path(path) for path, _ in skill_files(Root(project, within=project), notes)]
+    files = [Path(path) for root in list_project_places(project) for path, _ in find_skill_files(root, notes)]
+    if not files:  # not a project with skills in the usual places, but a folder of skills
+        files = [Path(path) for path, _ in find_skill_files(Root(project, within=project), notes)]
         files = [file for file in files if is_skill_file(file.name)]
-    return [file for file in files if carries_code(file)]
+    return [file for file in files if contains_code(file)]
 
 
-def code_skills(project: Path) -> dict[str, str]:
+def digest_code_skills(project: Path) -> dict[str, str]:
     """Return the digest of each skill of the project that contains code, by its file relative to the project."""
-    return {name_in_project(file, project): skill_digest(file) for file in code_files(project)}
+    return {name_in_project(file, project): digest_skill(file) for file in list_code_files(project)}
 
 
-def tree_of(file: Path) -> SkillTree:
+def read_skill_tree(file: Path) -> SkillTree:
     """Return the tree of the skill that `file` defines. O(bytes)."""
     return read_tree(file.parent) if is_skill_file(file.name) else read_file_tree(file)
 
 
-def skill_digest(file: Path) -> str:
+def digest_skill(file: Path) -> str:
     """Return the digest of a skill; empty if it has faults and cannot be trusted. O(bytes)."""
-    tree = tree_of(file)
+    tree = read_skill_tree(file)
     return "" if tree.faults else tree.digest
 
 

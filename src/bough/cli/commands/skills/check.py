@@ -136,7 +136,7 @@ def _add_scan(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
     from bough import __version__
-    from bough.skills.find.report import as_sarif
+    from bough.skills.find.check import as_sarif
 
     diagnostics = [_make_relative(diagnostic, skill.file) for skill in checked for diagnostic in skill.diagnostics]
     renderer_for(json=True).record(as_sarif(diagnostics, version=__version__))

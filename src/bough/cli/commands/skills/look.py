@@ -82,7 +82,7 @@ def match(
     Also shows which skills match its words best.
     """
     from bough.skills import TriggerIndex
-    from bough.skills.match.withheld import find_withheld
+    from bough.skills.match.triggers import find_withheld
 
     registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
     matches = TriggerIndex(registry.list_all()).match(text)

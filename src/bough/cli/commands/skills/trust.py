@@ -52,7 +52,7 @@ def trust(
     from bough.guard.hook_trust import project_hooks, trust_hooks
     from bough.skills import TrustStore
     from bough.skills.find.rule_files import read_rules
-    from bough.skills.install.review import check_hosts, keep_reviewed, review_project
+    from bough.skills.install.review import check_hosts, review_project, snapshot_reviewed
     from bough.skills.trust.snapshot import SnapshotStore
 
     settings = options.settings_of(home, store)
@@ -98,7 +98,7 @@ def trust(
     if names:
         _ask(output, yes=yes, json=json)
         snapshots = SnapshotStore(settings.home / "snapshots")
-        keep_reviewed(good, snapshots)
+        snapshot_reviewed(good, snapshots)
         trust_hooks(folder, hook_files, home=settings.home, trust=trusted, on_host=host_hooks)
         trusted.trust(folder, also=hooks, skills={review.key: review.grant(hosts) for review in good})
         snapshots.collect(trusted.digests())
