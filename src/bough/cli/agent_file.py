@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
 
 
-def agent_of(
+def resolve_agent(
     file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = (), settle_model: bool = True
 ) -> AgentSpec:
     """Return the agent of a file, or of config.yaml by name, or the default agent; its model settled.

@@ -94,7 +94,7 @@ def _why_active(event: JsonObject) -> str:
             return str(other)
 
 
-def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
+def _join_text(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(str(part.get("text", f"[{part.get('type')}: {part.get('path', '')}]")) for part in parts)
 
 
@@ -112,7 +112,7 @@ def _describe_forked(event: JsonObject) -> Said:
 
 def _user(event: JsonObject) -> Said:
     sender = event.get("sender", "user")
-    text = _text_of(event["content"])
+    text = _join_text(event["content"])
     head, _, body = text.partition("\n")
     by = "" if sender == "user" else f"({sender}) "
     return "user", [(by, "dim"), (head, "strong")], body

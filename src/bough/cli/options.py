@@ -97,7 +97,7 @@ Tags: TypeAlias = Annotated[
 ]
 
 
-def skill_roots_of(roots: list[Path] | None) -> tuple[Path, ...]:
+def parse_skill_roots(roots: list[Path] | None) -> tuple[Path, ...]:
     """Return the folders of skills that were named, absolute.
 
     Raises:
@@ -109,7 +109,7 @@ def skill_roots_of(roots: list[Path] | None) -> tuple[Path, ...]:
     return tuple(root.absolute() for root in roots or ())
 
 
-def settings_of(
+def load_settings(
     home: str | None,
     store: str | None,
     *,
@@ -132,12 +132,12 @@ def settings_of(
         model=model,
         base_url=base_url,
         executor=executor,
-        skill_roots=list(skill_roots_of(skill_roots)) or None,
+        skill_roots=list(parse_skill_roots(skill_roots)) or None,
         timeout_seconds=script_timeout,
     )
 
 
-def env_of(pairs: list[str] | None) -> dict[str, str]:
+def parse_env(pairs: list[str] | None) -> dict[str, str]:
     """Return `NAME=VALUE` pairs as a mapping.
 
     Raises:
@@ -152,7 +152,7 @@ def env_of(pairs: list[str] | None) -> dict[str, str]:
     return values
 
 
-def tags_of(pairs: list[str] | None) -> dict[str, str]:
+def parse_tags(pairs: list[str] | None) -> dict[str, str]:
     """Return `KEY=VALUE` pairs as a mapping.
 
     Raises:

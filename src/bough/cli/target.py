@@ -67,7 +67,7 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
     try:
         return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings))
     except InvalidInput as error:
-        project = _project_of(error, settings.home)
+        project = _find_hook_project(error, settings.home)
         if project is None:
             raise _add_hint(error, f"put them back into {settings.home / 'hooks.json'}") from error
     try:
@@ -82,7 +82,7 @@ def _add_hint(error: InvalidInput, how: str) -> InvalidInput:
     return InvalidInput(error.message, hint=f"{how}, or start a new conversation", details=error.details)
 
 
-def _project_of(error: InvalidInput, home: Path) -> Path | None:
+def _find_hook_project(error: InvalidInput, home: Path) -> Path | None:
     """Return the project that brought the hooks which are missing; None where another file did."""
     from bough.guard.hook_file import PROJECT_FILES
 

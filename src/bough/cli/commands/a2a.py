@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import resolve_agent
 from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
 
 _DEFAULT = "default"
@@ -30,10 +30,10 @@ def serve(
 
     Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
     """
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     if agent == _DEFAULT and not Path(agent).exists():  # every server has it
         serve_at(place, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
         return
-    spec = agent_of(Path(agent), settings)
+    spec = resolve_agent(Path(agent), settings)
     serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")

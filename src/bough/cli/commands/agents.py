@@ -67,7 +67,7 @@ def check(
     """Find every mistake of the configuration, and what its agents need that is not there. Exit code 1 for any."""
     from bough.agents.config.agents import find_faults
 
-    faults = find_faults(config, settings=options.settings_of(home, store), only=name)
+    faults = find_faults(config, settings=options.load_settings(home, store), only=name)
     data = [{"message": fault.message, "hint": fault.hint, **fault.details} for fault in faults]
     blocks: list[Block] = [line((fault.message, "bad"), (f"  {fault.hint}", "dim")) for fault in faults]
     return Report(
@@ -123,4 +123,4 @@ def _tree(agent_config: AgentConfig, name: str, depth: int) -> Iterator[Block]:
 def _load(config: Path | None, home: str | None, store: str | None) -> AgentConfig:
     from bough.agents.config.agents import AgentConfig
 
-    return AgentConfig.load(config, settings=options.settings_of(home, store))
+    return AgentConfig.load(config, settings=options.load_settings(home, store))

@@ -128,7 +128,7 @@ async def _record_decision(command: str, id: str, decide: Decision, continuing: 
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput("calls wait at the end of a conversation", hint=f"leave @{target.at} out")
-    settings = options.settings_of(continuing.home, continuing.store, script_timeout=continuing.script_timeout)
+    settings = options.load_settings(continuing.home, continuing.store, script_timeout=continuing.script_timeout)
     rules = RuleOptions(secret=continuing.secret)
     async with await open_conversation(target.name, settings, rules) as conversation:
         renderer = renderer_for(json=continuing.json)

@@ -33,7 +33,7 @@ def doctor(
     json: options.Json = False,
 ) -> Report:
     """Say what works here and how to fix the rest. Exit code 6 when the main job does not work."""
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     checks = asyncio.run(_all(settings, Progress(renderer_for(json=json), "conversations")))
     works = not any(check.essential and check.state != "ok" for check in checks)
     return Report(

@@ -59,11 +59,11 @@ def exec_(
         request,
         argv=argv,
         timeout_seconds=timeout,
-        env=options.env_of(env),
+        env=options.parse_env(env),
         stdin=b"" if stdin is None else _stdin(stdin),
     )
     request = _limit_request(request, network=network, memory=memory, workspace=workspace)
-    settings = options.settings_of(home, store, executor=executor)
+    settings = options.load_settings(home, store, executor=executor)
     ran = asyncio.run(_execute(settings.executor, request))
     if json:
         return Report(command="exec", data=ran_json(ran), exit_code=exit_code_of(ran))

@@ -51,8 +51,8 @@ def fork(
 ) -> Report | int:
     """Branch off a conversation. ID@SEQ cuts after its first SEQ events; PROMPT runs the branch."""
     target = Target.parse(id)
-    tags = options.tags_of(tag)
-    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    tags = options.parse_tags(tag)
+    settings = options.load_settings(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
     cut = _parse_pending(pending)
     files = _parse_workspace(workspace)

@@ -51,19 +51,19 @@ def create(
         key_fields: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
         return await table.create(name, expires=ends, **key_fields)
 
-    return _report_key("keys create", asyncio.run(_with_table(options.settings_of(home, store), make)))
+    return _report_key("keys create", asyncio.run(_with_table(options.load_settings(home, store), make)))
 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
     """List the keys, without their texts."""
-    infos = asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.list()))
+    infos = asyncio.run(_with_table(options.load_settings(home, store), lambda table: table.list()))
     blocks = [_row(info) for info in infos] or [line(("no keys: only this machine may use the server", "dim"))]
     return Report(command="keys list", data={"items": [_json(info) for info in infos]}, blocks=blocks)
 
 
 def revoke(id: KeyId, home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
     """End a key; servers know within a second."""
-    asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.revoke(id)))
+    asyncio.run(_with_table(options.load_settings(home, store), lambda table: table.revoke(id)))
     return Report(command="keys revoke", data={"id": id, "revoked": True}, blocks=[line(f"revoked {id}")])
 
 
@@ -76,7 +76,7 @@ def rotate(
 ) -> Report:
     """Make a key like another one, which ends after the grace."""
     length = _duration(grace, "--grace")
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     return _report_key("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
 
 

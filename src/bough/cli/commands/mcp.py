@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import resolve_agent
 from bough.cli.rule_options import RuleOptions
 from bough.errors import InvalidInput, NotFound
 from bough.settings import Settings
@@ -55,7 +55,7 @@ def mcp(
         from bough.server.mcp.relay import relay_stdio
 
         return asyncio.run(relay_stdio(server))
-    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     asyncio.run(_serve(settings, rules, agent or []))
 
 
@@ -78,7 +78,7 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         # A client names agents and never files: a path would read whatever the server may read.
         if name is not None and name not in (offered or names):
             raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
-        return agent_of(None if name is None else Path(name), settings)
+        return resolve_agent(None if name is None else Path(name), settings)
 
     def make_rules(workspace: Path) -> GivenRules:
         return rules.make_rules(settings, workspace)

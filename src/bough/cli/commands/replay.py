@@ -46,7 +46,7 @@ def replay(
     target = Target.parse(id)
     if until is not None and target.at is not None:
         raise InvalidInput("the end is given twice", hint="write ID@SEQ or --until SEQ")
-    settings = options.settings_of(home, store, base_url=base_url, script_timeout=script_timeout)
+    settings = options.load_settings(home, store, base_url=base_url, script_timeout=script_timeout)
     spec = None if agent is None else load_agent(agent, base_url=base_url)
     stop = until if until is not None else target.at
     name, report = asyncio.run(_replay(settings, target.name, stop, spec, model))

@@ -41,7 +41,7 @@ def resume(
         raise InvalidInput(
             "a conversation continues at its end", hint=f"`bough fork {id}` branches off there, and the fork continues"
         )
-    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    settings = options.load_settings(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
 
     async def main() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of, may_write
+from bough.cli.agent_file import may_write, resolve_agent
 from bough.cli.detach import submit_detached
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
@@ -59,8 +59,8 @@ def run(
     if idempotency_key is not None and not detach:
         raise InvalidInput("--idempotency-key goes with --detach", hint="a task is made once for each key")
     text = _prompt(prompt, file)
-    tags = options.tags_of(tag)
-    settings = options.settings_of(
+    tags = options.parse_tags(tag)
+    settings = options.load_settings(
         home,
         store,
         model=model,
@@ -69,13 +69,13 @@ def run(
         script_timeout=script_timeout,
         cwd=workspace,
     )
-    roots = options.skill_roots_of(skills)
+    roots = options.parse_skill_roots(skills)
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
         from bough.conversation import AsyncConversation
 
-        spec = agent_of(agent, settings, skill_roots=roots, settle_model=not detach)
+        spec = resolve_agent(agent, settings, skill_roots=roots, settle_model=not detach)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
         rule_arguments = rules.make_rules(settings, workspace, may_write=may_write(spec))
         if detach:

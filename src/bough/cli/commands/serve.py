@@ -54,7 +54,7 @@ def serve(
 
     Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
     """
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     serve_at(place, settings, agents_of(agents or ()), {"runs": runs, "concurrency": concurrency})
 

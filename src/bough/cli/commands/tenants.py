@@ -20,7 +20,7 @@ Tenant = Annotated[str, typer.Argument(metavar="T", help="The tenant's name, as 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
     """List the tenants; the first key of one makes it."""
-    tenants = asyncio.run(_list(options.settings_of(home, store)))
+    tenants = asyncio.run(_list(options.load_settings(home, store)))
     items = [
         {"id": id, "created": created.isoformat(), "disabled": None if disabled is None else disabled.isoformat()}
         for id, created, disabled in tenants
@@ -40,7 +40,7 @@ def disable(
     tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
 ) -> Report:
     """Refuse all keys of a tenant within a second, and cancel its tasks; its conversations stay."""
-    asyncio.run(_set(options.settings_of(home, store), tenant, disabled=True))
+    asyncio.run(_set(options.load_settings(home, store), tenant, disabled=True))
     data = {"tenant": tenant, "disabled": True}
     return Report(command="tenants disable", data=data, blocks=[line(f"disabled {tenant}")])
 
@@ -49,7 +49,7 @@ def enable(
     tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
 ) -> Report:
     """Accept the keys of a tenant again."""
-    asyncio.run(_set(options.settings_of(home, store), tenant, disabled=False))
+    asyncio.run(_set(options.load_settings(home, store), tenant, disabled=False))
     data = {"tenant": tenant, "disabled": False}
     return Report(command="tenants enable", data=data, blocks=[line(f"enabled {tenant}")])
 

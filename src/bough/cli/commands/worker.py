@@ -48,7 +48,7 @@ def worker(
 
     SIGHUP reads the tenants' limits again.
     """
-    settings = options.settings_of(home, store, model=model, base_url=base_url)
+    settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     shorten_stderr()
 

@@ -47,7 +47,7 @@ def adopt(
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     return asyncio.run(_adopt(target.name, settings, workspace, policy, yes=yes, json=json))
 
 

@@ -58,8 +58,8 @@ def tag(
         *(remove or ()),
         *(argument[:-1] for argument in arguments if argument.endswith("-") and "=" not in argument),
     ]
-    added = options.tags_of([argument for argument in arguments if "=" in argument or not argument.endswith("-")])
-    record = asyncio.run(_set_tags(options.settings_of(home, store), name, added, gone))
+    added = options.parse_tags([argument for argument in arguments if "=" in argument or not argument.endswith("-")])
+    record = asyncio.run(_set_tags(options.load_settings(home, store), name, added, gone))
     tag_text = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
     return Report(
         command="conv tag",
@@ -82,7 +82,7 @@ def delete(
 ) -> Report:
     """Delete a conversation."""
     name, chosen = _whole(id), _mode(mode)
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     concerned = asyncio.run(_list_affected(settings, name, chosen))
     if not dry_run:
         _ask(concerned, chosen, yes=yes, json=json)

@@ -61,7 +61,7 @@ def diff(
 
     Lines with - are in the first only, lines with + in the second.
     """
-    common, side_a, side_b = asyncio.run(_compare(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
+    common, side_a, side_b = asyncio.run(_compare(options.load_settings(home, store), Target.parse(a), Target.parse(b)))
     return Report(
         command="conv diff",
         data={"common_events": common, "a": side_a.as_json(), "b": side_b.as_json()},

@@ -61,7 +61,7 @@ def export(
     if target.at is not None and kind == "bundle":
         raise InvalidInput("a bundle carries a whole conversation", hint=f"fork at @{target.at} and export the fork")
     progress = Progress(renderer_for(json=json), "events")
-    exporting = _Exporting(options.settings_of(home, store), target, kind, progress, salvage=salvage)
+    exporting = _Exporting(options.load_settings(home, store), target, kind, progress, salvage=salvage)
     if output is None:
         return _to_stdout(exporting, json=json)
     with _replace_file(output, force=force) as file:
@@ -95,7 +95,7 @@ def import_(
     """
     from bough.events.bundle.keys import parse_public_key
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     progress = Progress(renderer_for(json=json), "lines read")
     if signed_by is None and not accept_unknown:
         record = asyncio.run(_import_known(settings, file, progress, json=json))

@@ -43,8 +43,8 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List conversations, the most recent first."""
-    chosen = ConversationFilter(status=_status(status), text=search, tags=options.tags_of(tag))
-    page = asyncio.run(_page(options.settings_of(home, store), chosen, cursor, limit))
+    chosen = ConversationFilter(status=_status(status), text=search, tags=options.parse_tags(tag))
+    page = asyncio.run(_page(options.load_settings(home, store), chosen, cursor, limit))
     return Report(
         command="conv list",
         data={
@@ -69,11 +69,11 @@ def show(
 ) -> Report | None:
     """Show a conversation and its last 200 events."""
     target = Target.parse(id)
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     if all:
         asyncio.run(_stream(settings, target, first or 0, stop, full=full, json=json))
         return None
-    record, events, end, tasks = asyncio.run(_page_of(settings, target, first, stop))
+    record, events, end, tasks = asyncio.run(_read_page(settings, target, first, stop))
     about = [_task_json(task) for task in tasks]
     begin = events[0]["seq"] if events else 0
     after = begin + len(events) if first is not None and begin + len(events) < end else None
@@ -100,7 +100,7 @@ def tree(
 ) -> Report:
     """Show the tree of forks a conversation belongs to."""
     target = Target.parse(id)
-    record, records, tasks, damaged = asyncio.run(_family(options.settings_of(home, store), target.name))
+    record, records, tasks, damaged = asyncio.run(_family(options.load_settings(home, store), target.name))
     branches = list(_branches(records))
     return Report(
         command="conv tree",
@@ -138,7 +138,7 @@ def tail(
     With --follow, those that come too; with --json, one a line.
     """
     target = Target.parse(id)
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     if follow:
         asyncio.run(_follow(settings, target.name, lines, json=json))
         return None
@@ -179,7 +179,7 @@ async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | No
         return await store.list(chosen, cursor, limit)
 
 
-async def _page_of(
+async def _read_page(
     settings: Settings, target: Target, first: int | None, stop: int | None
 ) -> tuple[ConversationRecord, list[JsonObject], int, list[TaskSummary]]:
     """Return a conversation, the events of one page, where those that are asked for end, and its tasks. O(page)."""

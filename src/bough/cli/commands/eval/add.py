@@ -33,7 +33,7 @@ def add(
     if set.suffix not in (".yaml", ".yml", ".json"):
         raise InvalidInput(f"{set} is not a name of a set", hint="give a .yaml or .json file")
     target = Target.parse(id)
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
 
     async def main() -> tuple[str, list[StoredEvent]]:
         async with options.open_settings_store(settings) as opened:

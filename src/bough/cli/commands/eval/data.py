@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import resolve_agent
 from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs, runs_root, show_faults
 from bough.cli.commands.eval.run import dry_run_report, run_report, with_progress
 from bough.cli.render import Report, renderer_for
@@ -43,7 +43,7 @@ def data(
     """Ask questions about data: the agent has nine tools of a warehouse. Exit code 1 below --threshold."""
     from bough.evals.data.evaluate import BIGQUERYBENCH, evaluate_data, read_data_set
 
-    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
     eval_set = read_data_set(BIGQUERYBENCH if set is None else set)
     show_faults(renderer, eval_set.faults)
@@ -51,7 +51,7 @@ def data(
         return dry_run_report("eval data", eval_set, how)
     if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="correct the faults above")
-    spec = agent_of(agent, settings, skill_roots=options.skill_roots_of(skills))
+    spec = resolve_agent(agent, settings, skill_roots=options.parse_skill_roots(skills))
     run = evaluate_data(
         eval_set,
         spec,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import resolve_agent
 from bough.cli.commands.eval.options import Runs, runs_root, show_faults
 from bough.cli.commands.eval.run import with_progress
 from bough.cli.render import Report, renderer_for
@@ -80,7 +80,7 @@ def harbor(
 
     if timeout is not None and not timeout > 0:
         raise InvalidInput(f"--timeout {timeout} is not a time", hint="give a number of seconds above 0")
-    settings = options.settings_of(home, store, model=model, base_url=base_url)
+    settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     listing = list_tasks(directory, filter)
     show_faults(renderer, listing.faults)
@@ -146,7 +146,7 @@ def _choose_agent(name: str | None, settings: Settings) -> AgentSpec | Reference
         case "nop":
             return "nop"
         case _:
-            return agent_of(None if name is None else Path(name), settings)
+            return resolve_agent(None if name is None else Path(name), settings)
 
 
 def _blocks(run: HarborRun) -> list[Block]:

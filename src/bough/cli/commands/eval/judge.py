@@ -42,7 +42,7 @@ def judge(
 
     if not model:
         raise InvalidInput("there is no judge to measure", hint="--judge MODEL names one")
-    settings = options.settings_of(home, store, base_url=base_url)
+    settings = options.load_settings(home, store, base_url=base_url)
     labels, faults = read_labels(file)
     show_faults(renderer_for(json=json), faults.found)
     if not labels:

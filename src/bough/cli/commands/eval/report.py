@@ -35,7 +35,7 @@ def report(
     from bough.evals.run.folder import find_run
     from bough.evals.run.read import read_run
 
-    folder = find_run(runs_root(options.settings_of(home, store), runs), run)
+    folder = find_run(runs_root(options.load_settings(home, store), runs), run)
 
     rescored: JsonObject | None = None
 
@@ -90,7 +90,7 @@ def compare(
     from bough.evals.report.compare import compare_runs
     from bough.evals.run.folder import find_run
 
-    root = runs_root(options.settings_of(home, store), runs)
+    root = runs_root(options.load_settings(home, store), runs)
     comparison = asyncio.run(compare_runs(find_run(root, a), find_run(root, b)))
     blocks: list[Block] = [line(f"{comparison.cases} cases in both, {comparison.left_out} left out")]
     if comparison.differs_in:

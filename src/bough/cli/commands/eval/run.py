@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import resolve_agent
 from bough.cli.commands.eval.options import (
     NO_OPTIONS,
     EvalRunOptions,
@@ -52,7 +52,7 @@ def run(
     """Run the cases of a set and score them. Exit code 1 below --threshold."""
     from bough.evals.formats.read import read_set
 
-    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
     eval_set = read_set(set)
     show_faults(renderer, eval_set.faults)
@@ -60,8 +60,8 @@ def run(
         return dry_run_report("eval run", eval_set, how)
     if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
-    roots = options.skill_roots_of(skills)
-    spec = agent_of(agent, settings, skill_roots=roots)
+    roots = options.parse_skill_roots(skills)
+    spec = resolve_agent(agent, settings, skill_roots=roots)
     needed = _skill_options(eval_set, roots)
 
     async def main() -> EvalRun:

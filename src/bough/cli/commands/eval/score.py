@@ -42,7 +42,7 @@ def score(
     """Score conversations that are there: no model is asked but the judge, and no tool runs."""
     from bough.evals.log_scoring import score_logs
 
-    settings = options.settings_of(home, store, base_url=base_url)
+    settings = options.load_settings(home, store, base_url=base_url)
     expected = None if case is None else _find_case(case)
 
     async def main() -> EvalRun:

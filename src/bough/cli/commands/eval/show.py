@@ -42,7 +42,7 @@ def list_(
     """List the runs, the newest first."""
     from bough.evals.run.folder import list_runs, summarize_run
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     run_summaries = [summarize_run(summary) for summary in list_runs(runs_root(settings, runs))[:limit]]
     rows = tuple(_row(summary) for summary in run_summaries)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
@@ -61,7 +61,7 @@ def show(
     """Show a run, or one case of it with the commands that show, fork and replay its conversation."""
     from bough.evals.run.folder import find_run, sort_notes
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     folder = find_run(runs_root(settings, runs), run)
     record, report = folder.read_record(), folder.read_report()
     if report is None:
@@ -85,7 +85,7 @@ def show(
 
 def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
     run = folder.run
-    attempts = [attempt for attempt in report["cases"] if name in _names_of(attempt)]
+    attempts = [attempt for attempt in report["cases"] if name in _list_attempt_names(attempt)]
     if not attempts:
         raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
     logs = asyncio.run(_read_logs(folder, [attempt["conversation"] for attempt in attempts if attempt["conversation"]]))
@@ -125,7 +125,7 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
     return Report(command="eval show", data={"run": run, "cases": attempts}, blocks=blocks, next=tuple(commands[:1]))
 
 
-def _names_of(case: JsonObject) -> set[str]:
+def _list_attempt_names(case: JsonObject) -> set[str]:
     """Return what an attempt may be called: its case, with its side, with its number, or with both."""
     sides = {"", f"@{case['side']}"} if case["side"] else {""}
     return {f"{case['case']}{side}{number}" for side in sides for number in ("", f"#{case['attempt']}")}

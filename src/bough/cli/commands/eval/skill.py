@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import resolve_agent
 from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs, runs_root, show_faults, side_lines
 from bough.cli.commands.eval.run import dry_run_report, with_progress
 from bough.cli.render import Report, renderer_for
@@ -45,19 +45,19 @@ def skill(
 
     if not (directory / "SKILL.md").exists() and not (directory / "skill.md").exists():
         raise InvalidInput(f"{directory} is not a skill", hint="give the folder with its SKILL.md")
-    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
     eval_set = read_skill_set(directory)
     show_faults(renderer, (*eval_set.faults, *read_trigger_set(directory).faults))
     if how.dry_run:
         return dry_run_report("eval skill", eval_set, how)
-    spec = agent_of(agent, settings)
+    spec = resolve_agent(agent, settings)
 
     async def main() -> SkillEvalRun:
         return await evaluate_skill(
             directory,
             spec,
-            skills=options.skill_roots_of(skills),
+            skills=options.parse_skill_roots(skills),
             results=results,
             trigger_runs=trigger_runs,
             settings=settings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import diagnostic_lines, registry_of
+from bough.cli.commands.skills.look import diagnostic_lines, open_registry
 from bough.cli.render import Report
 from bough.cli.text import Line, line
 from bough.settings import Settings
@@ -58,7 +58,7 @@ def add(
     from bough.skills.trust.snapshot import SnapshotStore
     from bough.skills.trust.trust import TrustStore
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     request = InstallRequest(
         source=source,
         names=tuple(only or ()),
@@ -97,7 +97,7 @@ def update(
     """Update installed skills from their sources. Skills pinned to a commit stay."""
     from bough.skills.install.change import update_skills
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     done = update_skills(
         settings.home / "installed",
         names or (),
@@ -123,7 +123,7 @@ def remove(
     """Remove installed skills."""
     from bough.skills.install.change import remove_skills
 
-    gone = remove_skills(options.settings_of(home, store).home / "installed", names)
+    gone = remove_skills(options.load_settings(home, store).home / "installed", names)
     return Report(
         command="skills remove",
         data={"skills": [{"name": entry.used_name, "source": entry.source, "digest": entry.digest} for entry in gone]},
@@ -139,7 +139,7 @@ def disable(
     json: options.Json = False,
 ) -> Report:
     """Disable skills without removing them."""
-    return _switch(names, workspace, options.settings_of(home, store), disabled=True)
+    return _switch(names, workspace, options.load_settings(home, store), disabled=True)
 
 
 def enable(
@@ -150,13 +150,13 @@ def enable(
     json: options.Json = False,
 ) -> Report:
     """Enable disabled skills."""
-    return _switch(names, workspace, options.settings_of(home, store), disabled=False)
+    return _switch(names, workspace, options.load_settings(home, store), disabled=False)
 
 
 def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabled: bool) -> Report:
     from bough.skills.install.change import switch_skills
 
-    done = switch_skills(settings.home, registry_of(workspace, settings), names, disabled=disabled)
+    done = switch_skills(settings.home, open_registry(workspace, settings), names, disabled=disabled)
     state = "disabled" if disabled else "enabled"
     return Report(
         command=f"skills {state[:-1]}",

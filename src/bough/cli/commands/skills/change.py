@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import diagnostic_lines, folder_of
+from bough.cli.commands.skills.look import diagnostic_lines, require_folder
 from bough.cli.render import Report
 from bough.cli.text import line
 from bough.errors import InvalidInput
@@ -45,7 +45,7 @@ def new(
             "missing --description: it is all that a model sees of a skill until it loads it",
             hint='pass --description "what it does, and when to use it"',
         )
-    place = root if root is not None else folder_of(workspace) / PROJECT_SKILLS
+    place = root if root is not None else require_folder(workspace) / PROJECT_SKILLS
     file = new_skill(place, name, description=description, script=script)
     return Report(
         command="skills new",
@@ -70,7 +70,7 @@ def lock(
     """
     from bough.skills.trust.lock import NAME, lock_all, verify_lock, write_lock
 
-    folder = root or options.settings_of(home, store).home / "installed"
+    folder = root or options.load_settings(home, store).home / "installed"
     if not folder.is_dir():
         raise InvalidInput(
             f"{folder} is not a folder of skills", hint="pass a folder of skills, or install a skill first"

@@ -32,7 +32,7 @@ def list_(
     """List the skills that apply in a working folder."""
     if name is not None:
         return show(name, workspace=workspace, skills=skills, home=home, store=store, json=json)
-    registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
+    registry = open_registry(workspace, options.load_settings(home, store, skill_roots=skills))
     return Report(
         command="skills list",
         data={
@@ -54,7 +54,7 @@ def show(
     json: options.Json = False,
 ) -> Report:
     """Show a skill: its instructions, its files and its origin."""
-    skill = registry_of(workspace, options.settings_of(home, store, skill_roots=skills)).get(name)
+    skill = open_registry(workspace, options.load_settings(home, store, skill_roots=skills)).get(name)
     return Report(
         command="skills show",
         data=skill_json(skill.summary())
@@ -84,7 +84,7 @@ def match(
     from bough.skills import TriggerIndex
     from bough.skills.match.withheld import find_withheld
 
-    registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
+    registry = open_registry(workspace, options.load_settings(home, store, skill_roots=skills))
     matches = TriggerIndex(registry.list_all()).match(text)
     nearest = registry.search(text)
     untrusted = find_withheld(registry, text)
@@ -113,7 +113,7 @@ def skill_json(skill: SkillMetadata) -> JsonObject:
     }
 
 
-def folder_of(workspace: Path) -> Path:
+def require_folder(workspace: Path) -> Path:
     """Return the working folder.
 
     Raises:
@@ -125,11 +125,11 @@ def folder_of(workspace: Path) -> Path:
     return folder
 
 
-def registry_of(workspace: Path, settings: Settings) -> SkillRegistry:
+def open_registry(workspace: Path, settings: Settings) -> SkillRegistry:
     """Return the skills that apply in a working folder."""
     from bough.skills import SkillRegistry
 
-    return SkillRegistry.open(folder_of(workspace), home=settings.home, roots=settings.skill_roots)
+    return SkillRegistry.open(require_folder(workspace), home=settings.home, roots=settings.skill_roots)
 
 
 def _match_json(match: TriggerMatch) -> JsonObject:

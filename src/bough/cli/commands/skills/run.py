@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import folder_of, registry_of
+from bough.cli.commands.skills.look import open_registry, require_folder
 from bough.cli.render import Report, renderer_for
 from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
 from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, SandboxUnavailable
@@ -41,14 +41,16 @@ def run(
 
     bough's options go before NAME; everything after SCRIPT is passed to the script.
     """
-    settings = options.settings_of(
+    settings = options.load_settings(
         home, store, executor=executor, skill_roots=skills, script_timeout=timeout, cwd=workspace
     )
-    registry = registry_of(workspace, settings)
+    registry = open_registry(workspace, settings)
     skill = registry.get(name)
     snapshot = registry.snapshot(skill)
     result = asyncio.run(
-        _run(skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.env_of(env))
+        _run(
+            skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.parse_env(env)
+        )
     )
     ran = result.execution
     if ran is None:
@@ -87,7 +89,7 @@ async def _run(
             executor,
             script,
             args,
-            workspace=folder_of(workspace),
+            workspace=require_folder(workspace),
             timeout_seconds=settings.timeout_seconds,
             network=Network(domains=tuple(domains)),
             env=env,

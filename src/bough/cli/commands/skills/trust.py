@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import diagnostic_lines, folder_of
+from bough.cli.commands.skills.look import diagnostic_lines, require_folder
 from bough.cli.render import Report, renderer_for
 from bough.cli.text import Line, line
 from bough.errors import InvalidInput, PermissionDenied
@@ -55,9 +55,9 @@ def trust(
     from bough.skills.install.review import check_hosts, keep_reviewed, review_project
     from bough.skills.trust.snapshot import SnapshotStore
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     trusted = TrustStore(settings.home)
-    folder = folder_of(workspace if directory is None else directory)
+    folder = require_folder(workspace if directory is None else directory)
     if revoke:
         return _report_revoked(trusted.revoke(folder))
     hook_files = [agreed for agreed in project_hooks(folder) if agreed.digest]

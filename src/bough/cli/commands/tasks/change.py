@@ -34,7 +34,7 @@ def cancel(
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
-            broker = make_broker(tasks, options.settings_of(home, store))
+            broker = make_broker(tasks, options.load_settings(home, store))
             task_ids = await _open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
             if task_ids and not yes:
                 _require_consent(f"cancel {len(task_ids)} task{'s' if len(task_ids) > 1 else ''}?")
@@ -55,7 +55,7 @@ def retry(
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
-            broker = make_broker(tasks, options.settings_of(home, store))
+            broker = make_broker(tasks, options.load_settings(home, store))
             again = await broker.retry(await tasks.resolve(id))
             task = await broker.poll(again)
             await broker.aclose()
@@ -80,7 +80,7 @@ def input_(
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
-            broker = make_broker(tasks, options.settings_of(home, store))
+            broker = make_broker(tasks, options.load_settings(home, store))
             task = await broker.poll(await tasks.resolve(id))
             value: Any = answer
             if approve or reject:

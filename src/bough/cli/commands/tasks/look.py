@@ -98,7 +98,7 @@ def logs(
                 data = {"events": [event.model_dump(mode="json") for event in events]}
                 return Report(command="tasks logs", data=data, blocks=[event_line(event) for event in events])
             renderer = renderer_for(json=json)
-            broker = make_broker(tasks, options.settings_of(home, store))
+            broker = make_broker(tasks, options.load_settings(home, store))
             async for event in broker.stream(task.id, after):
                 if json:
                     renderer.record(event.model_dump(mode="json"))
@@ -122,7 +122,7 @@ def wait(
     """Wait until tasks have ended. Exit code 0: all completed; 1: one did not; 124: time is out."""
 
     async def main() -> Report:
-        settings = options.settings_of(home, store)
+        settings = options.load_settings(home, store)
         async with open_existing(home, store) as tasks:
             task_ids = [await tasks.resolve(name) for name in ids or ["-"]]
             broker = make_broker(tasks, settings)

@@ -24,7 +24,7 @@ async def open_tasks(home: str | None, store: str | None) -> AsyncGenerator[Rela
     """Open the tasks of the settings' store; None where there is no store yet."""
     from bough.tasks.stores.named import has_store, open_task_store
 
-    url = options.settings_of(home, store).store
+    url = options.load_settings(home, store).store
     if not has_store(url):
         yield None
         return
