@@ -88,7 +88,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "List, disable and enable tenants of the agent server.",
         dict.fromkeys(("list", "disable", "enable"), "tenants"),
     ),
-    "keys": ("Make, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
+    "keys": ("Create, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
 """Noun to its help and its verbs; verb to module, as above."""
 
@@ -101,9 +101,13 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
         verbs = {name: verb for name, verb in _VERBS.items() if name == first}
         nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
     app = typer.Typer(
-        name="bough", help="Conversations that fork, skills as folders.", rich_markup_mode=None, no_args_is_help=True,
-        context_settings=_CONTEXT, pretty_exceptions_enable=False,
-    )  # fmt: skip
+        name="bough",
+        help="An agent runtime: conversations that fork, skills as folders.",
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        context_settings=_CONTEXT,
+        pretty_exceptions_enable=False,
+    )
     app.callback()(_root)
     for name, module in verbs.items():
         app.command(name, context_settings=_settings(name))(_function(module, name))

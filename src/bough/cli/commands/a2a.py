@@ -13,7 +13,7 @@ from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
 
 _DEFAULT = "default"
 Agent = Annotated[
-    str, typer.Option("--agent", metavar="NAME|FILE", help="An agent of config.yaml, its file, or default.")
+    str, typer.Option("--agent", metavar="NAME|FILE", help="Agent: a name in config.yaml, a file, or `default`.")
 ]
 
 
@@ -26,9 +26,10 @@ def serve(
     store: options.Store = None,
     json: options.Json = False,
 ) -> None:
-    """Serve one agent to A2A clients: its card, JSON-RPC and REST, in the versions 1.0 and 0.3.
+    """Serve one agent to A2A clients.
 
-    Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
+    Its card, JSON-RPC and REST, in versions 1.0 and 0.3. Without keys, only users of this machine can reach it. Create
+    a key with `bough keys create`.
     """
     settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bough.agents.config.agents import AgentConfig
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration. Default: the nearest config.yaml.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Configuration file. Default: the nearest config.yaml.")
 ]
 
 
@@ -28,7 +28,7 @@ def list_(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """List the agents of the configuration."""
+    """List the agents in config.yaml."""
     agent_config = _load(config, home, store)
     agents = [describe_agent(agent_config, name) for name in agent_config.names]
     where = str(agent_config.file.path) if agent_config.file.path else None
@@ -43,13 +43,13 @@ def list_(
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An agent of the configuration.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of an agent.")],
     config: Config = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show an agent with what it uses, and the agents below it."""
+    """Show an agent, what it uses and its sub-agents."""
     agent_config = _load(config, home, store)
     agent_config.entry(name)
     return Report(
@@ -58,13 +58,13 @@ def show(
 
 
 def check(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One agent. Default: all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Agent to check. Default: all.")] = None,
     config: Config = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Find every mistake of the configuration, and what its agents need that is not there. Exit code 1 for any."""
+    """Find mistakes in config.yaml and what its agents lack. Exit code 1 if there is any."""
     from bough.agents.config.agents import find_faults
 
     faults = find_faults(config, settings=options.load_settings(home, store), only=name)

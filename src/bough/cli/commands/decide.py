@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
 Calls: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--call", metavar="ID", help="Only this call; may be repeated. Default: all.")
+    list[str] | None, typer.Option("--call", metavar="ID", help="Only this call; repeatable. Default: all.")
 ]
-NoRun: TypeAlias = Annotated[bool, typer.Option("--no-run", help="Only record the decision; bough resume continues.")]
+NoRun: TypeAlias = Annotated[bool, typer.Option("--no-run", help="Only record the decision; `bough resume` continues.")]
 Decision: TypeAlias = Callable[["AsyncConversation"], Awaitable[None]]
 
 
@@ -49,11 +49,11 @@ ALL = Continuing()
 
 
 def approve(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     call: Calls = None,
     arguments: Annotated[
         str | None,
-        typer.Option("--arguments", metavar="JSON", help="Run the one call that is named with these arguments."),
+        typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments; one call only."),
     ] = None,
     continuing: Continuing = ALL,
 ) -> Report | int:
@@ -68,9 +68,11 @@ def approve(
 
 
 def reject(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     call: Calls = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the model.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason for the rejection, shown to the model.")
+    ] = "",
     continuing: Continuing = ALL,
 ) -> Report | int:
     """Reject pending tool calls and continue."""
@@ -82,11 +84,13 @@ def reject(
 
 
 def answer(
-    id_or_value: Annotated[
-        str, typer.Argument(metavar="[ID]", help="The conversation; the latest one where only VALUE is given.")
-    ],
-    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="Text, or a JSON object or list.")] = None,
-    call: Annotated[str | None, typer.Option("--call", metavar="ID", help="The call, where several wait.")] = None,
+    id_or_value: Annotated[str, typer.Argument(metavar="[ID]", help="Conversation. Default: the latest.")],
+    value: Annotated[
+        str | None, typer.Argument(metavar="VALUE", help="Answer: text, or a JSON object or list.")
+    ] = None,
+    call: Annotated[
+        str | None, typer.Option("--call", metavar="ID", help="Call to answer, if several are waiting.")
+    ] = None,
     continuing: Continuing = ALL,
 ) -> Report | int:
     """Answer a pending question or external call and continue."""

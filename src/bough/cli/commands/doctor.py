@@ -32,7 +32,7 @@ def doctor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Say what works here and how to fix the rest. Exit code 6 when the main job does not work."""
+    """Check what works on this machine and how to fix the rest. Exit code 6 if something essential does not work."""
     settings = options.load_settings(home, store)
     checks = asyncio.run(_all(settings, Progress(renderer_for(json=json), "conversations")))
     works = not any(check.essential and check.state != "ok" for check in checks)

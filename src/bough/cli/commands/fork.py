@@ -28,16 +28,18 @@ def fork(
     prompt: Message = None,
     title: options.Title = None,
     tag: options.Tags = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Reason for the fork, recorded with it.")
+    ] = None,
     pending: Annotated[
-        str, typer.Option("--pending", metavar="close|drop", help="What to do with calls open at the cut.")
+        str, typer.Option("--pending", metavar="close|drop", help="Unfinished calls: record as not executed, or drop.")
     ] = "close",
     workspace: Annotated[
         str,
         typer.Option(
             "--workspace",
             metavar="shared|readonly|copy|worktree",
-            help="The files of the branch: the same folder, or one of its own.",
+            help="Files: the same folder, read-only, a copy or a git worktree.",
         ),
     ] = "shared",
     model: options.Model = None,
@@ -49,7 +51,7 @@ def fork(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Branch off a conversation. ID@SEQ cuts after its first SEQ events; PROMPT runs the branch."""
+    """Fork a conversation. ID@SEQ keeps only its first SEQ events; PROMPT runs the fork."""
     target = Target.parse(id)
     tags = options.parse_tags(tag)
     settings = options.load_settings(home, store, script_timeout=script_timeout)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 Offered = Annotated[
-    list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only to delegate to this agent; repeatable.")
+    list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only delegation to this agent; repeatable.")
 ]
 
 Server = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="Conversations of this agent server, not of this machine.")
+    str | None, typer.Option("--server", metavar="URL", help="Use this agent server instead of this machine.")
 ]
 
 
@@ -42,10 +42,9 @@ def mcp(
 ) -> None:
     """Serve conversations to an MCP client over stdio.
 
-    The client starts it, for example with the command `bough mcp`, and ends it by closing its streams. Agents are those
-    of config.yaml and the default one; calls that need an approval wait for the tool `decide`. With `--agent` it offers
-    these agents to delegate to, and nothing else. With `--server` they are those of an agent server, and so is all
-    that is offered; BOUGH_API_KEY is the key.
+    The client starts `bough mcp` and stops it by closing its streams. It offers the agents in config.yaml and the
+    default agent; calls that need approval wait for the tool `decide`. With --agent, it offers only to delegate tasks
+    to these agents. With --server, it offers the agents and conversations of an agent server; BOUGH_API_KEY is the key.
     """
     if server is not None:
         client_options: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}

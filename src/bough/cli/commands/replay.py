@@ -28,7 +28,7 @@ _STYLES: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
 def replay(
     id: options.Conversation = "-",
     until: Annotated[
-        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Only the events before this one.")
+        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Replay only the events before this one.")
     ] = None,
     agent: options.Agent = None,
     model: options.Model = None,
@@ -40,8 +40,8 @@ def replay(
 ) -> Report:
     """Run a conversation again and show what differs.
 
-    The recorded responses stand for the model. Tools and scripts really run, in the same workspace. Exit code 0 when
-    nothing differs, 1 when something does.
+    Model responses come from the log. Tools and scripts run for real, in the same workspace. Exit code 1 if anything
+    differs.
     """
     target = Target.parse(id)
     if until is not None and target.at is not None:

@@ -19,11 +19,11 @@ from bough.errors import InvalidInput
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
-Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="A message to send first.")]
+Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="Message to send first.")]
 
 
 def resume(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     prompt: Message = None,
     model: options.Model = None,
     rules: RuleOptions = NO_RULES,

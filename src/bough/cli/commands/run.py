@@ -11,9 +11,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import may_write, resolve_agent
-from bough.cli.detach import submit_detached
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
+from bough.cli.tasks import submit_detached
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.errors import InvalidInput
@@ -26,9 +26,9 @@ Prompt = Annotated[
     str | None, typer.Argument(metavar="PROMPT", help="What to do, or /skill and its arguments. Default: stdin.")
 ]
 File = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Submit it as a task, print its id, and end.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Submit the run as a task and print its id.")]
 IdempotencyKey = Annotated[
-    str | None, typer.Option("--idempotency-key", metavar="K", help="With --detach: the same key, the same task.")
+    str | None, typer.Option("--idempotency-key", metavar="K", help="With --detach: the same key gives the same task.")
 ]
 
 
@@ -55,7 +55,7 @@ def run(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Start a conversation and print its answer. With --json one event a line, the result last."""
+    """Start a conversation and print its answer. With --json, prints one event per line, the result last."""
     if idempotency_key is not None and not detach:
         raise InvalidInput("--idempotency-key goes with --detach", hint="a task is made once for each key")
     text = _prompt(prompt, file)

@@ -21,22 +21,21 @@ from bough.settings import Settings
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
 
-Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="The address to listen on.")]
-Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="Address to listen on.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 picks a free one.")]
 Agents = Annotated[
     list[str] | None,
-    typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents of Python to serve by name; repeatable."),
+    typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents in Python code; repeatable."),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once in this process.")
+    int | None,
+    typer.Option("--concurrency", metavar="N", min=1, help="Maximum number of runs at once in this process."),
 ]
 Runs = Annotated[
     Literal["here", "workers"] | None,
-    typer.Option("--runs", help="Where runs execute: in this process, or in `bough worker`s."),
+    typer.Option("--runs", help="Where runs execute: in this process or in workers."),
 ]
-Unsafe = Annotated[
-    bool, typer.Option("--unsafe-no-auth", help="Listen on any address without keys: open to everybody.")
-]
+Unsafe = Annotated[bool, typer.Option("--unsafe-no-auth", help="Listen on any address without keys: open to everyone.")]
 
 
 def serve(
@@ -52,7 +51,7 @@ def serve(
 ) -> None:
     """Serve conversations over HTTP.
 
-    Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
+    Without keys, only users of this machine can reach it. Create a key with `bough keys create`.
     """
     settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)

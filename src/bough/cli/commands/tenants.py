@@ -15,11 +15,11 @@ from bough.settings import Settings
 if TYPE_CHECKING:
     from datetime import datetime
 
-Tenant = Annotated[str, typer.Argument(metavar="T", help="The tenant's name, as `bough tenants list` shows it.")]
+Tenant = Annotated[str, typer.Argument(metavar="T", help="Name of the tenant, as shown by `bough tenants list`.")]
 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
-    """List the tenants; the first key of one makes it."""
+    """List the tenants. The first key of a tenant creates it."""
     tenants = asyncio.run(_list(options.load_settings(home, store)))
     items = [
         {"id": id, "created": created.isoformat(), "disabled": None if disabled is None else disabled.isoformat()}
@@ -39,7 +39,7 @@ def list_(home: options.Home = None, store: options.Store = None, json: options.
 def disable(
     tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
 ) -> Report:
-    """Refuse all keys of a tenant within a second, and cancel its tasks; its conversations stay."""
+    """Refuse a tenant's keys and cancel its tasks. Takes effect within a second; conversations stay."""
     asyncio.run(_set(options.load_settings(home, store), tenant, disabled=True))
     data = {"tenant": tenant, "disabled": True}
     return Report(command="tenants disable", data=data, blocks=[line(f"disabled {tenant}")])

@@ -29,31 +29,34 @@ if TYPE_CHECKING:
 
 
 def worker(
-    queues: Annotated[str, typer.Option("--queues", metavar="A,B", help="Whose tasks it runs.")] = "default",
+    queues: Annotated[str, typer.Option("--queues", metavar="A,B", help="Queues to take tasks from.")] = "default",
     agents: Annotated[
         list[str] | None,
-        typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="An agent, or several, in Python; may be repeated."),
+        typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents in Python code; repeatable."),
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Tasks at once.")] = 4,
-    once: Annotated[bool, typer.Option("--once", help="Exit when nothing is waiting.")] = False,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Maximum number of tasks at once.")
+    ] = 4,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no task is waiting.")] = False,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Run tasks. SIGTERM lets those that run end and takes no more; a second one hands them back.
+    """Run tasks until stopped.
 
-    Writes a line to stderr when a task begins and when its run ends; with `--json` an object to stdout.
+    Writes a line to stderr when a task starts and when its run ends; with --json, an object to stdout.
 
-    SIGHUP reads the tenants' limits again.
+    On SIGTERM, it finishes the running tasks and takes no new ones; a second SIGTERM returns them to their queue. On
+    SIGHUP, it reloads the limits of tenants.
     """
     settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     shorten_stderr()
 
     async def main() -> int:
-        from bough.cli.detach import make_broker, sending_pieces
+        from bough.cli.tasks import make_broker, sending_pieces
         from bough.server.bounds.tenants import reload_at_sighup
         from bough.server.environment.configured import list_for_workers
         from bough.server.worker import read_rules, work_for_servers

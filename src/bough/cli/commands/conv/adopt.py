@@ -28,27 +28,25 @@ _RULES = ("policy", "allow_list", "limits", "executor")
 
 
 def adopt(
-    id: options.Conversation,
+    id: options.WholeConversation,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-w", metavar="DIR", help="Workspace folder, if it has none yet.")
+        Path | None, typer.Option("--workspace", "-w", metavar="DIR", help="Working folder, if it has none yet.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", metavar="NAME", help="Confirmation policy to add to its own rules.")
+        str | None, typer.Option("--policy", metavar="NAME", help="Approval policy to add to its rules.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Let an imported conversation continue by its own rules.
+    """Release an imported conversation from quarantine.
 
-    Until then every call asks, and its scripts run in the sandbox.
+    Until then, every tool call needs approval and scripts run only in the sandbox.
     """
-    target = Target.parse(id)
-    if target.at is not None:
-        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
+    name = Target.parse_whole(id)
     settings = options.load_settings(home, store)
-    return asyncio.run(_adopt(target.name, settings, workspace, policy, yes=yes, json=json))
+    return asyncio.run(_adopt(name, settings, workspace, policy, yes=yes, json=json))
 
 
 async def _adopt(

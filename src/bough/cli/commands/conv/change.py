@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.1
 
 
 def tag(
-    id: options.Conversation,
+    id: options.WholeConversation,
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE | KEY-]...", help="Tags to set or remove.")
     ] = None,
@@ -48,11 +48,11 @@ def tag(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Set tags of a conversation, or take them away.
+    """Set or remove tags of a conversation.
 
     For example `bough conv tag ID stage=draft owner-`.
     """
-    name = _whole(id)
+    name = Target.parse_whole(id)
     arguments = changes or []
     gone = [
         *(remove or ()),
@@ -69,19 +69,22 @@ def tag(
 
 
 def delete(
-    id: options.Conversation,
+    id: options.WholeConversation,
     mode: Annotated[
-        str, typer.Option("--mode", metavar="tombstone|erase|cascade", help="Deletion mode.")
+        str,
+        typer.Option(
+            "--mode", metavar="tombstone|erase|cascade", help="Hide it, erase its content, or delete its forks too."
+        ),
     ] = "tombstone",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Interrupt its run first, if there is one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Interrupt it first if it is running.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Delete a conversation."""
-    name, chosen = _whole(id), _mode(mode)
+    name, chosen = Target.parse_whole(id), _parse_mode(mode)
     settings = options.load_settings(home, store)
     concerned = asyncio.run(_list_affected(settings, name, chosen))
     if not dry_run:
@@ -102,14 +105,7 @@ def delete(
     )
 
 
-def _whole(id: str) -> str:
-    target = Target.parse(id)
-    if target.at is not None:
-        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
-    return target.name
-
-
-def _mode(name: str) -> DeleteMode:
+def _parse_mode(name: str) -> DeleteMode:
     for mode in get_args(DeleteMode):
         if mode == name:
             return mode

@@ -17,13 +17,12 @@ from bough.cli.describe import describe
 from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import Line, Span, Style, line, one_line
-from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
 from bough.settings import Settings
 from bough.types import JsonObject
 
-_Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation, or - for the most recent; ID@SEQ cuts it.")]
-_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare with.")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="Conversation; - for the latest. ID@SEQ: its first SEQ events.")]
+_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare it with.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +51,14 @@ class _Side:
 def diff(
     a: _Id,
     b: _Other = "-",
-    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Show where two conversations differ.
 
-    Lines with - are in the first only, lines with + in the second.
+    Lines marked - are only in the first, lines marked + only in the second.
     """
     common, side_a, side_b = asyncio.run(_compare(options.load_settings(home, store), Target.parse(a), Target.parse(b)))
     return Report(
@@ -75,23 +74,14 @@ async def _compare(settings: Settings, a: Target, b: Target) -> tuple[int, _Side
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
-        stops = [_stop(record, target) for record, target in zip(records, (a, b), strict=True)]
-        common = min(common, *stops)
+        stops = [target.end(record) for record, target in zip(records, (a, b), strict=True)]
+        common = min(common, *stops)  # a cut before the fork point shortens what both share
         events = [
             [stored.as_json() async for stored in store.read(record.id, common, stop)]
             for record, stop in zip(records, stops, strict=True)
         ]
     side_a, side_b = (_Side(record=record, events=own) for record, own in zip(records, events, strict=True))
     return common, side_a, side_b
-
-
-def _stop(record: ConversationRecord, target: Target) -> int:
-    if target.at is not None and target.at > record.head:
-        raise InvalidInput(
-            f"{short(record.id)} has {record.head} events, not {target.at}",
-            hint=f"give a number from 0 to {record.head}",
-        )
-    return record.head if target.at is None else target.at
 
 
 def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:

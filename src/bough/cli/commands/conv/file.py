@@ -41,12 +41,14 @@ _ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 def export(
     id: options.Conversation,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file. Default: stdout.")
+    ] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: from FILE's extension, else bundle."),
+        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: by FILE's extension, else bundle."),
     ] = None,
-    salvage: Annotated[bool, typer.Option("--salvage", help="Leave out what a damaged store lost.")] = False,
+    salvage: Annotated[bool, typer.Option("--salvage", help="Skip events that a damaged store lost.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.")] = False,
     home: options.Home = None,
     store: options.Store = None,
@@ -54,7 +56,7 @@ def export(
 ) -> Report | None:
     """Write a conversation to a file.
 
-    A signed bundle for other stores, JSON lines, or a document to read.
+    As a signed bundle for other stores, as JSON lines, or as a document.
     """
     target = Target.parse(id)
     kind = _format(format, output)
@@ -75,23 +77,22 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle that `bough conv export` wrote; - is stdin.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `bough conv export` wrote; - for stdin.")],
     signed_by: Annotated[
-        list[str] | None, typer.Option("--signed-by", metavar="KEY", help="Only if this public key signed it.")
+        list[str] | None,
+        typer.Option("--signed-by", metavar="KEY", help="Import only if this public key signed it; repeatable."),
     ] = None,
     accept_unknown: Annotated[
         bool,
-        typer.Option(
-            "--accept-unknown", help="Import a bundle of an unknown signer; nothing in it runs until adopted."
-        ),
+        typer.Option("--accept-unknown", help="Accept a bundle of an unknown signer."),
     ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Take in a conversation from a bundle.
+    """Import a conversation from a bundle.
 
-    Taking it in twice adds nothing. It stays in quarantine until `bough conv adopt`.
+    It stays in quarantine until `bough conv adopt`. Importing it twice adds nothing.
     """
     from bough.events.bundle.keys import parse_public_key
 
@@ -128,7 +129,7 @@ class _Exporting:
             if self._kind == "bundle":
                 await self._bundle(store, record.id, file)
             else:
-                stop = self._stop(record)
+                stop = self._target.end(record)
                 document = _document(self._kind, record)
                 file.write(document.head.encode("utf-8", "surrogatepass"))
                 async for stored in self._events(store, record.id, stop):
@@ -140,14 +141,6 @@ class _Exporting:
         from bough.events.bundle.keys import own_signing_key
 
         await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
-
-    def _stop(self, record: ConversationRecord) -> int:
-        at = self._target.at
-        if at is not None and at > record.head:
-            raise InvalidInput(
-                f"{short(record.id)} has {record.head} events, not {at}", hint=f"give a number from 0 to {record.head}"
-            )
-        return record.head if at is None else at
 
     async def _events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
         from bough.events.check import salvage

@@ -33,11 +33,17 @@ _SHOWN = 200
 
 
 def list_(
-    status: Annotated[str | None, typer.Option("--status", help="Only those in this state.")] = None,
-    search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only titles with this text.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="Only conversations with this status.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="TEXT", help="Only conversations with TEXT in the title.")
+    ] = None,
     tag: options.Tags = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number to show.")] = 20,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Cursor of the previous --json page.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="Show at most N.")] = 20,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="next_cursor of the page before (--json).")
+    ] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -59,10 +65,10 @@ def list_(
 
 def show(
     id: options.Conversation = "-",
-    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
-    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="From this event on.")] = None,
-    stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Up to before this event.")] = None,
-    all: Annotated[bool, typer.Option("--all", help="Every event; with --json, one a line.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
+    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="Start at this event.")] = None,
+    stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Stop before this event.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Show all events; with --json, one per line.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -93,12 +99,12 @@ def show(
 
 
 def tree(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show the tree of forks a conversation belongs to."""
+    """Show a conversation's tree of forks."""
     target = Target.parse(id)
     record, records, tasks, damaged = asyncio.run(_family(options.load_settings(home, store), target.name))
     branches = list(_branches(records))
@@ -127,7 +133,7 @@ def tree(
 
 def tail(
     id: options.Conversation = "-",
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of latest events to show.")] = 10,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="Number of events to show.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events until Ctrl+C.")] = False,
     home: options.Home = None,
     store: options.Store = None,
@@ -135,7 +141,7 @@ def tail(
 ) -> Report | None:
     """Show the last events of a conversation.
 
-    With --follow, those that come too; with --json, one a line.
+    With --follow, also new events as they come; with --json, one per line.
     """
     target = Target.parse(id)
     settings = options.load_settings(home, store)
@@ -210,14 +216,14 @@ async def _stream(settings: Settings, target: Target, first: int, stop: int | No
 
 
 def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
-    end = _cut(record, target.at)
+    end = target.end(record)
     return end if stop is None else min(end, stop)
 
 
 async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
-        stop = _cut(record, target.at)
+        stop = target.end(record)
         start = max(0, stop - count)
         return record, [stored.as_json() async for stored in store.read(record.id, start, stop)]
 
@@ -250,14 +256,6 @@ async def _family(
             cursor, more = page.next_cursor, page.next_cursor is not None
         tasks = await list_tasks_around(store, [member.id for member in records if not member.deleted])
         return record, records, tasks, damaged
-
-
-def _cut(record: ConversationRecord, at: int | None) -> int:
-    if at is not None and at > record.head:
-        raise InvalidInput(
-            f"{short(record.id)} has {record.head} events, not {at}", hint=f"give a number from 0 to {record.head}"
-        )
-    return record.head if at is None else at
 
 
 def _status(name: str | None) -> Any:
@@ -358,7 +356,7 @@ def _task_line(task: TaskSummary, indent: str) -> Line:
     return line(
         " " * len(indent),
         f"    {how} ",
-        (task.id.replace("-", "")[-8:], "id"),
+        (short(task.id), "id"),
         "  ",
         (state, _TASK_STYLES.get(state, "")),
         (f"  {task.agent or ''}", "dim"),

@@ -18,7 +18,7 @@ from bough.events.record import StoredEvent
 
 def add(
     id: options.Conversation,
-    set: Annotated[Path, typer.Argument(metavar="SET", help="A pydantic-evals file; made if missing.")],
+    set: Annotated[Path, typer.Argument(metavar="SET", help="pydantic-evals file; created if missing.")],
     name: Annotated[
         str | None, typer.Option("--name", metavar="TEXT", help="Name of the case. Default: the title.")
     ] = None,
@@ -26,7 +26,10 @@ def add(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Add a conversation to a set: its messages, tool calls and answers. Files are not copied."""
+    """Add a conversation to an eval set.
+
+    Its messages, tool calls and answers become a case. Files are not copied.
+    """
     from bough.evals.eval_set import add_case, case_from_log
     from bough.evals.formats.read import read_set
 

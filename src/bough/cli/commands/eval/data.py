@@ -18,16 +18,14 @@ from bough.errors import InvalidInput
 
 def data(
     set: Annotated[
-        Path | None, typer.Argument(metavar="[SET]", help="An eval set (.json). [default: bigquerybench]")
+        Path | None, typer.Argument(metavar="[SET]", help="Eval set (.json). [default: bigquerybench]")
     ] = None,
     project: Annotated[
         list[str] | None,
-        typer.Option(
-            "--project", metavar="NAME=FILE", help="A DuckDB file to ask about, repeatable; or NAME=bigquery."
-        ),
+        typer.Option("--project", metavar="NAME=FILE", help="DuckDB file to query, or NAME=bigquery; repeatable."),
     ] = None,
     write_mode: Annotated[
-        str, typer.Option("--write-mode", metavar="MODE", help="What SQL may change: blocked, protected or allowed.")
+        str, typer.Option("--write-mode", metavar="MODE", help="SQL that writes: blocked, protected or allowed.")
     ] = "blocked",
     model: options.Model = None,
     base_url: options.BaseUrl = None,
@@ -40,7 +38,7 @@ def data(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Ask questions about data: the agent has nine tools of a warehouse. Exit code 1 below --threshold."""
+    """Ask questions about data, with tools of a data warehouse. Exit code 1 below --threshold."""
     from bough.evals.data.evaluate import BIGQUERYBENCH, evaluate_data, read_data_set
 
     settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bough.settings import Settings
 
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", help="For the agent, instead of each task's own.")
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="Time limit of the agent, instead of the task's.")
 ]
 
 
@@ -33,27 +33,27 @@ _BUILD_LOG_LINES = 12
 
 
 def harbor(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A task's folder, or a folder of tasks.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a task, or a folder of tasks.")],
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="NAME|oracle|nop", help="An agent; the tasks' own solutions; nothing."),
+        typer.Option("--agent", metavar="NAME|oracle|nop", help="Agent; oracle: the tasks' solutions, nop: nothing."),
     ] = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     filter: Annotated[str, typer.Option("--filter", metavar="GLOB", help="Only tasks whose name matches.")] = "*",
-    sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Without an engine: tasks that need no image of their own.")
-    ] = False,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="Run tasks that need no image, in the sandbox.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild existing images.")] = False,
-    build_only: Annotated[bool, typer.Option("--build-only", help="Stop after the builds.")] = False,
-    skip_tests: Annotated[bool, typer.Option("--skip-tests", help="Score by the trace alone.")] = False,
+    build_only: Annotated[bool, typer.Option("--build-only", help="Only build the images.")] = False,
+    skip_tests: Annotated[
+        bool, typer.Option("--skip-tests", help="Skip the tests and score by the trace alone.")
+    ] = False,
     prune_interval: Annotated[
-        int, typer.Option("--prune-interval", metavar="N", min=0, help="Prune after this many builds.")
+        int, typer.Option("--prune-interval", metavar="N", min=0, help="Prune after every N builds; 0: never.")
     ] = 0,
     allow_network: Annotated[
-        bool, typer.Option("--allow-network", help="Give builds, and tasks that ask for it, a network.")
+        bool, typer.Option("--allow-network", help="Give a network to builds and tasks that ask for it.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Tasks at once.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of tasks to run at once.")] = 1,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Attempts per task.")] = 1,
     timeout: Timeout = None,
     threshold: Annotated[
@@ -63,7 +63,7 @@ def harbor(
     secret: options.Secret = None,
     resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None,
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="With --resume: try tasks that ended in an error again.")
+        bool, typer.Option("--retry-errors", help="With --resume: also retry tasks that ended in an error.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folders of solved tasks.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the tasks; build and run nothing.")] = False,
@@ -72,7 +72,7 @@ def harbor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Run tasks that bring an image and a test script. Exit code 1 below --threshold."""
+    """Run Harbor tasks: each has an image and a test script. Exit code 1 below --threshold."""
     from bough.cli.rule_options import secrets_named
     from bough.evals.harbor.evaluate import run_harbor
     from bough.evals.harbor.task import list_tasks

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 def judge(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines: id, request, answer, property, label.")],
-    model: Annotated[str, typer.Option("--judge", metavar="MODEL", help="The judge that is measured.")] = "",
-    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls a label; odd.")] = 1,
+    model: Annotated[str, typer.Option("--judge", metavar="MODEL", help="Model to measure.")] = "",
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Judge calls per label; an odd number.")] = 1,
     base_url: options.BaseUrl = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Labels at once.")] = 4,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of labels to judge at once.")] = 4,
     threshold: Annotated[float, typer.Option("--threshold", metavar="K", help="Exit code 1 below this kappa.")] = 0.0,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Measure a judge against labels of a person: confusion matrix, accuracy, Cohen's kappa."""
+    """Measure a judge against human labels. Prints the confusion matrix, accuracy and Cohen's kappa."""
     from bough.evals.judge.label import read_labels
     from bough.evals.run.folder import RunFolder
 

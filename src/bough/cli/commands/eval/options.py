@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from bough.evals.run.summary import AttemptResult
 
 Runs = Annotated[
-    Path | None, typer.Option("--runs", metavar="DIR", help="Where runs are kept. [default: <home>/evals]")
+    Path | None, typer.Option("--runs", metavar="DIR", help="Folder of eval runs. [default: <home>/evals]")
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run: its id, a unique part of it, or - for the last.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or a unique part of it; - for the latest.")]
 
 _MARKS: dict[str, tuple[str, Style]] = {
     "passed": ("pass ", "good"),
@@ -41,13 +41,15 @@ _MARKS: dict[str, tuple[str, Style]] = {
 class EvalRunOptions:
     """The options of a command that runs cases."""
 
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Cases at once.")] = 4
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Number of cases to run at once.")] = 4
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts per case.")] = 1
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Given to the model, plus the attempt's number.")] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Seed for the model; each attempt adds its number.")
+    ] = 0
     judge: Annotated[
-        str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
+        str | None, typer.Option("--judge", metavar="MODEL|none", help="Model that judges rubrics; none skips them.")
     ] = None
-    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls of the judge a case; odd.")] = 1
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Judge calls per judgement; an odd number.")] = 1
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", metavar="NAME[=T]", help="Add a metric, or set its threshold; repeatable."),
@@ -57,19 +59,28 @@ class EvalRunOptions:
     threshold: Annotated[float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this pass rate.")] = (
         1.0
     )
-    timeout: options.Timeout = None
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0,
+            callback=options.require_number,
+            help="Time limit per turn. Default: 600.",
+        ),
+    ] = None
     max_cost_usd: options.MaxCost = None
     secret: options.Secret = None
     resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="With --resume: try cases that ended in an error again.")
+        bool, typer.Option("--retry-errors", help="With --resume: also retry cases that ended in an error.")
     ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the set and show the plan; ask no model.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the set and show the plan; call no model.")] = False
     record: Annotated[
-        Path | None, typer.Option("--record", metavar="DIR", help="Write what agent and judge answered as bundles.")
+        Path | None, typer.Option("--record", metavar="DIR", help="Record the responses of agent and judge in DIR.")
     ] = None
     recorded: Annotated[
-        Path | None, typer.Option("--recorded", metavar="DIR", help="Answer agent and judge from such bundles.")
+        Path | None, typer.Option("--recorded", metavar="DIR", help="Use the responses recorded in DIR, not a model.")
     ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
 

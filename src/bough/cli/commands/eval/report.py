@@ -22,15 +22,13 @@ def report(
         str | None, typer.Option("--format", metavar="html|json|junit|md", help="Only this format, to stdout or -o.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = None,
-    rescore: Annotated[
-        bool, typer.Option("--rescore", help="Compute the metrics anew from the logs; verdicts stay.")
-    ] = False,
+    rescore: Annotated[bool, typer.Option("--rescore", help="Compute the metrics again; keep the verdicts.")] = False,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Make the reports of a run anew from its logs."""
+    """Write the reports of a run again from its logs."""
     from bough.evals.report.write import REPORT_FILES, render_report, write_reports
     from bough.evals.run.folder import find_run
     from bough.evals.run.read import read_run
@@ -79,14 +77,14 @@ def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Run to compare with.")] = "-",
+    a: Annotated[str, typer.Argument(metavar="A", help="Run id, or a unique part of it.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Run to compare it with.")] = "-",
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Compare two runs on the cases that both have; what got worse comes first."""
+    """Compare two runs on their common cases. What got worse comes first."""
     from bough.evals.report.compare import compare_runs
     from bough.evals.run.folder import find_run
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EvalSetPath = Annotated[
     Path,
-    typer.Argument(metavar="SET", help="A skill's folder, an eval set (.json), or a pydantic-evals file (.yaml)."),
+    typer.Argument(metavar="SET", help="Skill folder, eval set (.json) or pydantic-evals file (.yaml)."),
 ]
 
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def score(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Conversations, as everywhere; - for the last.")],
-    case: Annotated[str | None, typer.Option("--case", metavar="SET#NAME", help="What was expected of them.")] = None,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Conversation ids; - for the latest.")],
+    case: Annotated[str | None, typer.Option("--case", metavar="SET#NAME", help="Case to score against.")] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", metavar="NAME[=T]", help="Add a metric, or set its threshold; repeatable."),
     ] = None,
     judge: Annotated[
-        str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
+        str | None, typer.Option("--judge", metavar="MODEL|none", help="Model that judges rubrics; none skips them.")
     ] = None,
-    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls of the judge a case; odd.")] = 1,
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Judge calls per judgement; an odd number.")] = 1,
     threshold: Annotated[float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this pass rate.")] = (
         1.0
     ),
@@ -39,7 +39,7 @@ def score(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Score conversations that are there: no model is asked but the judge, and no tool runs."""
+    """Score existing conversations. Only the judge calls a model, and no tool runs."""
     from bough.evals.log_scoring import score_logs
 
     settings = options.load_settings(home, store, base_url=base_url)

@@ -25,21 +25,17 @@ if TYPE_CHECKING:
 _SHOWN_EVENTS = 200
 _STYLES: dict[str, Style] = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "dim"}
 
-Case = Annotated[
-    str | None, typer.Argument(metavar="[CASE[@SIDE][#N]]", help="A case, and which side and attempt of it.")
-]
+Case = Annotated[str | None, typer.Argument(metavar="[CASE[@SIDE][#N]]", help="Case, or one side or attempt of it.")]
 
 
 def list_(
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of runs to show.")
-    ] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N runs.")] = 20,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """List the runs, the newest first."""
+    """List eval runs, the newest first."""
     from bough.evals.run.folder import list_runs, summarize_run
 
     settings = options.load_settings(home, store)
@@ -58,7 +54,10 @@ def show(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show a run, or one case of it with the commands that show, fork and replay its conversation."""
+    """Show a run, or one case of it.
+
+    For a case, prints the commands that show, fork and replay its conversation.
+    """
     from bough.evals.run.folder import find_run, sort_notes
 
     settings = options.load_settings(home, store)

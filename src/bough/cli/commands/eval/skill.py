@@ -19,19 +19,19 @@ from bough.types import JsonObject
 
 
 def skill(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill with evals.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a skill with evals.")],
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     agent: options.Agent = None,
     executor: options.Executor = None,
     skills: Annotated[
-        list[Path] | None, typer.Option("--skills", metavar="DIR", help="Skills that both sides have; repeatable.")
+        list[Path] | None, typer.Option("--skills", metavar="DIR", help="Folder of skills for both sides; repeatable.")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option("--results", metavar="DIR", help="Default: <skill>-workspace beside the skill.")
+        Path | None, typer.Option("--results", metavar="DIR", help="Results folder. Default: <skill>-workspace.")
     ] = None,
     trigger_runs: Annotated[
-        int, typer.Option("--trigger-runs", metavar="N", min=0, help="Runs of each trigger query; 0: none.")
+        int, typer.Option("--trigger-runs", metavar="N", min=0, help="Runs per trigger query; 0 for none.")
     ] = 3,
     how: EvalRunOptions = NO_OPTIONS,
     runs: Runs = None,
@@ -39,7 +39,7 @@ def skill(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Run the evals of a skill with it and without it, and its trigger queries. Exit code 1 below --threshold."""
+    """Run a skill's cases with and without it, and its trigger queries. Exit code 1 below --threshold."""
     from bough.evals.formats.skill import read_skill_set, read_trigger_set
     from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from bough.skills.install.change import SkillUpdate
     from bough.skills.install.install import InstalledSkill, RefusedSkill
 
-_SOURCE = "A folder, an archive, a git repository (URL, URL@REF, OWNER/NAME, a web address), or a site's address."
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of skills.")]
+_SOURCE = "Folder, archive, git repository (URL, URL@REF, OWNER/NAME or web address) or website."
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the skills.")]
 AcceptFindings = Annotated[
     bool, typer.Option("--accept-findings", help="Also install skills in which the scan found errors.")
 ]
@@ -34,16 +34,16 @@ def add(
         str, typer.Option("--path", metavar="DIR", help="Install only skills at or below this folder.")
     ] = "",
     as_: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Local name for the skill.")] = None,
-    ref: Annotated[str, typer.Option("--ref", metavar="REF", help="A branch, a tag or a commit.")] = "",
+    ref: Annotated[str, typer.Option("--ref", metavar="REF", help="Branch, tag or commit.")] = "",
     replace: Annotated[bool, typer.Option("--replace", help="Replace installed skills of the same name.")] = False,
     accept_findings: AcceptFindings = False,
     host_servers: Annotated[
         list[str] | None,
-        typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
+        typer.Option("--host-servers", metavar="NAME", help="Run this MCP server outside the sandbox; repeatable."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Install all skills that share a name.")] = False,
     root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Target folder. Default: `installed` in bough's home.")
+        Path | None, typer.Option("--root", metavar="DIR", help="Target folder. Default: <home>/installed.")
     ] = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -87,7 +87,9 @@ def add(
 
 
 def update(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all of them.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills to update. Default: all.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     accept_findings: AcceptFindings = False,
     home: options.Home = None,

@@ -20,24 +20,21 @@ PROJECT_SKILLS = Path(".agents") / "skills"
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lowercase letters, digits and hyphens.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and hyphens.")],
     description: Annotated[
-        str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does, and when to use it.")
+        str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does and when to use it.")
     ] = None,
     script: Annotated[bool, typer.Option("--script", help="Add an example script.")] = False,
     root: Annotated[
         Path | None,
-        typer.Option("--root", metavar="DIR", help="Parent folder. Default: .agents/skills of the project."),
+        typer.Option("--root", metavar="DIR", help="Parent folder. Default: .agents/skills in the workspace."),
     ] = None,
     workspace: options.Workspace = Path(),
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Create a skill: a folder with a SKILL.md.
-
-    The skill conforms to the specification.
-    """
+    """Create a skill: a folder with a SKILL.md that conforms to the specification."""
     from bough.skills.new import new_skill
 
     if description is None:
@@ -57,16 +54,16 @@ def new(
 
 def lock(
     root: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="A folder of skills. Default: `installed` in bough's home.")
+        Path | None, typer.Argument(metavar="[DIR]", help="Folder of skills. Default: <home>/installed.")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Only compare; exit code 1 if anything differs.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Only compare. Exit code 1 if anything differs.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Record the digests of installed skills, or verify them.
 
-    `skills.lock` has the digest of every file; --verify compares with it.
+    `skills.lock` holds the digest of every file; --verify compares the files with it.
     """
     from bough.skills.trust.lock import NAME, lock_all, verify_lock, write_lock
 

@@ -27,7 +27,7 @@ FORMATS = ("text", "json", "sarif")
 
 def check(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A skill's folder; with -r, a folder of skills.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the skill; with -r, a folder of skills.")
     ] = Path(),
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Check every skill below DIR.")] = False,
     strict: Annotated[
@@ -45,10 +45,7 @@ def check(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Validate skills and show how to fix them.
-
-    Exit code 1 if one has an error.
-    """
+    """Validate skills and show how to fix them. Exit code 1 if one has an error."""
     from bough.skills.find.check import iter_check
 
     if format not in FORMATS:

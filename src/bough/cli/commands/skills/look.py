@@ -46,7 +46,7 @@ def list_(
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the skill.")],
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     home: options.Home = None,
@@ -70,7 +70,7 @@ def show(
 
 
 def match(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A message.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Message to match.")],
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     home: options.Home = None,

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A script of the skill; scripts/ is optional.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the skill.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Script of the skill, with or without scripts/.")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time. Default: 30.")
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Time limit. Default: 30.")
     ] = None,
     network: options.Network = None,
     env: options.Env = None,

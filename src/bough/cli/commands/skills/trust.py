@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def trust(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The project. Default: the working folder.")
+        Path | None, typer.Argument(metavar="[DIR]", help="Project folder. Default: the working folder.")
     ] = None,
     workspace: options.Workspace = Path(),
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust in this project.")] = False,
@@ -29,22 +29,22 @@ def trust(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be trusted.")] = False,
     host_servers: Annotated[
         list[str] | None,
-        typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
+        typer.Option("--host-servers", metavar="NAME", help="Run this MCP server outside the sandbox; repeatable."),
     ] = None,
     host_hooks: Annotated[
-        bool, typer.Option("--host-hooks", help="Let the project's hooks run on this machine, outside the sandbox.")
+        bool, typer.Option("--host-hooks", help="Run the project's hooks outside the sandbox.")
     ] = False,
     accept_findings: Annotated[
         bool, typer.Option("--accept-findings", help="Also trust skills in which the scan found errors.")
     ] = False,
     rules: Annotated[
-        bool, typer.Option("--rules", help="Also follow rule files (AGENTS.md) that a tool of a conversation wrote.")
+        bool, typer.Option("--rules", help="Also follow rule files (AGENTS.md) that a tool wrote.")
     ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust a project's skills, hooks and config.yaml as they are.
+    """Trust a project's current skills, hooks and config.yaml.
 
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
