@@ -1,4 +1,4 @@
-"""`bough a2a`: one agent as an A2A agent of its own."""
+"""`bough a2a`: serves one agent to A2A clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def serve(
     """
     settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
-    if agent == _DEFAULT and not Path(agent).exists():  # every server has it
+    if agent == _DEFAULT and not Path(agent).exists():  # every server has the default agent
         serve_at(place, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
         return
     spec = resolve_agent(Path(agent), settings)

@@ -1,4 +1,4 @@
-"""`bough agents`: what config.yaml holds, and what is wrong with it."""
+"""`bough agents`: the agents of config.yaml, and its mistakes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_(
         ((agent["name"], "id"), (agent["model"] or "", ""), (agent["description"], "")) for agent in agents
     ]
     rows = tuple(cells)
-    blocks: list[Block] = [line(("there are no agents: write a config.yaml with `agents:`", "dim"))]
+    blocks: list[Block] = [line(("no agents: write a config.yaml with `agents:`", "dim"))]
     if rows:
         blocks = [Table(head=("name", "model", "description"), rows=rows, flexible=2)]
     return Report(command="agents list", data={"agents": agents, "file": where}, blocks=blocks)
@@ -73,7 +73,7 @@ def check(
     return Report(
         command="agents check",
         data={"faults": data},
-        blocks=blocks or [line(("nothing is wrong", "good"))],
+        blocks=blocks or [line(("no mistakes found", "good"))],
         exit_code=1 if faults else 0,
     )
 
@@ -91,15 +91,15 @@ def schema(
 
 
 def describe_agent(agent_config: AgentConfig, name: str) -> JsonObject:
-    """Return an agent's entry as the configuration has it, its name with it; no key or token is in it."""
+    """Return the name and entry of an agent. Entries contain no keys or tokens."""
     return {
         "name": name,
         **agent_config.entry(name).model_dump(mode="json", exclude_defaults=True),
-        **_always(agent_config, name),
+        **_required_fields(agent_config, name),  # `exclude_defaults` drops them if they are empty
     }
 
 
-def _always(agent_config: AgentConfig, name: str) -> JsonObject:
+def _required_fields(agent_config: AgentConfig, name: str) -> JsonObject:
     entry = agent_config.entry(name)
     return {"description": entry.description, "model": entry.model}
 

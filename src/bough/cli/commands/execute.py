@@ -1,4 +1,4 @@
-"""`bough exec`: a file, or a piece of code, in the sandbox by hand."""
+"""`bough exec`: runs a file or a piece of code in the sandbox."""
 
 from __future__ import annotations
 
@@ -57,14 +57,17 @@ def exec_(
 
     bough's options go before FILE; everything after FILE is passed to the script.
     """
-    argv = (*(() if file is None or code is None else (file,)), *(args or ()))  # with -c there is no FILE
-    request = _program(Path(file) if file is not None and code is None else None, code, language)
+    argv = (
+        *(() if file is None or code is None else (file,)),
+        *(args or ()),
+    )  # with -c, the first argument is the code's, not a FILE
+    request = _make_request(Path(file) if file is not None and code is None else None, code, language)
     request = replace(
         request,
         argv=argv,
         timeout_seconds=timeout,
         env=options.parse_env(env),
-        stdin=b"" if stdin is None else _stdin(stdin),
+        stdin=b"" if stdin is None else _read_stdin(stdin),
     )
     request = _limit_request(request, network=network, memory=memory, workspace=workspace)
     settings = options.load_settings(home, store, executor=executor)
@@ -78,11 +81,11 @@ def exec_(
     return exit_code_of(ran)
 
 
-def _program(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:
-    """Return what is to be run. The script's text goes in and nothing else of its folder.
+def _make_request(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:
+    """Return the request to run a file or code. Only the text of the file enters the sandbox, not its folder.
 
     Raises:
-        InvalidInput: There is neither, the file is not text, or its language is unknown.
+        InvalidInput: Both are missing, the file is not text, or its language is unknown.
     """
     from bough.execution.base import CodeExecutionInput
     from bough.execution.script_program import find_script_program
@@ -118,7 +121,7 @@ def _limit_request(
     return replace(request, workspace=workspace.expanduser().absolute())
 
 
-def _stdin(file: Path) -> bytes:
+def _read_stdin(file: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:

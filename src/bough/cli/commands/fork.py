@@ -1,4 +1,4 @@
-"""`bough fork`: a branch of a conversation, and a turn in it."""
+"""`bough fork`: forks a conversation and, with a prompt, runs the fork."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def fork(
 
 
 async def _fork_unopened(settings: Settings, target: Target, **request_fields: Any) -> Report | None:
-    """Fork without building the agent, which takes a second and a program's memory; None where that is needed.
+    """Fork without building the agent, which loads the model libraries. Return None if the agent is needed.
 
     Args:
         request_fields: Fields of the request.
@@ -119,10 +119,13 @@ def _report_fork(source: UUID, record: ConversationRecord, *, has_work: bool) ->
 def _parse_pending(choice: str) -> Literal["close", "drop"]:
     if choice == "close" or choice == "drop":
         return choice
-    raise InvalidInput(f"--pending {choice!r} is neither close nor drop", hint="close keeps the call as not executed")
+    raise InvalidInput(
+        f"--pending {choice!r} is neither close nor drop",
+        hint="close records the calls as not executed, drop removes them",
+    )
 
 
 def _parse_workspace(choice: str) -> WorkspacePolicy:
     if choice == "shared" or choice == "readonly" or choice == "copy" or choice == "worktree":
         return choice
-    raise InvalidInput(f"--workspace {choice!r} is no way to fork the files", hint="shared, readonly, copy or worktree")
+    raise InvalidInput(f"invalid --workspace {choice!r}", hint="choose one of: shared, readonly, copy, worktree")

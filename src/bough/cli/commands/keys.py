@@ -1,4 +1,4 @@
-"""`bough keys`: the keys of the agent server."""
+"""`bough keys`: the API keys of the agent server."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ def _row(info: KeyInfo) -> Line:
     expiry = f"until {info.expires:%Y-%m-%d %H:%M} UTC" if info.expires else "does not expire"
     ended = "revoked" if info.revoked else expiry
     scopes = "all scopes" if set(info.scopes) >= SCOPES else ",".join(info.scopes) or "no scopes"
+    # The text of a key is never stored, so a list cannot show it.
     return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  {scopes}  ", (ended, "dim"))
 
 

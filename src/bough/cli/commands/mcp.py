@@ -1,4 +1,4 @@
-"""`bough mcp`: conversations as the tools and resources of an MCP client."""
+"""`bough mcp`: serves conversations as tools and resources of an MCP client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def mcp(
         client_options: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
         client_options |= {"--home": home, "--store": store}
         if unfit := next((name for name, value in client_options.items() if value), None):
-            raise InvalidInput(f"{unfit} is the server's own with --server", hint=f"leave {unfit} out")
+            raise InvalidInput(
+                f"{unfit} cannot be combined with --server", hint=f"leave {unfit} out: the server has its own"
+            )
         from bough.server.mcp.relay import relay_stdio
 
         return asyncio.run(relay_stdio(server))
@@ -74,7 +76,7 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         raise NotFound(f"no agent named {unknown[0]!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
 
     def make_agent(name: str | None) -> AgentSpec:
-        # A client names agents and never files: a path would read whatever the server may read.
+        # Clients may name agents but never files: a path would let them read any file that the server may read.
         if name is not None and name not in (offered or names):
             raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
         return resolve_agent(None if name is None else Path(name), settings)
@@ -96,5 +98,5 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
 
 
 def _tools_for_tasks(tools: Mapping[str, ServedTool]) -> dict[str, ServedTool]:
-    """Return the tools that have to do with tasks of named agents."""
+    """Return the tools for tasks that are delegated to named agents."""
     return {name: tool for name, tool in tools.items() if name in ("delegate", "get_task", "cancel_task")}

@@ -1,4 +1,4 @@
-"""`bough replay`: does a recorded conversation still go the same way?"""
+"""`bough replay`: runs a recorded conversation again and shows what differs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def replay(
     """
     target = Target.parse(id)
     if until is not None and target.at is not None:
-        raise InvalidInput("the end is given twice", hint="write ID@SEQ or --until SEQ")
+        raise InvalidInput("both ID@SEQ and --until were given", hint="pass only one")
     settings = options.load_settings(home, store, base_url=base_url, script_timeout=script_timeout)
     spec = None if agent is None else load_agent(agent, base_url=base_url)
     stop = until if until is not None else target.at

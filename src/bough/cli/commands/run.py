@@ -1,4 +1,4 @@
-"""`bough run`: one turn of a new conversation, or a task."""
+"""`bough run`: one turn of a new conversation, or a task for a worker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(
 ) -> Report | int:
     """Start a conversation and print its answer. With --json, prints one event per line, the result last."""
     if idempotency_key is not None and not detach:
-        raise InvalidInput("--idempotency-key goes with --detach", hint="a task is made once for each key")
+        raise InvalidInput("--idempotency-key requires --detach", hint="add --detach, or leave the key out")
     text = _prompt(prompt, file)
     tags = options.parse_tags(tag)
     settings = options.load_settings(
@@ -103,10 +103,10 @@ def run(
 
 
 def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, settings: Settings) -> str:
-    """Return the message that uses a skill.
+    """Return the message that calls a skill.
 
     Raises:
-        NotFound: The agent has no such skill here.
+        NotFound: The agent has no such skill in this workspace.
     """
     from bough.agents.build import registry_of
     from bough.conversation.agent import workspace_folder
@@ -120,12 +120,15 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     """Return the prompt from the argument, the file or stdin.
 
     Raises:
-        InvalidInput: There is none, it is empty, there are two, or it cannot be read.
+        InvalidInput: It is missing, empty, given twice, or cannot be read.
     """
     if prompt is not None and file is not None:
         raise InvalidInput("both a prompt and --file were given", hint="pass only one")
+    # Reading stdin would wait for a person who does not know that something must be typed.
     if prompt is None and file is None and sys.stdin.isatty():
-        raise InvalidInput("there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; bough chat asks')
+        raise InvalidInput(
+            "there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; `bough chat` asks for one'
+        )
     text = _read(file) if prompt is None else prompt
     if not text.strip():
         raise InvalidInput("the prompt is empty", hint="say what should be done")

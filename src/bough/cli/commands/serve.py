@@ -1,4 +1,4 @@
-"""`bough serve`: the agent server."""
+"""`bough serve`: runs the agent server."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ def serve(
     """
     settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
-    serve_at(place, settings, agents_of(agents or ()), {"runs": runs, "concurrency": concurrency})
+    specs = [spec for name in agents or () for spec in load_agents(name)]
+    serve_at(place, settings, specs, {"runs": runs, "concurrency": concurrency})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedAt:
-    """Where to listen, and how to say so.
+    """Where to listen, and how to report the address.
 
     Attributes:
-        unsafe: On any address, although there is no key.
-        json: Say it as one JSON envelope.
+        unsafe: Allow any address, even without keys.
+        json: Report the address as a JSON envelope.
     """
 
     host: str
@@ -82,16 +83,16 @@ def serve_at(
     a2a_agent: str | None = None,
     command: str = "serve",
 ) -> None:
-    """Serve until a signal comes.
+    """Serve until a signal arrives.
 
     Args:
-        server_options: Of the server's settings.
-        a2a_agent: Served by A2A at the root.
+        server_options: Fields of the server's settings.
+        a2a_agent: The agent that A2A serves at the root.
 
     Raises:
         ImportError: A package of the extra `server` is missing.
         Unavailable: The address is not available, or the store's secrets were sealed with other keys.
-        PermissionDenied: The address is open to others, and there is no key.
+        PermissionDenied: The address is open to other machines, and there is no key.
     """
     from bough.cli.transcript import as_markdown
     from bough.server.app import create_app
@@ -101,6 +102,7 @@ def serve_at(
     served = ServerSettings.load(settings, **server_options)
     has_keys = asyncio.run(_has_keys(settings))
     host = place.host
+    # Checked before the port is opened: an unprotected server must not accept a single connection.
     require_safe_bind(host, has_keys=has_keys, unsafe=place.unsafe)
     listening = listen(host, place.port)
     renderer = renderer_for(json=place.json)
@@ -110,7 +112,7 @@ def serve_at(
 
     def ready() -> None:
         if not has_keys:
-            renderer.note(line(("no key is needed: everybody on this machine may use this server", "warn")))
+            renderer.note(line(("no key is needed: everyone on this machine may use this server", "warn")))
         renderer.note(line(f"listening on {url}"))
         if place.json:
             renderer.report(Report(command=command, data={"url": url}))
@@ -121,10 +123,10 @@ def serve_at(
 
 
 async def _has_keys(settings: Settings) -> bool:
-    """Return whether the store has keys of callers.
+    """Return whether the store has API keys.
 
     Raises:
-        Unavailable: Its secrets were sealed with keys that are not here.
+        Unavailable: Its secrets were sealed with keys that this server does not have.
     """
     from bough.server.auth.keys import KeyTable
     from bough.server.auth.sealed import SealedSecrets, SecretBox
@@ -134,16 +136,12 @@ async def _has_keys(settings: Settings) -> bool:
         return await KeyTable(store).any()
 
 
-def agents_of(names: list[str] | tuple[str, ...]) -> list[AgentSpec]:
-    """Return the agents that `MODULE:ATTRIBUTE` names: a spec, a list or mapping of them, or a function that gives one.
+def load_agents(name: str) -> list[AgentSpec]:
+    """Return the agents of `MODULE:ATTRIBUTE`: a spec, a list or mapping of specs, or a function that returns these.
 
     Raises:
-        InvalidInput: A module or attribute is not there, or is not an agent.
+        InvalidInput: The module or attribute is missing, or is not an agent.
     """
-    return [spec for name in names for spec in _agents_at(name)]
-
-
-def _agents_at(name: str) -> list[AgentSpec]:
     from bough.agents.spec import AgentSpec
 
     module, _, attribute = name.partition(":")
@@ -153,13 +151,13 @@ def _agents_at(name: str) -> list[AgentSpec]:
         raise InvalidInput(f"--agents {name}: {error}", hint="for example my_package.agents:reviewer") from error
     if callable(value) and not isinstance(value, AgentSpec):
         value = cast("Callable[[], Any]", value)()
-    specs: list[Any] = [value] if isinstance(value, AgentSpec) else _specs_in(value)
+    specs: list[Any] = [value] if isinstance(value, AgentSpec) else _list_specs(value)
     if not specs or not all(isinstance(spec, AgentSpec) for spec in specs):
         raise InvalidInput(f"--agents {name} is not an AgentSpec", hint="name a spec, or a list of them")
     return specs
 
 
-def _specs_in(value: Any) -> list[Any]:
+def _list_specs(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).values())
     return list(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else []

@@ -1,4 +1,4 @@
-"""`bough tenants`: whose conversations a server keeps, and who may use it now."""
+"""`bough tenants`: the tenants of the agent server, and which of them may use it."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
 
     async with options.open_settings_store(settings) as store:
         await KeyTable(store).set_disabled(tenant, disabled=disabled)
-        if disabled and tenant != LOCAL:  # those of the command line have no owner, and their person is here
+        if disabled and tenant != LOCAL:  # tasks of the command line have no owner
             await TaskBroker(tasks_in(store), settings=settings).cancel_all(owner=tenant)

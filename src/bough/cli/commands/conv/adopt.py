@@ -1,4 +1,4 @@
-"""`bough conv adopt`: the end of the quarantine of an imported conversation, said by a person who has looked at it."""
+"""`bough conv adopt`: a person reviews an imported conversation and releases it from quarantine."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ async def _adopt(
     async with await AsyncConversation.open(name, settings=settings, workspace=workspace) as conversation:
         record = await conversation.store.get(conversation.id)
         if not conversation.state.quarantined:
-            raise Conflict(f"{short(record.id)} is not in quarantine", hint="only what was imported is adopted")
+            raise Conflict(f"{short(record.id)} is not in quarantine", hint="only imported conversations are adopted")
         if not yes:
-            _ask(list(_describe(conversation, record)), json=json)
+            _confirm(list(_describe(conversation, record)), json=json)
         await conversation.adopt(policy=chosen)
         waiting = conversation.state.waiting
     return Report(
         command="conv adopt",
         data={"conversation": record_json(record), "signed_by": record.config.get("signed_by")},
-        blocks=[line((short(record.id), "id"), f"  adopted; {len(waiting)} calls wait")],
+        blocks=[line((short(record.id), "id"), f"  adopted, {len(waiting)} calls waiting")],
         next=(f"bough approve {short(record.id)}" if waiting else f"bough resume {short(record.id)}",),
     )
 
 
 def _describe(conversation: AsyncConversation, record: ConversationRecord) -> Iterator[Line]:
-    """Yield what a person has to know: who signed it, its agent and rules, and each call that waits."""
+    """Yield the facts to review: the signer, the agent, the rules, the workspace and every waiting call."""
     state = conversation.state
     yield line(("signed by  ", "dim"), str(record.config.get("signed_by") or "nobody"))
     agent: JsonObject = {key: state.agent.get(key) for key in ("name", "model", "base_url", "workspace_access")}
@@ -85,7 +85,7 @@ def _describe(conversation: AsyncConversation, record: ConversationRecord) -> It
         yield from call_lines(id, call)
 
 
-def _ask(described: list[Line], *, json: bool) -> None:
+def _confirm(described: list[Line], *, json: bool) -> None:
     if json or not can_ask():
         raise InvalidInput("no terminal to ask on: nothing was adopted", hint="pass --yes")
     renderer = renderer_for(json=False)

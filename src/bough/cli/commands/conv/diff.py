@@ -1,4 +1,4 @@
-"""`bough conv diff`: what two conversations share, and what each did on its own after that."""
+"""`bough conv diff`: compares two conversations after the events that they share."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to co
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """One conversation after what both share."""
+    """One of the compared conversations, with its events after the shared ones."""
 
     record: ConversationRecord
     events: Sequence[JsonObject]
 
     def sum_usage(self) -> JsonObject:
-        """What its own responses used; the cost is None where it is not known."""
+        """Return the usage of its responses. The cost is None if unknown."""
         responses = [event for event in self.events if event["kind"] == "ModelResponded"]
         usages: list[JsonObject] = [event.get("usage") or {} for event in responses]
         costs = [usage["cost_usd"] for usage in usages if usage.get("cost_usd") is not None]
@@ -44,7 +44,7 @@ class _Side:
         }
 
     def as_json(self) -> JsonObject:
-        """What programs are told of it."""
+        """Return this side as JSON."""
         return {"conversation": record_json(self.record), "events": list(self.events), "used": self.sum_usage()}
 
 
@@ -99,18 +99,19 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
 
 
 def _render_events(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
-    """Return the lines about each event."""
+    """Return the lines of each event."""
     return [list(describe(event, full=full)) for event in _list_actions(events)]
 
 
 def _list_actions(events: Sequence[JsonObject]) -> list[JsonObject]:
-    """Leave out how a conversation was managed: what it did is compared."""
+    """Return the events that are compared. Changes of tags, titles and rules, and forks, are not."""
     return [event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom")]
 
 
 def _key(event: JsonObject) -> str:
-    """Return what an event says, whole, without its place and how long it took; arguments and texts are not cut."""
+    """Return the full content of an event, without its position and duration, as a key for comparison."""
     lines = describe(event, full=True)
+    # Dim text holds positions, durations and token counts, which differ between equal runs.
     visible_text = "\n".join(
         "".join(text for text, style in output_line.spans if style != "dim") for output_line in lines
     )
@@ -118,7 +119,7 @@ def _key(event: JsonObject) -> str:
 
 
 def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
-    """Return name and arguments of the calls of a response; their ids are different in each answer."""
+    """Return name and arguments of a response's calls. Their ids differ in every response and are omitted."""
     response: dict[str, Any] = event.get("response") or {}
     parts: list[dict[str, Any]] = response.get("parts", [])
     return [
@@ -127,7 +128,7 @@ def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
 
 
 def _load_arguments(arguments: Any) -> Any:
-    """Return the arguments of a call as an object, however its provider writes them."""
+    """Return the arguments of a call as an object. Providers send them as an object or as JSON text."""
     try:
         return loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:

@@ -1,4 +1,4 @@
-"""`bough conv export`, `bough conv import`: conversations as files."""
+"""`bough conv export`, `bough conv import`: writes conversations to files and reads bundles."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def export(
     As a signed bundle for other stores, as JSON lines, or as a document.
     """
     target = Target.parse(id)
-    kind = _format(format, output)
+    kind = _choose_format(format, output)
     if target.at is not None and kind == "bundle":
-        raise InvalidInput("a bundle carries a whole conversation", hint=f"fork at @{target.at} and export the fork")
+        raise InvalidInput("a bundle contains a whole conversation", hint=f"fork at @{target.at} and export the fork")
     progress = Progress(renderer_for(json=json), "events")
-    exporting = _Exporting(options.load_settings(home, store), target, kind, progress, salvage=salvage)
+    exporter = _Exporter(options.load_settings(home, store), target, kind, progress, salvage=salvage)
     if output is None:
-        return _to_stdout(exporting, json=json)
+        return _write_to_stdout(exporter, json=json)
     with _replace_file(output, force=force) as file:
-        record = asyncio.run(exporting.write(file))
+        record = asyncio.run(exporter.write(file))
     return Report(
         command="conv export",
         data={"conversation": record_json(record), "format": kind, "file": str(output.absolute())},
@@ -111,8 +111,8 @@ def import_(
     )
 
 
-class _Exporting:
-    """One conversation on its way into a file."""
+class _Exporter:
+    """Writes one conversation to a file."""
 
     def __init__(self, settings: Settings, target: Target, kind: str, progress: Progress, *, salvage: bool) -> None:
         self._settings = settings
@@ -122,27 +122,27 @@ class _Exporting:
         self._salvage = salvage
 
     async def write(self, file: IO[bytes]) -> ConversationRecord:
-        """Write it, and return its record."""
+        """Write the conversation and return its record."""
         async with options.open_settings_store(self._settings, create=False) as store:
             record = await store.get(await store.resolve(self._target.name))
             file = CountedFile(file, self._progress, record.head).as_file
             if self._kind == "bundle":
-                await self._bundle(store, record.id, file)
+                await self._write_bundle(store, record.id, file)
             else:
                 stop = self._target.end(record)
-                document = _document(self._kind, record)
+                document = _make_document(self._kind, record)
                 file.write(document.head.encode("utf-8", "surrogatepass"))
-                async for stored in self._events(store, record.id, stop):
+                async for stored in self._read_events(store, record.id, stop):
                     file.write(document.write(stored.as_json()).encode("utf-8", "surrogatepass"))
                 file.write(document.tail.encode("utf-8", "surrogatepass"))
             return record
 
-    async def _bundle(self, store: StoreAdmin, cid: UUID, file: IO[bytes]) -> None:
+    async def _write_bundle(self, store: StoreAdmin, cid: UUID, file: IO[bytes]) -> None:
         from bough.events.bundle.keys import own_signing_key
 
         await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
 
-    async def _events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
+    async def _read_events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
         from bough.events.check import salvage
 
         for owner, lo, hi in await store.lineage(cid):
@@ -151,12 +151,12 @@ class _Exporting:
                 async for stored in salvage(store, owner, lo, end):
                     yield stored
                 continue
-            for start in range(lo, end, _PAGE):  # unlike `read`, this holds every event against its digest
+            for start in range(lo, end, _PAGE):  # unlike `read`, `span` checks every event against its digest
                 for stored in await store.span(owner, start, min(start + _PAGE, end)):
                     yield stored
 
 
-def _document(kind: str, record: ConversationRecord) -> Transcript:
+def _make_document(kind: str, record: ConversationRecord) -> Transcript:
     from bough.cli.transcript import Transcript, html_document, markdown_document
 
     match kind:
@@ -172,21 +172,21 @@ def _write_line(event: JsonObject) -> str:
     return escape_json_controls(json_module.dumps(event, ensure_ascii=False)) + "\n"
 
 
-def _to_stdout(exporting: _Exporting, *, json: bool) -> Report | None:
-    # Nothing is printed of what cannot be read to its end; a long one waits in a file.
+def _write_to_stdout(exporter: _Exporter, *, json: bool) -> Report | None:
+    # Spooled first, so that a damaged conversation prints an error and no partial output; a long one waits on disk.
     with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as content:
-        record = asyncio.run(exporting.write(content))
+        record = asyncio.run(exporter.write(content))
         content.seek(0)
         if json:
             data = {"conversation": record_json(record), "content": content.read().decode("utf-8", "replace")}
             return Report(command="conv export", data=data)
-        sys.stdout.flush()
+        sys.stdout.flush()  # text written before must not come after the bytes below
         shutil.copyfileobj(content, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     return None
 
 
-def _format(format_name: str | None, output: Path | None) -> str:
+def _choose_format(format_name: str | None, output: Path | None) -> str:
     if format_name is None:
         return _ENDINGS.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
     if format_name in FORMATS:
@@ -196,30 +196,31 @@ def _format(format_name: str | None, output: Path | None) -> str:
 
 @contextmanager
 def _replace_file(path: Path, *, force: bool) -> Generator[IO[bytes]]:
-    """Give a file that takes its place at `path` when the block ends well, and is gone when it does not.
+    """Yield a file that replaces `path` if the block succeeds and is removed if it fails.
 
     Raises:
-        Conflict: There is one already.
+        Conflict: `path` already exists.
         StoreError: It cannot be written.
     """
     if path.exists() and not force:
-        raise Conflict(f"{path} already exists", hint="choose another name, or give --force")
+        raise Conflict(f"{path} already exists", hint="choose another name, or pass --force")
+    # In the same folder, since a rename is atomic only within one file system.
     try:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _make_write_error(path, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
         os.replace(name, path)
-    except BaseException as error:
+    except BaseException as error:  # also Ctrl+C: no temporary file stays in the folder
         os.unlink(name)
         if isinstance(error, OSError) and not isinstance(error, BoughError):
-            raise _unwritable(path, error) from error
+            raise _make_write_error(path, error) from error
         raise
 
 
-def _unwritable(path: Path, error: OSError) -> StoreError:
+def _make_write_error(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
 
 
@@ -236,10 +237,10 @@ async def _import_bundle(
 
 
 async def _import_known(settings: Settings, file: Path, progress: Progress, *, json: bool) -> ConversationRecord:
-    """Import what somebody signed who is known here; ask about anybody else where there is a terminal.
+    """Import a bundle of a known signer. Ask about an unknown signer if there is a terminal.
 
     Raises:
-        PermissionDenied: Nobody known signed it, and nobody said yes.
+        PermissionDenied: The signer is unknown and was not accepted.
     """
     from bough.events.bundle.keys import TRUSTED, read_known_keys
 
@@ -248,10 +249,13 @@ async def _import_known(settings: Settings, file: Path, progress: Progress, *, j
         return await _import_bundle(settings, file, known_keys, progress)
     except PermissionDenied as error:
         signer = str(error.details.get("public_key"))
-        hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / TRUSTED} makes it known"
+        hint = (
+            f"--accept-unknown imports it; a line `{signer} NAME` in {settings.home / TRUSTED} makes the signer known"
+        )
+        # A bundle on stdin was read to its end: there is neither an answer to read nor a second pass.
         if json or str(file) == "-" or not can_ask():
             raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
-        answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
+        answer = await asyncio.to_thread(input, f"signed by {signer}, an unknown signer. Import it? y, n: ")
         if answer.strip().lower() not in ("y", "yes"):
             raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
         return await _import_bundle(settings, file, None, progress)

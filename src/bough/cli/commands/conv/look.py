@@ -1,4 +1,4 @@
-"""`bough conv`: the conversations of a store. Reads the store directly, so it starts quickly."""
+"""`bough conv list`, `show`, `tree`, `tail`: read conversations. No event model is loaded, so they start quickly."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
 _TASK_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn"}
 _PAGE = 500
-_SHOWN = 200
-"""How many events of a conversation are shown where nobody asks for more."""
+_DEFAULT_EVENTS = 200
+"""Number of events that `bough conv show` shows by default."""
 
 
 def list_(
@@ -49,8 +49,8 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List conversations, the most recent first."""
-    chosen = ConversationFilter(status=_status(status), text=search, tags=options.parse_tags(tag))
-    page = asyncio.run(_page(options.load_settings(home, store), chosen, cursor, limit))
+    chosen = ConversationFilter(status=_parse_status(status), text=search, tags=options.parse_tags(tag))
+    page = asyncio.run(_list_page(options.load_settings(home, store), chosen, cursor, limit))
     return Report(
         command="conv list",
         data={
@@ -106,7 +106,7 @@ def tree(
 ) -> Report:
     """Show a conversation's tree of forks."""
     target = Target.parse(id)
-    record, records, tasks, damaged = asyncio.run(_family(options.load_settings(home, store), target.name))
+    record, records, tasks, damaged = asyncio.run(_read_tree(options.load_settings(home, store), target.name))
     branches = list(_branches(records))
     return Report(
         command="conv tree",
@@ -148,7 +148,7 @@ def tail(
     if follow:
         asyncio.run(_follow(settings, target.name, lines, json=json))
         return None
-    record, events = asyncio.run(_last(settings, target, lines))
+    record, events = asyncio.run(_read_last(settings, target, lines))
     return Report(
         command="conv tail",
         data={"conversation": record_json(record), "events": events},
@@ -157,7 +157,7 @@ def tail(
 
 
 def record_json(record: ConversationRecord) -> JsonObject:
-    """Return a conversation's record for programs."""
+    """Return the record of a conversation as JSON."""
     forked = str(record.forked_from) if record.forked_from else None
     return {
         "id": str(record.id),
@@ -177,10 +177,7 @@ def record_json(record: ConversationRecord) -> JsonObject:
     }
 
 
-# Reading.
-
-
-async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
+async def _list_page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
     async with options.open_settings_store(settings, create=False) as store:
         return await store.list(chosen, cursor, limit)
 
@@ -188,20 +185,20 @@ async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | No
 async def _read_page(
     settings: Settings, target: Target, first: int | None, stop: int | None
 ) -> tuple[ConversationRecord, list[JsonObject], int, list[TaskSummary]]:
-    """Return a conversation, the events of one page, where those that are asked for end, and its tasks. O(page)."""
+    """Return a conversation, the events of one page, the end of the requested range, and its tasks. O(page)."""
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         end = _end(record, target, stop)
-        start = max(0, end - _SHOWN) if first is None else first
-        read = store.read(record.id, start, min(end, start + _SHOWN))
+        start = max(0, end - _DEFAULT_EVENTS) if first is None else first
+        read = store.read(record.id, start, min(end, start + _DEFAULT_EVENTS))
         events = [stored.as_json() async for stored in read]
         return record, events, end, await list_tasks_around(store, [record.id])
 
 
 async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
-    """Show events as they are read, however many there are."""
+    """Write events as they are read. Memory does not grow with their number."""
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
@@ -220,7 +217,7 @@ def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
     return end if stop is None else min(end, stop)
 
 
-async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
+async def _read_last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         stop = target.end(record)
@@ -232,6 +229,7 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
+        # The subscription starts with the last recorded events, so that none is missed or shown twice.
         async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
             event = stored.as_json()
             renderer.record({"type": "event", "event": event})
@@ -239,18 +237,21 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
                 renderer.result(output_line)
 
 
-async def _family(
+async def _read_tree(
     settings: Settings, name: str
 ) -> tuple[ConversationRecord, list[ConversationRecord], list[TaskSummary], list[IntegrityFinding]]:
-    """Return a conversation, its tree (tombstones too: living forks may hang on them), its tasks, what is damaged."""
+    """Return a conversation, its tree, its tasks and damaged rows.
+
+    The tree includes deleted conversations: their forks would be separate trees without them.
+    """
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
-        family = ConversationFilter(root=record.root, include_deleted=True)
+        tree_filter = ConversationFilter(root=record.root, include_deleted=True)
         records, damaged, cursor, more = list[ConversationRecord](), list[IntegrityFinding](), None, True
         while more:
-            page = await store.list(family, cursor, _PAGE)
+            page = await store.list(tree_filter, cursor, _PAGE)
             records += page.items
             damaged += page.damaged
             cursor, more = page.next_cursor, page.next_cursor is not None
@@ -258,13 +259,10 @@ async def _family(
         return record, records, tasks, damaged
 
 
-def _status(name: str | None) -> Any:
+def _parse_status(name: str | None) -> Any:
     if name is None or name in get_args(Status):
         return name
     raise InvalidInput(f"invalid status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
-
-
-# Showing.
 
 
 def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
@@ -285,7 +283,7 @@ def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
 
 def _damage_lines(damaged: list[IntegrityFinding]) -> Iterator[Line]:
     for finding in damaged:
-        yield line((f"{finding.problem}; `bough doctor` looks at the whole store", "bad"))
+        yield line((f"{finding.problem}; `bough doctor` checks the whole store", "bad"))
 
 
 def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
@@ -302,7 +300,7 @@ def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
 
 
 def ago(then: datetime, now: datetime) -> str:
-    """Return how long ago something was, in its largest unit; a date from a week on."""
+    """Return the time since `then` in its largest unit, or the date after a week."""
     seconds = max(0, int((now - then).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 7 * 86400:
@@ -332,14 +330,12 @@ def _count(events: int) -> str:
 
 
 def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationRecord, str]]:
-    """Yield every conversation of a tree with the lines drawn before it, depth first, older forks first.
-
-    Without recursion: a chain of forks may be long.
-    """
+    """Yield every conversation of a tree with the lines drawn before it, depth first, older forks first."""
     record_ids = {record.id for record in records}
     forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda item: (item.created, item.id), reverse=True):
         forks[record.forked_from if record.forked_from in record_ids else None].append(record)
+    # A stack instead of recursion: a chain of forks may be longer than the recursion limit.
     stack = [(record, "", "") for record in forks[None]]
     while stack:
         record, stem, below = stack.pop()
@@ -350,7 +346,7 @@ def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationR
 
 
 def _task_line(task: TaskSummary, indent: str) -> Line:
-    """Return the line of a task below the conversation that it runs, or that started it."""
+    """Return the line of a task, shown below the conversation that it runs or that started it."""
     how = "run as task" if task.conversation is not None else "started task"
     state = task.state.value
     return line(

@@ -1,4 +1,4 @@
-"""`bough eval add`: a conversation becomes a case of a set."""
+"""`bough eval add`: adds a conversation to an eval set as a case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(
     from bough.evals.formats.read import read_set
 
     if set.suffix not in (".yaml", ".yml", ".json"):
-        raise InvalidInput(f"{set} is not a name of a set", hint="give a .yaml or .json file")
+        raise InvalidInput(f"{set} is not a name of an eval set", hint="give a .yaml or .json file")
     target = Target.parse(id)
     settings = options.load_settings(home, store)
 

@@ -1,4 +1,4 @@
-"""`bough eval data`: questions about data, asked with the tools of a warehouse."""
+"""`bough eval data`: evaluates an agent on questions about data, with the tools of a data warehouse."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def data(
     if how.dry_run:
         return dry_run_report("eval data", eval_set, how)
     if not eval_set.cases:
-        raise InvalidInput(f"{set} has no cases to run", hint="correct the faults above")
+        raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
     spec = resolve_agent(agent, settings, skill_roots=options.parse_skill_roots(skills))
     run = evaluate_data(
         eval_set,
         spec,
         settings=settings,
         projects=_read_projects(project or []),
-        write_mode=write_mode,  # pyright: ignore[reportArgumentType] - it is checked there
+        write_mode=write_mode,  # pyright: ignore[reportArgumentType] - checked by `evaluate_data`
         folder=runs_root(settings, runs),
         resume=how.resume,
         options=with_progress(how.to_options(), renderer),
@@ -68,6 +68,8 @@ def _read_projects(arguments: list[str]) -> dict[str, Path | Literal["bigquery"]
     for argument in arguments:
         name, separator, file = argument.partition("=")
         if not separator or not name or not file:
-            raise InvalidInput(f"--project {argument!r} names no file", hint="for example --project sales=sales.duckdb")
+            raise InvalidInput(
+                f"--project {argument!r} is not NAME=FILE", hint="for example --project sales=sales.duckdb"
+            )
         projects[name] = "bigquery" if file == "bigquery" else Path(file)
     return projects

@@ -1,4 +1,4 @@
-"""`bough eval harbor`: tasks that bring an image and a test script."""
+"""`bough eval harbor`: runs Harbor tasks, which have an image and a test script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Timeout = Annotated[
 
 
 _BUILD_LOG_LINES = 12
-"""How many of the last lines of a failed build are shown; the error is at the end."""
+"""Number of last lines that are shown of a failed build; its error is at the end."""
 
 
 def harbor(
@@ -78,8 +78,8 @@ def harbor(
     from bough.evals.harbor.task import list_tasks
     from bough.evals.loop import EvalOptions
 
-    if timeout is not None and not timeout > 0:
-        raise InvalidInput(f"--timeout {timeout} is not a time", hint="give a number of seconds above 0")
+    if timeout is not None and not timeout > 0:  # written this way, it also refuses nan
+        raise InvalidInput(f"--timeout {timeout} is not a duration", hint="give a number of seconds above 0")
     settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     listing = list_tasks(directory, filter)
@@ -156,7 +156,7 @@ def _blocks(run: HarborRun) -> list[Block]:
             reason, *log = item.reason.splitlines() or [""]
             blocks.append(line(("no image ", "bad"), (item.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
             blocks += [line(("    " + one_line(text, 300), "dim"), hang=6) for text in log[-_BUILD_LOG_LINES:]]
-    blocks += [line(("left out ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
+    blocks += [line(("skipped  ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
     if run.tasks:
         rows = tuple(_row(*item) for item in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
         head = ("task", "reward", "status", "seconds", "reason")
@@ -170,7 +170,7 @@ def _blocks(run: HarborRun) -> list[Block]:
         counts = f"{built['built']} built, {built['cached']} cached, {built['failed']} failed"
         blocks.append(line(("images ", "dim"), f"{counts} in {built['seconds']:.1f} s"))
     if run.run is not None:
-        scored = "" if run.verified else "  tests left out: scored by the trace"
+        scored = "" if run.verified else "  tests skipped: scored by the trace"
         style: Style = "good" if run.passed else "bad"
         summary = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
         blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", summary, hang=2))

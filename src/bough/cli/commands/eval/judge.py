@@ -1,4 +1,4 @@
-"""`bough eval judge`: how far a judge agrees with the labels of a person."""
+"""`bough eval judge`: measures how far a judge agrees with human labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def judge(
     from bough.evals.run.folder import RunFolder
 
     if not model:
-        raise InvalidInput("there is no judge to measure", hint="--judge MODEL names one")
+        raise InvalidInput("no judge to measure", hint="pass --judge MODEL")
     settings = options.load_settings(home, store, base_url=base_url)
     labels, faults = read_labels(file)
     show_faults(renderer_for(json=json), faults.found)

@@ -1,4 +1,4 @@
-"""What the commands of `bough eval` share: their options, where runs are, how results are shown."""
+"""Options and output that the commands of `bough eval` share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MARKS: dict[str, tuple[str, Style]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EvalRunOptions:
-    """The options of a command that runs cases."""
+    """Options of a command that runs cases."""
 
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Number of cases to run at once.")] = 4
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts per case.")] = 1
@@ -85,10 +85,10 @@ class EvalRunOptions:
     keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
 
     def to_options(self, **overrides: Any) -> EvalOptions:
-        """Return what `evaluate` takes.
+        """Return the options of `evaluate`.
 
         Raises:
-            InvalidInput: A metric or a secret is not right.
+            InvalidInput: A metric or a secret is invalid.
         """
         from bough.cli.rule_options import secrets_named
         from bough.evals.loop import EvalOptions
@@ -121,10 +121,10 @@ NO_OPTIONS = EvalRunOptions()
 
 
 def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
-    """Return thresholds by metric; a metric without one takes its own.
+    """Return thresholds by metric. A metric without one gets its default.
 
     Raises:
-        InvalidInput: There is no such metric, or the threshold is not a number.
+        InvalidInput: A metric is unknown, or a threshold is not a number.
     """
     from bough.evals.score import METRICS, THRESHOLDS
 
@@ -132,24 +132,24 @@ def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
     for argument in arguments:
         name, separator, text = argument.partition("=")
         if name not in METRICS:
-            raise InvalidInput(f"invalid metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
+            raise InvalidInput(f"invalid metric {name!r}", hint=f"choose one of: {', '.join(sorted(METRICS))}")
         try:
             threshold = float(text) if separator else THRESHOLDS.get(name)
         except ValueError as error:
             raise InvalidInput(f"--metric {argument!r} has no number", hint="for example --metric order=0.5") from error
-        if threshold is not None and not threshold >= 0:
-            raise InvalidInput(f"--metric {argument!r} is not a bound", hint="give a number, 0 or more")
+        if threshold is not None and not threshold >= 0:  # written this way, it also refuses nan
+            raise InvalidInput(f"--metric {argument!r} is not a threshold", hint="give a number, 0 or more")
         thresholds[name] = threshold
     return thresholds
 
 
 def runs_root(settings: Settings, runs: Path | None) -> Path:
-    """Return the folder that runs are kept in."""
+    """Return the folder of eval runs."""
     return (settings.home / "evals" if runs is None else runs).absolute()
 
 
 def show_faults(renderer: Renderer, faults: Sequence[Fault]) -> None:
-    """Write what is wrong with a set, notes left out."""
+    """Show the errors and warnings of a set, but not its notes."""
     for fault in faults:
         if fault.severity != "note":
             style: Style = "bad" if fault.severity == "error" else "warn"
@@ -157,13 +157,13 @@ def show_faults(renderer: Renderer, faults: Sequence[Fault]) -> None:
 
 
 def progress_line(planned: PlannedAttempt, result: AttemptResult) -> Line:
-    """Return what is said of a finished attempt."""
+    """Return the progress line of a finished attempt."""
     reason_text = f"  {one_line(result.reason, 160)}" if result.reason else ""
     return line(_MARKS[result.status], f" {planned.name}", (f"  {result.seconds:.1f} s", "dim"), reason_text, hang=6)
 
 
 def run_blocks(run: EvalRun) -> list[Block]:
-    """Return a finished run for people: metrics as a table, the head below."""
+    """Return the output of a finished run: metrics as a table, the summary below."""
     blocks: list[Block] = []
     if run.metrics:
         rows = tuple(_metric_row(metric.as_dict() | {"name": metric.name}) for metric in run.metrics)
@@ -175,7 +175,7 @@ def run_blocks(run: EvalRun) -> list[Block]:
 
 
 def side_lines(sides: JsonObject) -> list[Block]:
-    """Return what is compared, and the difference, as a table; nothing where no sides are compared."""
+    """Return a table of the compared sides and their difference; nothing if no sides are compared."""
     if not sides:
         return []
     rows = [_side_row(side, figures) for side, figures in sides.items() if side != "delta"]
@@ -195,7 +195,7 @@ def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:
 
 
 def head_line(summary: JsonObject, *, threshold: float, passed: bool) -> Line:
-    """Return the pass rate with its interval, the counts, cost and time."""
+    """Return the summary line: pass rate with its interval, counts, time and cost."""
     cost = summary["cost_usd"]
     counts = f"{summary['passed']} passed, {summary['failed']} failed, {summary['errors']} errors"
     if summary["skipped"]:

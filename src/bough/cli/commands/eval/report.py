@@ -1,4 +1,4 @@
-"""`bough eval report` and `bough eval compare`: a run made readable again from its logs, and two runs side by side."""
+"""`bough eval report` and `bough eval compare`: writes the reports of a run again, and compares two runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def report(
 def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
     if rescored is None:
         return []
-    blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored anew, {rescored['changed']} changed")]
+    blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored again, {rescored['changed']} changed")]
     if left_out := rescored["left_out"]:
         names = ", ".join(left_out[:10]) + (" …" if len(left_out) > 10 else "")
         blocks.append(line(("changed since the run, scores kept: ", "warn"), names, hang=2))
@@ -90,7 +90,7 @@ def compare(
 
     root = runs_root(options.load_settings(home, store), runs)
     comparison = asyncio.run(compare_runs(find_run(root, a), find_run(root, b)))
-    blocks: list[Block] = [line(f"{comparison.cases} cases in both, {comparison.left_out} left out")]
+    blocks: list[Block] = [line(f"{comparison.cases} cases in both, {comparison.left_out} omitted")]
     if comparison.differs_in:
         blocks.append(line(("differs in: ", "warn"), ", ".join(comparison.differs_in), hang=2))
     for kind, changed in (("worse ", comparison.worse), ("better", comparison.better)):

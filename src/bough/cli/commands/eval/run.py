@@ -1,4 +1,4 @@
-"""`bough eval run`: the cases of a set as conversations of their own, scored from their logs."""
+"""`bough eval run`: runs each case of a set in its own conversation and scores it from the log."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import resolve_agent
-from bough.cli.commands.eval.options import (
-    NO_OPTIONS,
-    EvalRunOptions,
-    Runs,
-    progress_line,
-    run_blocks,
-    runs_root,
-    show_faults,
-)
+from bough.cli.commands.eval import options as eval_options
+from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs
 from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.text import line
 from bough.errors import OUTCOMES, InvalidInput
@@ -55,14 +48,14 @@ def run(
     settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
     eval_set = read_set(set)
-    show_faults(renderer, eval_set.faults)
+    eval_options.show_faults(renderer, eval_set.faults)
     if how.dry_run:
         return dry_run_report("eval run", eval_set, how)
     if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
     roots = options.parse_skill_roots(skills)
     spec = resolve_agent(agent, settings, skill_roots=roots)
-    needed = _skill_options(eval_set, roots)
+    skill_options = _make_skill_options(eval_set, roots)
 
     async def main() -> EvalRun:
         from bough.evals.loop import evaluate
@@ -71,16 +64,16 @@ def run(
             eval_set,
             spec,
             settings=settings,
-            folder=runs_root(settings, runs),
+            folder=eval_options.runs_root(settings, runs),
             resume=how.resume,
-            options=with_progress(how.to_options(**needed), renderer),
+            options=with_progress(how.to_options(**skill_options), renderer),
         )
 
     return run_report("eval run", asyncio.run(main()))
 
 
-def _skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
-    """Return what the cases of a skill need: the skill itself on offer, its evals out of reach."""
+def _make_skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the options for the cases of a skill: the skill is offered to the agent, its evals are hidden from it."""
     if eval_set.format != "skill" or eval_set.path is None:
         return {}
     from bough.evals.skill.benchmark import SkillSides
@@ -90,38 +83,37 @@ def _skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]
 
 
 def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
-    """Return the options with a line on stderr for each finished attempt."""
+    """Return the options with a progress line on stderr for each finished attempt."""
     from dataclasses import replace
 
     from bough.evals.run.summary import AttemptResult
 
-    async def tell(planned: PlannedAttempt, result: AttemptResult) -> None:
-        renderer.note(progress_line(planned, result))
+    async def show_result(planned: PlannedAttempt, result: AttemptResult) -> None:
+        renderer.note(eval_options.progress_line(planned, result))
 
-    return replace(chosen, on_result=tell)
+    return replace(chosen, on_result=show_result)
 
 
 def run_report(command: str, run: EvalRun) -> Report:
-    """Return a finished run: its data for programs, a table for people, the exit code by the threshold."""
+    """Return the report of a finished run. Exit code 1 below the threshold, or that of `limit_exceeded`."""
     data: JsonObject = run.folder_report()
     failure = OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
     code = 0 if run.passed else failure
     failed = next((case.case for case in run.cases if not case.passed), None)
     following = (f"bough eval show {run.run}" + (f" {failed}" if failed else ""),)
-    return Report(command=command, data=data, blocks=run_blocks(run), next=following, exit_code=code)
+    return Report(command=command, data=data, blocks=eval_options.run_blocks(run), next=following, exit_code=code)
 
 
 def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Report:
-    """Return the plan of a set without running it; exit code 1 with faults, 2 where no case is left.
+    """Return the plan of a set without running it. Exit code 1 if the set has errors.
 
     Raises:
-        InvalidInput: There is nothing to run.
+        InvalidInput: No case remains to run.
     """
-    from bough.cli.commands.eval.options import parse_metrics
     from bough.evals.metrics.thresholds import needs_judge, thresholds_for
     from bough.evals.run.plan import choose_cases
 
-    metrics = parse_metrics(how.metric or ())
+    metrics = eval_options.parse_metrics(how.metric or ())
     cases = choose_cases(eval_set.cases, filter=how.filter, limit=how.limit)
     if not cases:
         raise InvalidInput(f"{eval_set.name} has no cases to run", hint="fix the faults above, or see --filter")

@@ -1,4 +1,4 @@
-"""`bough eval score`: conversations that are there, scored from their logs."""
+"""`bough eval score`: scores existing conversations from their logs."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _find_case(argument: str) -> SetCase:
 
     path, separator, name = argument.rpartition("#")
     if not separator or not path or not name:
-        raise InvalidInput(f"--case {argument!r} names no case", hint="for example --case evals.yaml#first")
+        raise InvalidInput(f"--case {argument!r} is not SET#NAME", hint="for example --case evals.yaml#first")
     case = read_set(Path(path)).case(name)
     if case is None:
-        raise InvalidInput(f"{path} has no case {name!r}", hint=f"`bough eval run {path} --dry-run` names its cases")
+        raise InvalidInput(f"{path} has no case {name!r}", hint=f"`bough eval run {path} --dry-run` lists its cases")
     return case

@@ -1,4 +1,4 @@
-"""`bough eval skill`: what a skill changes, each case with it and without it, and when it comes into use."""
+"""`bough eval skill`: runs each case of a skill with and without it, and tests when the skill triggers."""
 
 from __future__ import annotations
 

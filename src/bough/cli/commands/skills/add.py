@@ -71,18 +71,19 @@ def add(
         hosts=tuple(host_servers or ()),
     )
     staging = settings.home / "staging" if root is None else None
-    done = install(request, root or settings.home / "installed", staging=staging)
-    protected = {skill.lock.digest for skill in done.installed} | TrustStore(settings.home).digests()
+    result = install(request, root or settings.home / "installed", staging=staging)
+    # Snapshots of replaced skills are removed, but not those that trust still refers to.
+    protected = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
     SnapshotStore(settings.home / "snapshots").collect(protected)
     return Report(
         command="skills add",
         data={
-            "skills": [_make_installed_json(skill) for skill in done.installed],
-            "refused": [_refusal_json(skill) for skill in done.refused],
+            "skills": [_make_installed_json(skill) for skill in result.installed],
+            "refused": [_refusal_json(skill) for skill in result.refused],
         },
-        blocks=[*_list_taken(done.installed), *_list_refused(done.refused)],
-        next=(f"bough skills show {done.installed[0].name}",),
-        exit_code=1 if done.refused else 0,
+        blocks=[*_list_installed(result.installed), *_list_refused(result.refused)],
+        next=(f"bough skills show {result.installed[0].name}",),
+        exit_code=1 if result.refused else 0,
     )
 
 
@@ -100,7 +101,7 @@ def update(
     from bough.skills.install.change import update_skills
 
     settings = options.load_settings(home, store)
-    done = update_skills(
+    updates = update_skills(
         settings.home / "installed",
         names or (),
         dry_run=dry_run,
@@ -109,10 +110,10 @@ def update(
     )
     return Report(
         command="skills update",
-        data={"skills": [_update_json(update_result) for update_result in done]},
-        blocks=[output_line for update_result in done for output_line in _list_update(update_result)]
+        data={"skills": [_update_json(update_result) for update_result in updates]},
+        blocks=[output_line for update_result in updates for output_line in _list_update(update_result)]
         or [line(("no skills installed", "dim"))],
-        exit_code=1 if any(update_result.refused is not None for update_result in done) else 0,
+        exit_code=1 if any(update_result.refused is not None for update_result in updates) else 0,
     )
 
 
@@ -125,11 +126,13 @@ def remove(
     """Remove installed skills."""
     from bough.skills.install.change import remove_skills
 
-    gone = remove_skills(options.load_settings(home, store).home / "installed", names)
+    removed = remove_skills(options.load_settings(home, store).home / "installed", names)
     return Report(
         command="skills remove",
-        data={"skills": [{"name": entry.used_name, "source": entry.source, "digest": entry.digest} for entry in gone]},
-        blocks=[line((entry.used_name, "id"), "  removed") for entry in gone],
+        data={
+            "skills": [{"name": entry.used_name, "source": entry.source, "digest": entry.digest} for entry in removed]
+        },
+        blocks=[line((entry.used_name, "id"), "  removed") for entry in removed],
     )
 
 
@@ -158,12 +161,12 @@ def enable(
 def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabled: bool) -> Report:
     from bough.skills.install.change import switch_skills
 
-    done = switch_skills(settings.home, open_registry(workspace, settings), names, disabled=disabled)
+    switched = switch_skills(settings.home, open_registry(workspace, settings), names, disabled=disabled)
     state = "disabled" if disabled else "enabled"
     return Report(
         command=f"skills {state[:-1]}",
-        data={"skills": [{"name": name, "disabled": disabled} for name in done]},
-        blocks=[line((name, "id"), f"  {state}") for name in done],
+        data={"skills": [{"name": name, "disabled": disabled} for name in switched]},
+        blocks=[line((name, "id"), f"  {state}") for name in switched],
     )
 
 
@@ -196,7 +199,7 @@ def _update_json(update_result: SkillUpdate) -> dict[str, object]:
     }
 
 
-def _list_taken(installed: Sequence[InstalledSkill]) -> Iterator[Line]:
+def _list_installed(installed: Sequence[InstalledSkill]) -> Iterator[Line]:
     for skill in installed:
         yield line((skill.name, "id"), f"  {skill.folder}")
         for note in skill.diagnostics:

@@ -39,11 +39,11 @@ def new(
 
     if description is None:
         raise InvalidInput(
-            "missing --description: it is all that a model sees of a skill until it loads it",
+            "missing --description: a model sees nothing else of a skill before it loads it",
             hint='pass --description "what it does, and when to use it"',
         )
-    place = root if root is not None else require_folder(workspace) / PROJECT_SKILLS
-    file = new_skill(place, name, description=description, script=script)
+    folder = root if root is not None else require_folder(workspace) / PROJECT_SKILLS
+    file = new_skill(folder, name, description=description, script=script)
     return Report(
         command="skills new",
         data={"name": name, "path": str(file)},

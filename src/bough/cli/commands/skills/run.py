@@ -1,4 +1,4 @@
-"""`bough skills run`: run a skill's script in the sandbox, as a model would."""
+"""`bough skills run`: runs a skill's script in the sandbox, as a model would."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def run(
     )
     registry = open_registry(workspace, settings)
     skill = registry.get(name)
+    # What runs is the reviewed copy of a trusted skill, not files that may have changed since.
     snapshot = registry.snapshot(skill)
     result = asyncio.run(
         _run(
@@ -54,7 +55,7 @@ def run(
     )
     ran = result.execution
     if ran is None:
-        raise _refusal(result)
+        raise _make_refusal_error(result)
     if json:
         data = ran_json(ran) | {"skill": result.skill, "script": result.script, "status": result.status}
         return Report(command="skills run", data=data, exit_code=exit_code_of(ran))
@@ -82,6 +83,7 @@ async def _run(
 
     executor = executor_named(settings.executor)
     try:
+        # Reported as exit code 6; the executor would report it as the result of the script.
         if settings.executor == "sandbox" and not await executor.healthy():
             raise SandboxUnavailable("no sandbox works here", hint="run `bough doctor`")
         return await run_script(
@@ -99,8 +101,8 @@ async def _run(
         await executor.aclose()
 
 
-def _refusal(result: ScriptResult) -> BoughError:
-    """Return the error of a script that was not run."""
+def _make_refusal_error(result: ScriptResult) -> BoughError:
+    """Return the error for a script that did not run."""
     message, details = result.details or str(result.error), {"error_code": result.error_code}
     hint = f"`bough skills show {result.skill}` lists its files"
     match result.error_code:

@@ -1,4 +1,4 @@
-"""`bough skills trust`: trust the code of a project's skills after reviewing it."""
+"""`bough skills trust`: trusts the code of a project's skills after a review."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def trust(
     folder = require_folder(workspace if directory is None else directory)
     if revoke:
         return _report_revoked(trusted.revoke(folder))
-    hook_files = [agreed for agreed in project_hooks(folder) if agreed.digest]
-    hooks = {agreed.key: agreed.digest for agreed in hook_files}
+    hook_files = [hook_file for hook_file in project_hooks(folder) if hook_file.digest]
+    hooks = {hook_file.key: hook_file.digest for hook_file in hook_files}
     hooks |= project_configs(folder)
     if rules:
         hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
@@ -88,6 +88,7 @@ def trust(
     if dry_run or not (reviews or hooks):
         empty = line(("no code or hooks to trust in this project", "dim"))
         return Report(command="skills trust", data=data, blocks=output or [empty])
+    # One skill with errors stops all: the user agrees to the project as a whole.
     bad = [review for review in good if review.has_error_findings and not accept_findings]
     if bad:
         raise PermissionDenied(
@@ -96,7 +97,8 @@ def trust(
             details={"skills": [_review_json(review, hosts) for review in bad]},
         )
     if names:
-        _ask(output, yes=yes, json=json)
+        _confirm(output, yes=yes, json=json)
+        # Copied before trust is recorded: a trusted digest without its copy could not run.
         snapshots = SnapshotStore(settings.home / "snapshots")
         keep_reviewed(good, snapshots)
         trust_hooks(folder, hook_files, home=settings.home, trust=trusted, on_host=host_hooks)
@@ -109,21 +111,21 @@ def trust(
     return Report(command="skills trust", data=data | {"trusted": names}, blocks=blocks, exit_code=exit_code)
 
 
-def _report_revoked(was_there: bool) -> Report:
-    text = "trust in this project revoked" if was_there else "this project was not trusted"
-    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(text)])
+def _report_revoked(was_trusted: bool) -> Report:
+    text = "trust in this project revoked" if was_trusted else "this project was not trusted"
+    return Report(command="skills trust", data={"revoked": was_trusted}, blocks=[line(text)])
 
 
-def _ask(output: Sequence[Line], *, yes: bool, json: bool) -> None:
-    """Show the review and ask whether to trust it.
+def _confirm(output: Sequence[Line], *, yes: bool, json: bool) -> None:
+    """Show the review and ask whether to trust the project.
 
     Raises:
-        InvalidInput: There is no terminal to ask, or the answer is no.
+        InvalidInput: There is no terminal to ask on, or the answer is no.
     """
     if yes:
         return
     if json or not sys.stdin.isatty():
-        raise InvalidInput("no terminal to ask", hint="see `bough skills trust --dry-run`, then pass --yes")
+        raise InvalidInput("no terminal to ask on", hint="see `bough skills trust --dry-run`, then pass --yes")
     renderer = renderer_for(json=False)
     for output_line in output:
         renderer.note(output_line)

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
-from bough.cli.commands.tasks.text import (
-    describe_task,
-    draw_tree,
-    event_line,
-    node_json,
-    report_ended,
-    report_list,
-    show_change,
-    suggest_next,
-    task_json,
-)
+from bough.cli.commands.tasks import text
 from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.tasks import TaskId, TaskIds, get_task, make_broker, open_existing, open_tasks
 from bough.cli.text import Block, line
@@ -50,12 +40,12 @@ def list_(
     async def main() -> Report | int:
         async with open_tasks(home, store) as tasks:
             if tasks is None:
-                return report_list([], None)
+                return text.report_list([], None)
             task_filter = await _make_filter(tasks, state, agent, queue, parent)
             if watch:
                 return await _watch(tasks, task_filter, limit, renderer_for(json=json), json=json)
             page = await tasks.list(task_filter, cursor, limit)
-            return report_list(page.items, page.next_cursor)
+            return text.report_list(page.items, page.next_cursor)
 
     return asyncio.run(main())
 
@@ -72,11 +62,11 @@ def show(
         async with open_existing(home, store) as tasks:
             task = await get_task(tasks, id)
             below = await _list_children(tasks, task)
-            blocks: list[Block] = [*describe_task(task)]
+            blocks: list[Block] = [*text.describe_task(task)]
             if below:
-                blocks += [line(), line(("started by it", "strong")), *draw_tree(below)]
-            data = {"task": task_json(task), "children": [node_json(node) for node in below]}
-            return Report(command="tasks show", data=data, blocks=blocks, next=suggest_next(task))
+                blocks += [line(), line(("started by it", "strong")), *text.draw_tree(below)]
+            data = {"task": text.task_json(task), "children": [text.node_json(node) for node in below]}
+            return Report(command="tasks show", data=data, blocks=blocks, next=text.suggest_next(task))
 
     return asyncio.run(main())
 
@@ -97,14 +87,14 @@ def logs(
             if not follow:
                 events = [event for event in task.events if event.seq > after]
                 data = {"events": [event.model_dump(mode="json") for event in events]}
-                return Report(command="tasks logs", data=data, blocks=[event_line(event) for event in events])
+                return Report(command="tasks logs", data=data, blocks=[text.event_line(event) for event in events])
             renderer = renderer_for(json=json)
             broker = make_broker(tasks, options.load_settings(home, store))
             async for event in broker.stream(task.id, after):
                 if json:
                     renderer.record(event.model_dump(mode="json"))
                 else:
-                    renderer.result(event_line(event))
+                    renderer.result(text.event_line(event))
             return 0
 
     return asyncio.run(main())
@@ -134,7 +124,7 @@ def wait(
             else:
                 ended = await _wait_all(broker, task_ids, timeout)
                 await broker.aclose()
-            return report_ended(ended)
+            return text.report_ended(ended)
 
     return asyncio.run(main())
 
@@ -157,7 +147,6 @@ async def _watch(tasks: RelationalTaskStore, task_filter: Any, limit: int, rende
     """Show changed tasks after every commit of any process, until every listed task has ended."""
     log = await tasks.open()
     versions: dict[str, int] = {}
-    # Subscribed before the first read: a commit between the read and the wait is not missed.
     commits = log.commits()
     try:
         while True:
@@ -165,7 +154,7 @@ async def _watch(tasks: RelationalTaskStore, task_filter: Any, limit: int, rende
             for task in reversed(page.items):
                 if versions.get(task.id) != task.version:
                     versions[task.id] = task.version
-                    show_change(task, renderer, json=json)
+                    text.show_change(task, renderer, json=json)
             if all(task.is_terminal for task in page.items):
                 return 0
             await anext(commits)
