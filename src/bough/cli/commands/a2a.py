@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import resolve_agent
+from bough.cli import agent_file, options
 from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
 
 _DEFAULT = "default"
@@ -36,5 +35,5 @@ def serve(
     if agent == _DEFAULT and not Path(agent).exists():  # every server has the default agent
         serve_at(place, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
         return
-    spec = resolve_agent(Path(agent), settings)
+    spec = agent_file.resolve_agent(Path(agent), settings)
     serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")

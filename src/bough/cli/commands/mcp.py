@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import resolve_agent
+from bough.cli import agent_file, options
 from bough.cli.rule_options import RuleOptions
 from bough.errors import InvalidInput, NotFound
 from bough.settings import Settings
@@ -79,7 +78,7 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         # Clients may name agents but never files: a path would let them read any file that the server may read.
         if name is not None and name not in (offered or names):
             raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
-        return resolve_agent(None if name is None else Path(name), settings)
+        return agent_file.resolve_agent(None if name is None else Path(name), settings)
 
     def make_rules(workspace: Path) -> GivenRules:
         return rules.make_rules(settings, workspace)

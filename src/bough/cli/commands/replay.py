@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import load_agent
+from bough.cli import agent_file, options
 from bough.cli.render import Report
 from bough.cli.rule_options import NO_RULES
 from bough.cli.target import Target, open_conversation
@@ -47,7 +46,7 @@ def replay(
     if until is not None and target.at is not None:
         raise InvalidInput("both ID@SEQ and --until were given", hint="pass only one")
     settings = options.load_settings(home, store, base_url=base_url, script_timeout=script_timeout)
-    spec = None if agent is None else load_agent(agent, base_url=base_url)
+    spec = None if agent is None else agent_file.load_agent(agent, base_url=base_url)
     stop = until if until is not None else target.at
     name, report = asyncio.run(_replay(settings, target.name, stop, spec, model))
     return Report(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import may_write, resolve_agent
+from bough.cli import agent_file, options
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.tasks import submit_detached
@@ -75,9 +74,9 @@ def run(
     async def main() -> Report | int:
         from bough.conversation import AsyncConversation
 
-        spec = resolve_agent(agent, settings, skill_roots=roots, settle_model=not detach)
+        spec = agent_file.resolve_agent(agent, settings, skill_roots=roots, settle_model=not detach)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
-        rule_arguments = rules.make_rules(settings, workspace, may_write=may_write(spec))
+        rule_arguments = rules.make_rules(settings, workspace, may_write=agent_file.may_write(spec))
         if detach:
             folder = str(workspace.absolute())
             return await submit_detached(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import resolve_agent
+from bough.cli import agent_file, options
 from bough.cli.commands.eval.options import Runs, runs_root, show_faults
 from bough.cli.commands.eval.run import with_progress
 from bough.cli.render import Report, renderer_for
@@ -146,7 +145,7 @@ def _choose_agent(name: str | None, settings: Settings) -> AgentSpec | Reference
         case "nop":
             return "nop"
         case _:
-            return resolve_agent(None if name is None else Path(name), settings)
+            return agent_file.resolve_agent(None if name is None else Path(name), settings)
 
 
 def _blocks(run: HarborRun) -> list[Block]:

@@ -72,7 +72,7 @@ def add(
     )
     staging = settings.home / "staging" if root is None else None
     result = install(request, root or settings.home / "installed", staging=staging)
-    # Snapshots of replaced skills are removed, but not those that trust still refers to.
+    # Old snapshots are removed, except those of skills that are trusted or were just installed.
     protected = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
     SnapshotStore(settings.home / "snapshots").collect(protected)
     return Report(

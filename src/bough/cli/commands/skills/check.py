@@ -99,7 +99,7 @@ def _add_eval_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
         if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
             yield skill
             continue
-        # Imported only for a skill with evals: the package takes longer to import than most checks take.
+        # Imported only for a skill with evals, since it loads pydantic.
         from bough.evals.formats.skill import read_skill_set, read_trigger_set
 
         faults = dict.fromkeys((*read_skill_set(folder).faults, *read_trigger_set(folder).faults))

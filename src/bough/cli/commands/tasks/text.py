@@ -159,7 +159,8 @@ def suggest_next(task: Task) -> tuple[str, ...]:
         return (f"bough tasks input {name}",)
     if task.state.value in ("failed", "cancelled"):
         return (f"bough tasks retry {name}", f"bough tasks logs {name}")
-    return (f"bough tasks logs {name}", f"bough conv show {short(task.conversation)}")
+    shows = () if task.conversation is None else (f"bough conv show {short(task.conversation)}",)
+    return (f"bough tasks logs {name}", *shows)
 
 
 def _age(moment: datetime) -> str:
