@@ -45,8 +45,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **dict.fromkeys(("list", "show", "tree", "tail"), "conv.look"),
             "diff": "conv.diff",
-            **dict.fromkeys(("export", "import"), "conv.file"),
-            "adopt": "conv.adopt",
+            **dict.fromkeys(("export", "import", "adopt"), "conv.transfer"),
             **dict.fromkeys(("tag", "delete"), "conv.change"),
         },
     ),
@@ -96,6 +95,7 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
     """Return the application. If `argv` begins with a command, import only that one, which starts faster."""
     first, second = (*argv[:2], "", "")[:2]
     verbs, nouns = _VERBS, _NOUNS
+    # After options, as in `bough --home DIR run`, the command is known only after parsing: everything is loaded.
     if first in (*_VERBS, *_NOUNS):
         verbs = {name: verb for name, verb in _VERBS.items() if name == first}
         nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
@@ -161,7 +161,8 @@ class DefaultCommandGroup(TyperGroup):
     default_verb = "list"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the default verb before options. Shell completion sees the arguments unchanged."""
+        """Insert the default verb if no verb is named."""
+        # While a shell completes, an inserted verb would hide all the others.
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in _HELP)):
             args = [self.default_verb, *args]
         return super().parse_args(ctx, args)

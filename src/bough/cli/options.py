@@ -207,13 +207,15 @@ Conversation: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="Id, or its first or last digits; - for the latest. ID@SEQ: its first SEQ events.",
+        help="Conversation id, or its first or last digits; - for the latest. ID@SEQ: its first SEQ events.",
         autocompletion=complete_ids,
     ),
 ]
 WholeConversation: TypeAlias = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="Id, or its first or last digits; - for the latest.", autocompletion=complete_ids
+        metavar="ID",
+        help="Conversation id, or its first or last digits; - for the latest.",
+        autocompletion=complete_ids,
     ),
 ]

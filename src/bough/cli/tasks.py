@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from bough.tasks.broker import TaskBroker
     from bough.tasks.stores.relational import RelationalTaskStore
 
-TaskId = Annotated[str, typer.Argument(metavar="ID", help="Id, or its first or last digits; - for the latest.")]
-TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, as shown by `bough tasks list`.")]
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="Task id, or its first or last digits; - for the latest.")]
+TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Task ids, as shown by `bough tasks list`.")]
 
 
 @asynccontextmanager

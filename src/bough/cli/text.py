@@ -90,6 +90,7 @@ def _break_line(long: Line, width: int) -> Iterator[Line]:
     used = 0
     for text, style in long.spans:
         for piece in _PIECE.findall(text):
+            # A break before the first word of a line would yield a line of nothing but its indent.
             if row and used + cells(piece.rstrip()) > width and not piece.isspace() and used > (long.hang or 0):
                 yield Line((*row[:-1], (row[-1][0].rstrip(), row[-1][1])))
                 row, used, piece = list(indent), long.hang or 0, piece.lstrip()
@@ -138,6 +139,7 @@ def cells(text: str) -> int:
 
 
 def _cell(char: str) -> int:
+    # Combining and format characters are drawn into the cell of the character before them.
     if category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if east_asian_width(char) in "WF" else 1

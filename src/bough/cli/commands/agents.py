@@ -64,7 +64,7 @@ def check(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Find mistakes in config.yaml and what its agents lack. Exit code 1 if there is any."""
+    """Find mistakes in config.yaml and missing requirements of its agents. Exit code 1 if there are any."""
     from bough.agents.config.agents import find_faults
 
     faults = find_faults(config, settings=options.load_settings(home, store), only=name)

@@ -84,7 +84,7 @@ def reject(
 
 
 def answer(
-    id_or_value: Annotated[str, typer.Argument(metavar="[ID]", help="Conversation. Default: the latest.")],
+    id_or_value: Annotated[str, typer.Argument(metavar="[ID]", help="Conversation id; omit it for the latest.")],
     value: Annotated[
         str | None, typer.Argument(metavar="VALUE", help="Answer: text, or a JSON object or list.")
     ] = None,

@@ -60,6 +60,7 @@ def fork(
     files = _parse_workspace(workspace)
 
     async def main() -> Report | int:
+        # Without these options no agent is needed, and the model libraries stay unloaded.
         if prompt is None and model is None and rules == NO_RULES and files == "shared":
             report = await _fork_unopened(settings, target, title=title, tags=tags, reason=reason, pending=cut)
             if report is not None:

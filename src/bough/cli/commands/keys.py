@@ -76,7 +76,7 @@ def rotate(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Replace a key by a new one. The old key stays valid for the grace period."""
+    """Replace a key with a new one. The old key stays valid for the grace period."""
     length = _duration(grace, "--grace")
     settings = options.load_settings(home, store)
     return _report_key("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
@@ -114,6 +114,7 @@ def _json(info: KeyInfo) -> dict[str, Any]:
 
 
 def _duration(text: str, option: str) -> timedelta:
+    # At most 6 digits: more days would exceed the range of datetime.
     match = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if match is None:
         raise InvalidInput(f"{option}: not a duration", hint="for example 90d, 12h, 30m, 10s")

@@ -68,7 +68,7 @@ def run(
         script_timeout=script_timeout,
         cwd=workspace,
     )
-    roots = options.parse_skill_roots(skills)
+    roots = options.parse_skill_roots(skills)  # not part of the settings: they are recorded with the agent
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
@@ -94,6 +94,7 @@ def run(
             )
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
+            # Checked first: a recorded message that never runs would be answered by the next `bough resume`.
             refuse_untrusted_request(conversation, message)
             await conversation.send_message(message)
             return await turn.run(timeout_seconds=timeout, show_from=0)

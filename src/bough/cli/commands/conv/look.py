@@ -202,6 +202,7 @@ async def _stream(settings: Settings, target: Target, first: int, stop: int | No
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
+        # Both are called: a renderer writes either records, for programs, or lines, for people.
         renderer.record({"type": "conversation", "conversation": record_json(record)})
         for output_line in (*_heading(record), line()):
             renderer.result(output_line)

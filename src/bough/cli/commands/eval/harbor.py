@@ -40,14 +40,19 @@ def harbor(
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     filter: Annotated[str, typer.Option("--filter", metavar="GLOB", help="Only tasks whose name matches.")] = "*",
-    sandbox: Annotated[bool, typer.Option("--sandbox", help="Run tasks that need no image, in the sandbox.")] = False,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Run in the sandbox, only tasks that need no image.")
+    ] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild existing images.")] = False,
     build_only: Annotated[bool, typer.Option("--build-only", help="Only build the images.")] = False,
     skip_tests: Annotated[
         bool, typer.Option("--skip-tests", help="Skip the tests and score by the trace alone.")
     ] = False,
     prune_interval: Annotated[
-        int, typer.Option("--prune-interval", metavar="N", min=0, help="Prune after every N builds; 0: never.")
+        int,
+        typer.Option(
+            "--prune-interval", metavar="N", min=0, help="Prune after every N builds; 0: only between retries."
+        ),
     ] = 0,
     allow_network: Annotated[
         bool, typer.Option("--allow-network", help="Give a network to builds and tasks that ask for it.")

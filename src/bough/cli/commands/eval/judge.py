@@ -50,6 +50,7 @@ def judge(
     folder = RunFolder.new(runs_root(settings, runs))
     agreement = asyncio.run(_measure(model, votes, labels, folder, settings, jobs))
     passed = agreement.kappa >= threshold
+    # Written after the measurement: `bough eval list` shows only runs with a record, and an aborted one has no result.
     _write_run(folder, file, model, votes, threshold, agreement)
     return Report(
         command="eval judge",

@@ -34,7 +34,7 @@ def new(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Create a skill: a folder with a SKILL.md that conforms to the specification."""
+    """Create a skill: a folder with a valid SKILL.md."""
     from bough.skills.new import new_skill
 
     if description is None:

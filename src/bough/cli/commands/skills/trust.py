@@ -66,6 +66,7 @@ def trust(
     if rules:
         hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
     reviews = review_project(folder)
+    # Refused before anything is trusted: a misspelt name would leave its server in the sandbox without a message.
     check_hosts(reviews, hosts := tuple(host_servers or ()))
     output = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
     if hook_files:
