@@ -95,11 +95,11 @@ def describe_agent(agent_config: AgentConfig, name: str) -> JsonObject:
     return {
         "name": name,
         **agent_config.entry(name).model_dump(mode="json", exclude_defaults=True),
-        **_required_fields(agent_config, name),  # `exclude_defaults` drops them if they are empty
+        **_list_required(agent_config, name),  # `exclude_defaults` drops them if they are empty
     }
 
 
-def _required_fields(agent_config: AgentConfig, name: str) -> JsonObject:
+def _list_required(agent_config: AgentConfig, name: str) -> JsonObject:
     entry = agent_config.entry(name)
     return {"description": entry.description, "model": entry.model}
 
