@@ -30,7 +30,7 @@ def test_a_skill_that_was_left_out_says_why_and_what_helps() -> None:
         "hint": "shorten it",
     }
     assert describe_event(event) == ("skipped", [("big", "strong"), ("  too long", "warn")], "shorten it")
-    assert "left out: too long" in render_skip(event).plain
+    assert "skipped: too long" in render_skip(event).plain
 
 
 def test_messages_are_shown_in_words() -> None:

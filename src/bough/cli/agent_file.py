@@ -1,4 +1,4 @@
-"""The agent of a run: from a file, or the default one with the tools that fit its model."""
+"""The agent of a run: from a file, from config.yaml, or the default agent."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
 
 
-def agent_of(
+def resolve_agent(
     file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = (), settle_model: bool = True
 ) -> AgentSpec:
-    """Return the agent of a file, or of config.yaml by name, or the default agent; its model settled.
+    """Return the agent of a file, of config.yaml by name, or the default agent, with its model resolved.
 
-    Skills of `skill_roots` come first. They are recorded with the agent, so a process that continues has them, too.
+    Skills of `skill_roots` come first. They are recorded with the agent, so that other processes find them, too.
 
-    The default agent may read, write and run commands in its workspace, the latter in the sandbox. The offline planner
-    has no use for these tools.
+    The default agent may read and write files in its workspace and run commands there in the sandbox. The offline
+    planner gets none of these tools.
 
     Args:
-        settle_model: False leaves the model to the process that runs the agent, unless the settings name one.
+        settle_model: If False, the process that runs the agent chooses the model, unless the settings name one.
 
     Raises:
-        InvalidInput: The file or the model's name is not right.
+        InvalidInput: The file or the model's name is invalid.
         Unavailable: The model's key or package is missing.
     """
     from bough.agents.spec import AgentSpec
@@ -47,10 +47,11 @@ def may_write(spec: AgentSpec) -> bool:
 
 
 def _load_named(name: Path, settings: Settings) -> AgentSpec | None:
-    """Return the agent of config.yaml that has this name; None where it is a file, or no such name."""
+    """Return the agent of this name in config.yaml; None if it is a file, or not in config.yaml."""
     from bough.agents.config.agents import UNSET, AgentConfig
     from bough.agents.spec import AgentSpec
 
+    # A file wins over an agent of the same name: what the user sees in the folder is what runs.
     if name.exists() or name.suffix in (".yaml", ".yml", ".json") or len(name.parts) != 1:
         return None
     if str(name) not in AgentConfig.load(settings=settings).names:
@@ -59,13 +60,13 @@ def _load_named(name: Path, settings: Settings) -> AgentSpec | None:
 
 
 def load_agent(file: Path, *, model: str | None = None, base_url: str | None = None) -> AgentSpec:
-    """Return the agent that a YAML or JSON file describes; paths in it count from its folder.
+    """Return the agent that a YAML or JSON file describes. Paths in it are relative to its folder.
 
     Args:
-        model: Used instead of the file's one.
+        model: Replaces the model of the file.
 
     Raises:
-        InvalidInput: It cannot be read, is not a mapping, has an unknown key or a value that does not fit.
+        InvalidInput: It cannot be read, is not a mapping, or has an unknown key or an invalid value.
     """
     from bough.agents.from_data import spec_from_data
 
@@ -79,6 +80,7 @@ def _read(file: Path) -> dict[str, Any]:
 
     try:
         data = yaml.safe_load(file.read_text("utf-8"))
+    # PyYAML recurses for each level: a deeply nested file raises RecursionError, not YAMLError.
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"the agent {file} cannot be read: {error}", hint="give a YAML or JSON file") from error
     if not isinstance(data, dict):

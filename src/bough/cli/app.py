@@ -1,4 +1,4 @@
-"""The commands put together."""
+"""The application: all commands, each imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VERBS: Mapping[str, str] = {
     "worker": "worker",
     "mcp": "mcp",
 }
-"""Command to its module; the function has the command's name, with `_` after it where Python needs that."""
+"""Module of each command. Its function has the command's name, followed by `_` if that is a name of Python."""
 
 _KEYS = ("create", "list", "revoke", "rotate")
 
@@ -45,8 +45,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **dict.fromkeys(("list", "show", "tree", "tail"), "conv.look"),
             "diff": "conv.diff",
-            **dict.fromkeys(("export", "import"), "conv.file"),
-            "adopt": "conv.adopt",
+            **dict.fromkeys(("export", "import", "adopt"), "conv.transfer"),
             **dict.fromkeys(("tag", "delete"), "conv.change"),
         },
     ),
@@ -73,13 +72,12 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Run evals, score them and compare runs.",
         {
             **dict.fromkeys(("list", "show"), "eval.show"),
-            "run": "eval.run",
-            "skill": "eval.skill",
+            **dict.fromkeys(("run", "skill"), "eval.run"),
             "harbor": "eval.harbor",
-            "data": "eval.data",
-            "add": "eval.add",
+            "data": "eval.run",
+            "add": "eval.conversations",
             "judge": "eval.judge",
-            "score": "eval.score",
+            "score": "eval.conversations",
             **dict.fromkeys(("compare", "report"), "eval.report"),
         },
     ),
@@ -88,22 +86,27 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "List, disable and enable tenants of the agent server.",
         dict.fromkeys(("list", "disable", "enable"), "tenants"),
     ),
-    "keys": ("Make, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
+    "keys": ("Create, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
-"""Noun to its help and its verbs; verb to module, as above."""
+"""Help of each noun, and the module of each of its verbs."""
 
 
 def build(argv: Sequence[str] = ()) -> typer.Typer:
-    """Return the application; with `argv` that begin with a command, only what that one needs, which starts quicker."""
+    """Return the application. If `argv` begins with a command, import only that one, which starts faster."""
     first, second = (*argv[:2], "", "")[:2]
     verbs, nouns = _VERBS, _NOUNS
+    # After options, as in `bough --home DIR run`, the command is known only after parsing: everything is loaded.
     if first in (*_VERBS, *_NOUNS):
         verbs = {name: verb for name, verb in _VERBS.items() if name == first}
         nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
     app = typer.Typer(
-        name="bough", help="Conversations that fork, skills as folders.", rich_markup_mode=None, no_args_is_help=True,
-        context_settings=_CONTEXT, pretty_exceptions_enable=False,
-    )  # fmt: skip
+        name="bough",
+        help="An agent runtime: conversations that fork, skills as folders.",
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        context_settings=_CONTEXT,
+        pretty_exceptions_enable=False,
+    )
     app.callback()(_root)
     for name, module in verbs.items():
         app.command(name, context_settings=_settings(name))(_function(module, name))
@@ -125,7 +128,7 @@ def _function(module: str, name: str) -> Any:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    """What comes after a script is the script's, options too."""
+    """Return the settings of a command. Options after a script's name are passed to the script."""
     return {"allow_interspersed_args": False} if name in ("exec", "skills run") else {}
 
 
@@ -143,7 +146,7 @@ def _root(
         bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """An agent runtime whose conversations fork like git branches, with skills as folders and a real sandbox."""
+    """Make `--home` and `--store` before the command the defaults of every command."""
     defaults = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
     nouns = {noun: dict.fromkeys(verbs, defaults) for noun, (_, verbs) in _NOUNS.items()}
     context.default_map = dict.fromkeys(_VERBS, defaults) | nouns
@@ -153,35 +156,37 @@ _HELP = ("--help", "-h")
 
 
 class DefaultCommandGroup(TyperGroup):
-    """A group of verbs; the one marked by `default_verb` runs where none is named."""
+    """A group of verbs; `default_verb` runs if none is named."""
 
     default_verb = "list"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default verb in front of options that are not the group's own, but not while a shell completes."""
+        """Insert the default verb if no verb is named."""
+        # While a shell completes, an inserted verb would hide all the others.
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in _HELP)):
             args = [self.default_verb, *args]
         return super().parse_args(ctx, args)
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command with the fields of each dataclass that it takes as options of their own, in its place."""
+    """Return the command with each dataclass parameter replaced by one option per field."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
     groups.pop("return", None)
     if not groups:
         return command
 
-    def spread_out(**arguments: Any) -> Any:
+    def call_with_groups(**arguments: Any) -> Any:
         for name, group in groups.items():
             arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
         return command(**arguments)
 
+    # Typer reads name, docstring, signature and annotations, so each must describe the spread parameters.
     parameters = [parameter for name in signature(command).parameters for parameter in _options(command, name, hints)]
-    spread_out.__name__, spread_out.__doc__ = command.__name__, command.__doc__
-    spread_out.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
-    spread_out.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return spread_out
+    call_with_groups.__name__, call_with_groups.__doc__ = command.__name__, command.__doc__
+    call_with_groups.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    call_with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call_with_groups
 
 
 def _options(command: Callable[..., Any], name: str, hints: dict[str, Any]) -> Iterator[Parameter]:
@@ -189,6 +194,6 @@ def _options(command: Callable[..., Any], name: str, hints: dict[str, Any]) -> I
     if not (isinstance(hint, type) and is_dataclass(hint)):
         yield parameter.replace(annotation=hint)
         return
-    of_fields = get_type_hints(hint, include_extras=True)
+    field_hints = get_type_hints(hint, include_extras=True)
     for field in fields(hint):
-        yield parameter.replace(name=field.name, annotation=of_fields[field.name], default=field.default)
+        yield parameter.replace(name=field.name, annotation=field_hints[field.name], default=field.default)

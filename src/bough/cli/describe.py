@@ -1,4 +1,7 @@
-"""An event in words: one line for its place and kind, further lines where it carries text. Needs no event model."""
+"""Text of events: one line with position and kind, and further lines for their content.
+
+Events are flat JSON: `bough conv show` starts without the event models, which need pydantic.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from bough.cli.target import short
 from bough.cli.text import Line, Span, Style, line, one_line, paragraph
 from bough.types import Json, JsonObject
 
-Said = tuple[str, Sequence[Span], str]
-"""A word for the kind, the summary, and the text below it."""
+Description = tuple[str, Sequence[Span], str]
+"""A word for the kind, the summary, and the text below them."""
 
 MAX_TEXT_LINES = 24
 MAX_RESULT_LINES = 6
@@ -21,25 +25,27 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     """Yield the lines about one event, given as flat JSON.
 
     Args:
-        full: All of its text; otherwise its first lines, fewer of a tool's result.
+        full: Yield the whole text; otherwise its first lines, fewer for the result of a tool.
     """
     word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
     bound = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
+    # One line more than the bound is shown: the note about it would take its place.
     visible = lines if full or len(lines) <= bound + 1 else lines[:bound]
     yield from paragraph("\n".join(visible), indent=INDENT)
     if len(visible) < len(lines):
         yield line((f"{'':{INDENT}}… {len(lines) - len(visible)} more lines, --full shows them", "dim"))
 
 
-def describe_event(event: JsonObject) -> Said:
-    """Return what an event says: a word for its kind, the summary, the text below it."""
+def describe_event(event: JsonObject) -> Description:
+    """Return a word for the kind of an event, its summary and its text."""
+    # Kinds that are not listed, also those of a newer version, are described by their fields.
     return _WORDS.get(event["kind"], _other)(event)
 
 
 def arguments(values: Json) -> str:
-    """Return a tool's arguments on one line."""
+    """Return the arguments of a tool on one line."""
     if not isinstance(values, dict):
         return one_line(str(values))
     pairs = cast("dict[str, Json]", values).items()
@@ -47,24 +53,24 @@ def arguments(values: Json) -> str:
 
 
 def script_line(event: JsonObject) -> Line:
-    """Return the line about a script that ran, for the progress of a run."""
+    """Return the progress line of a script that ran."""
     ok = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]), 44)
-    outcome = "ok" if ok else _how(event)
+    outcome = "ok" if ok else _describe_outcome(event)
     return line(("  script   ", "dim"), f"{call:<44}  ", (outcome, "good" if ok else "bad"), (_duration(event), "dim"))
 
 
 def skill_line(event: JsonObject) -> Line:
-    """Return the line about a skill that became active, for the progress of a run."""
+    """Return the progress line of an activated skill."""
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_why_active(event)}", "dim"))
 
 
 def render_skip(event: JsonObject) -> Line:
-    """Return the line about a skill that was left out, for the progress of a run."""
-    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  left out: {event['message']}", "warn"))
+    """Return the progress line of a skipped skill."""
+    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  skipped: {event['message']}", "warn"))
 
 
-def _how(event: JsonObject) -> str:
+def _describe_outcome(event: JsonObject) -> str:
     if event.get("timed_out"):
         return "timed out"
     if event.get("exit_code") is not None:
@@ -94,31 +100,31 @@ def _why_active(event: JsonObject) -> str:
             return str(other)
 
 
-def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
+def _join_text(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(str(part.get("text", f"[{part.get('type')}: {part.get('path', '')}]")) for part in parts)
 
 
-def _describe_started(event: JsonObject) -> Said:
+def _describe_started(event: JsonObject) -> Description:
     agent = event.get("agent", {})
     summary = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
     return "started", [(summary, "dim")], ""
 
 
-def _describe_forked(event: JsonObject) -> Said:
+def _describe_forked(event: JsonObject) -> Description:
     why = f"  {event['reason']}" if event.get("reason") else ""
-    source = event["source"].replace("-", "")[-8:]
+    source = short(event["source"])
     return "fork", [("of ", ""), (f"{source}@{event['at']}", "id"), (why, "")], ""
 
 
-def _user(event: JsonObject) -> Said:
+def _user(event: JsonObject) -> Description:
     sender = event.get("sender", "user")
-    text = _text_of(event["content"])
+    text = _join_text(event["content"])
     head, _, body = text.partition("\n")
     by = "" if sender == "user" else f"({sender}) "
     return "user", [(by, "dim"), (head, "strong")], body
 
 
-def _model(event: JsonObject) -> Said:
+def _model(event: JsonObject) -> Description:
     parts: list[dict[str, Any]] = event["response"].get("parts", [])
     text = "".join(str(part["content"]) for part in parts if part.get("part_kind") == "text").strip()
     calls = [str(part["tool_name"]) for part in parts if part.get("part_kind") == "tool-call"]
@@ -134,7 +140,7 @@ def _model(event: JsonObject) -> Said:
     return "model", summary, text
 
 
-def _describe_stored(event: JsonObject) -> Said:
+def _describe_stored(event: JsonObject) -> Description:
     message: dict[str, Any] = event["message"]
     if message.get("kind") == "response":
         return _model({"response": message, "model": message.get("model_name"), "usage": message.get("usage") or {}})
@@ -161,11 +167,11 @@ def _item_text(item: Any) -> str:
             return one_line(_value(item))
 
 
-def _describe_called(event: JsonObject) -> Said:
+def _describe_called(event: JsonObject) -> Description:
     return "call", [(event["tool"], ""), (f"  {arguments(event.get('arguments', {}))}", "dim")], ""
 
 
-def _describe_returned(event: JsonObject) -> Said:
+def _describe_returned(event: JsonObject) -> Description:
     result = event.get("result")
     if isinstance(result, dict) and "stdout" in result:
         script = cast("dict[str, Any]", result)
@@ -176,36 +182,36 @@ def _describe_returned(event: JsonObject) -> Said:
     return "result", [(event["tool"], ""), (_duration(event), "dim")], text
 
 
-def _describe_failed(event: JsonObject) -> Said:
+def _describe_failed(event: JsonObject) -> Description:
     return "failed", [(event["tool"], ""), (_duration(event), "dim")], event["error"]
 
 
-def _describe_rejected(event: JsonObject) -> Said:
+def _describe_rejected(event: JsonObject) -> Description:
     return "rejected", [(event["tool"], ""), (f"  by {event['by']}", "dim")], event.get("reason", "")
 
 
-def _describe_interrupted(event: JsonObject) -> Said:
+def _describe_interrupted(event: JsonObject) -> Description:
     return "lost", [(event["tool"], ""), (f"  {event.get('reason', '')}", "dim")], ""
 
 
-def _skill(event: JsonObject) -> Said:
+def _skill(event: JsonObject) -> Description:
     return "skill", [(event["name"], "strong"), (f"  {_why_active(event)}", "dim")], ""
 
 
-def _describe_skipped(event: JsonObject) -> Said:
+def _describe_skipped(event: JsonObject) -> Description:
     return "skipped", [(event["name"], "strong"), (f"  {event['message']}", "warn")], event.get("hint", "")
 
 
-def _script(event: JsonObject) -> Said:
+def _script(event: JsonObject) -> Description:
     ok = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]))
-    how: Span = ("  ok" if ok else f"  {_how(event)}", "good" if ok else "bad")
+    how: Span = ("  ok" if ok else f"  {_describe_outcome(event)}", "good" if ok else "bad")
     where: Span = (f"{_duration(event)}  {event.get('isolation', '')}", "dim")
     return "script", [(call, ""), how, where], event.get("error") or ""
 
 
-def _describe_changed(event: JsonObject) -> Said:
-    changes = {key: value for key, value in event["changes"].items() if key not in _UNSAID}
+def _describe_changed(event: JsonObject) -> Description:
+    changes = {key: value for key, value in event["changes"].items() if key not in _LONG_CHANGES}
     summary = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
     agent = event["changes"].get("agent")
     if agent:
@@ -218,13 +224,13 @@ def _plain(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _describe_task(event: JsonObject) -> Said:
+def _describe_task(event: JsonObject) -> Description:
     text = " ".join(filter(None, (event.get("error"), event.get("reason"))))
     attempt = f", attempt {event['attempt']}" if event.get("attempt", 0) > 1 else ""
     return "task", [(f"{event['state']}{attempt}", "dim")], text
 
 
-def _describe_note(event: JsonObject) -> Said:
+def _describe_note(event: JsonObject) -> Description:
     data: JsonObject = event.get("data") or {}
     if event.get("name") == "eval.result":
         reason = f"  {one_line(str(data.get('reason') or ''))}".rstrip()
@@ -232,21 +238,21 @@ def _describe_note(event: JsonObject) -> Said:
     return "note", [(f"{event.get('name') or event.get('event_type')}  {arguments(data)}", "dim")], ""
 
 
-def _describe_linked(event: JsonObject) -> Said:
+def _describe_linked(event: JsonObject) -> Description:
     agent, child = event.get("agent") or "?", str(event.get("conversation") or event["task_id"])
-    return "task", [(f"agent {agent} started in ", "dim"), (child.replace("-", "")[-8:], "id")], ""
+    return "task", [(f"agent {agent} started in ", "dim"), (short(child), "id")], ""
 
 
-def _error(event: JsonObject) -> Said:
+def _error(event: JsonObject) -> Description:
     return "error", [(event["message"], "bad")], event.get("hint", "")
 
 
-def _other(event: JsonObject) -> Said:
+def _other(event: JsonObject) -> Description:
     fields = {key: value for key, value in event.items() if key not in ("seq", "id", "kind", "ts", "schema_version")}
     return event["kind"], [(f" {arguments(fields)}", "dim")], ""
 
 
-_WORDS: Mapping[str, Callable[[JsonObject], Said]] = {
+_WORDS: Mapping[str, Callable[[JsonObject], Description]] = {
     "ConversationStarted": _describe_started,
     "ForkedFrom": _describe_forked,
     "UserMessage": _user,
@@ -267,7 +273,7 @@ _WORDS: Mapping[str, Callable[[JsonObject], Said]] = {
     "MessageStored": _describe_stored,
 }
 
-_UNSAID = frozenset({"agent", "instructions", "saved"})
+_LONG_CHANGES = frozenset({"agent", "instructions", "saved"})
 """Changes that are too long for a line."""
 
 _STYLES: Mapping[str, Style] = {

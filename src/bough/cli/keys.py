@@ -1,4 +1,4 @@
-"""Keys and lines: the Escape key while something runs, and a line that answers a question."""
+"""Terminal input: the Escape key during a run, and a typed line as an answer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ESCAPE = b"\x1b"
 
 @contextmanager
 def escape_pressed(do: Callable[[], None]) -> Generator[None]:
-    """Call `do` in the running event loop when Escape is pressed in the block; nothing where stdin is not a terminal.
+    """Call `do` in the running event loop when Escape is pressed in the block; do nothing if stdin is not a terminal.
 
-    Arrow and function keys begin with the same byte and are told apart by what follows it.
+    Arrow and function keys begin with the same byte; bytes that follow it tell them apart.
     """
     if not sys.stdin.isatty():
         yield
@@ -28,6 +28,7 @@ def escape_pressed(do: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
+        # The bytes of one key arrive together. Reading one byte at a time would take an arrow key for Escape.
         if os.read(fd, 64) == ESCAPE:
             do()
 
@@ -35,21 +36,21 @@ def escape_pressed(do: Callable[[], None]) -> Generator[None]:
     loop.add_reader(fd, read)
     try:
         yield
-    finally:
+    finally:  # also after an error: a terminal left in this mode shows nothing that is typed
         loop.remove_reader(fd)
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 @contextmanager
 def lines_typed() -> Generator[None]:
-    """Have the terminal give whole lines, shown as they are typed; what was typed before is forgotten."""
+    """Make the terminal deliver whole lines and echo them. Input typed before the block is discarded."""
     import termios
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     attributes = [*before]
     attributes[3] |= termios.ICANON | termios.ECHO
-    termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)  # discards what was typed: nobody had seen the question
+    termios.tcsetattr(fd, termios.TCSAFLUSH, attributes)  # typed before the question was shown: not its answer
     try:
         yield
     finally:

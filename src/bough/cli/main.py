@@ -1,4 +1,4 @@
-"""Where the command line starts and ends: every error becomes a message and a documented exit code here."""
+"""Entry point of the command line. Every error becomes a message and a documented exit code here."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ if TYPE_CHECKING:
     from bough.cli.render import Renderer
 
 BROKEN_PIPE = 141
-"""The exit code when the reader of stdout has gone, as shells know it."""
-
+"""Exit code when the reader of stdout has closed it, as in shells: 128 + SIGPIPE."""
 
 _ALLOCATIONS = 100_000
-"""How many objects a process makes before garbage is looked for: importing makes many that all stay."""
+"""Objects that are created before the first garbage collection. Imports create many that live until the end."""
 
 
 def main() -> None:
-    """Run the command line of this process and end it."""
+    """Run the command line of this process and exit."""
     gc.set_threshold(_ALLOCATIONS, 20, 20)
     try:
+        # Before anything opens a file: it would get the number of a closed stream, and output would be written into it.
         _fill_in_streams()
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # before there is a command that could handle it
+    except KeyboardInterrupt:  # raised before `run` could handle it
         code = OUTCOMES["interrupted"].exit_code
-    gc.freeze()  # the end of the process frees everything at once
+    gc.freeze()  # the end of the process frees everything; collecting it first would only take time
     sys.exit(code)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run a command and return its exit code; see `bough.errors.OUTCOMES`."""
-    if list(argv) in (["--version"], ["-V"]):  # without importing what the other commands need
+    """Run a command and return its exit code, one of `bough.errors.OUTCOMES`."""
+    if list(argv) in (["--version"], ["-V"]):  # answered without importing Typer
         from bough import __version__
 
         print(f"bough {__version__}")
         return 0
-    own = list(argv).index("exec") if "exec" in argv else len(argv)  # what follows belongs to a script
-    argv = [*map(_without_dash, argv[:own]), *argv[own:]]
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # stderr is for bough's own progress
+    own = list(argv).index("exec") if "exec" in argv else len(argv)  # arguments after it belong to a script
+    argv = [*map(_strip_dash, argv[:own]), *argv[own:]]
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # PydanticAI would print one to stderr
+    # An answer may contain characters that the terminal's encoding lacks; they are replaced instead of raising.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     from bough.cli.render import renderer_for
@@ -59,19 +60,20 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return OUTCOMES["interrupted"].exit_code
     except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit, which would fail again and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - the boundary: a fault of bough's own, told as such
-        fault = _fault(error)
+    except Exception as error:  # noqa: BLE001 - the boundary: an error of bough itself
+        fault = _wrap_unexpected(error)
         renderer.error(fault)
         return fault.exit_code
 
 
 def _log_to(file: str) -> None:
-    """Have what bough logs appended to a file as JSON, where one is named.
+    """Append bough's log records to a file as JSON; do nothing if `file` is empty.
 
     Raises:
-        InvalidInput: It cannot be written.
+        InvalidInput: The file cannot be written.
     """
     if not file:
         return
@@ -82,12 +84,12 @@ def _log_to(file: str) -> None:
     try:
         json_to_file(Path(file))
     except OSError as error:
-        hint = "BOUGH_LOG_JSON names a file, or nothing"
+        hint = "set BOUGH_LOG_JSON to a file that can be written, or unset it"
         raise InvalidInput(f"the log {file} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _fill_in_streams() -> None:
-    """Give a process that was started without some of its streams empty ones, so that no file takes their numbers."""
+    """Open `/dev/null` in place of standard streams that the process was started without."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -121,25 +123,26 @@ def _usage(error: Any) -> InvalidInput:
     return InvalidInput(str(error.format_message()), hint=f"`{command} --help` shows how")
 
 
-def _fault(error: Exception) -> BoughError:
+def _wrap_unexpected(error: Exception) -> BoughError:
     if os.environ.get("BOUGH_DEBUG"):
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return InvalidInput("a name is too long for a file or a folder", hint="give a shorter one")
+        return InvalidInput("the name of a file or folder is too long", hint="give a shorter one")
     if isinstance(error, ImportError) and (unavailable := missing_package(error)):
         return unavailable
     return BoughError(
         f"internal error: {type(error).__name__}: {error}",
-        hint="BOUGH_DEBUG=1 shows where; please report it",
+        hint="BOUGH_DEBUG=1 shows the traceback; please report it",
     )
 
 
-def _without_dash(word: str) -> str:
-    """Return `-@5` as `@5`, which means the same and does not look like an option."""
+def _strip_dash(word: str) -> str:
+    """Return `-@5` as `@5`, which means the same and is not parsed as an option."""
     return word[1:] if word.startswith("-@") else word
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
+    # Read before the arguments are parsed: a usage error is printed as JSON, too.
     options = argv[: list(argv).index("--")] if "--" in argv else argv
     return "--json" in options
 

@@ -1,4 +1,4 @@
-"""Markdown of others in a document: formatting and code stay, HTML and links that could run something become text."""
+"""Untrusted Markdown in a document: formatting and code stay, HTML and links that could run code become text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OPENING = re.compile(r"[ \t]*(?:(?P<ticks>`{3,})(?P<info>[^`]*)|(?P<waves>~{3,}
 _LANGUAGE = re.compile(r"[\w+#.-]+")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MAX_SCHEME = 100
-"""Characters of an address in which its scheme is looked for."""
+"""Characters of an address that are searched for its scheme."""
 
 _TARGET = re.compile(rf"\]([(:])(?=[\s>]*(<[^>\n]{{0,{_MAX_SCHEME}}}|[^\s)]{{0,{_MAX_SCHEME}}}))")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
@@ -20,37 +20,37 @@ _TICKS = re.compile(r"`+")
 
 
 def fence(text: str, language: str = "") -> str:
-    """Return text as a fenced block that nothing in it can end."""
+    """Return text as a fenced code block. The fence is longer than any run of backticks in the text."""
     marks = "`" * max(3, longest_run(text) + 1)
     return f"{marks}{language}\n{text}\n{marks}"
 
 
 def longest_run(text: str) -> int:
-    """Return how many backticks follow one another in `text` at most."""
+    """Return the length of the longest run of backticks in `text`."""
     return max((len(run) for run in _TICKS.findall(text)), default=0)
 
 
 def escape_html(text: str) -> str:
-    """Return Markdown that a viewer which renders HTML shows as it is written: nothing in it is a tag. O(length).
+    """Return Markdown in which no viewer finds an HTML tag. O(length).
 
-    Fenced blocks are written at the beginning of a line with marks of their own, which end every list and quotation,
-    so that all viewers agree on what is code. An open block is closed.
+    Fenced blocks are rewritten at the beginning of a line, with new fences. That ends every list and quotation, so that
+    all viewers agree on what is code. An unclosed block is closed.
     """
     parts: list[str] = []
     lines = iter(text.split("\n"))
-    spoken: list[str] = []
+    pending: list[str] = []
     for line in lines:
         opening = _OPENING.fullmatch(line)
         if opening is None:
-            spoken.append(line)
+            pending.append(line)
             continue
-        parts += [*_escape_paragraphs(spoken), _read_block(line, opening, lines)]
-        spoken = []
-    return "\n".join([*parts, *_escape_paragraphs(spoken)])
+        parts += [*_escape_paragraphs(pending), _read_block(line, opening, lines)]
+        pending = []
+    return "\n".join([*parts, *_escape_paragraphs(pending)])
 
 
 def escape_line(text: str) -> str:
-    """Return one line of Markdown, such as a heading's text, as `escape_html` does."""
+    """Escape one line of Markdown, such as the text of a heading, like `escape_html`."""
     return _escape_paragraph([text])
 
 
@@ -68,7 +68,7 @@ def _read_block(line: str, opening: re.Match[str], lines: Iterator[str]) -> str:
 
 
 def _escape_paragraphs(lines: list[str]) -> Iterator[str]:
-    """Yield lines escaped, each run of lines without a blank one by itself: code does not go beyond."""
+    """Yield escaped lines. Each paragraph is escaped separately, since a code span ends with its paragraph."""
     paragraph: list[str] = []
     for line in lines:
         if line.strip():
@@ -84,7 +84,8 @@ def _escape_paragraphs(lines: list[str]) -> Iterator[str]:
 
 def _escape_paragraph(lines: list[str]) -> str:
     spans = [_find_code(line) for line in lines]
-    is_clear = None not in spans  # else viewers may not agree on what is code here
+    # One line whose code viewers may read differently makes the whole paragraph text: a span can cross its lines.
+    is_clear = None not in spans
     escaped = (
         _escape_outside(line, code if is_clear and code else []) for line, code in zip(lines, spans, strict=True)
     )
@@ -92,7 +93,7 @@ def _escape_paragraph(lines: list[str]) -> str:
 
 
 def _find_code(line: str) -> list[tuple[int, int]] | None:
-    """Return where a line's code is; None where that depends on other lines, on tables or on backslashes."""
+    """Return the code spans of a line; None if they depend on other lines, on tables or on backslashes."""
     runs = [match.span() for match in _TICKS.finditer(line)]
     if "\\`" in line:
         return None
@@ -119,11 +120,12 @@ def _escape_outside(line: str, code: list[tuple[int, int]]) -> str:
 
 
 def _escape_target(link: re.Match[str]) -> str:
-    """Return a link unchanged if its address is one of the web or of mail, or is relative; else as text."""
-    written = link[2]
-    address = unescape(_ESCAPED.sub(r"\1", written))
+    """Return a link unchanged if it is relative or its scheme is http, https or mailto; otherwise as text."""
+    target = link[2]
+    address = unescape(_ESCAPED.sub(r"\1", target))
+    # Browsers ignore tabs and line breaks inside a scheme: `java\tscript:` runs code, too.
     scheme = _SCHEME.match("".join(char for char in address if char > " ").lstrip("<"))
     if scheme is None:
-        is_hidden = len(written) >= _MAX_SCHEME and address != written
+        is_hidden = len(target) >= _MAX_SCHEME and address != target
         return f"]\\{link[1]}" if is_hidden else link[0]
     return link[0] if scheme[0].lower() in _SAFE_SCHEMES else f"]\\{link[1]}"

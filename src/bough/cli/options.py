@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings they lead to."""
+"""Options that several commands share, and the settings that result from them."""
 
 from __future__ import annotations
 
@@ -18,37 +18,42 @@ if TYPE_CHECKING:
     from bough.events import StoreAdmin
 
 Home: TypeAlias = Annotated[
-    str | None, typer.Option("--home", metavar="DIR", help="bough's own folder. [env: BOUGH_HOME; default: ~/.bough]")
+    str | None, typer.Option("--home", metavar="DIR", help="Data folder. [env: BOUGH_HOME; default: ~/.bough]")
 ]
 Store: TypeAlias = Annotated[
     str | None,
     typer.Option("--store", metavar="URL", help="Event store, e.g. sqlite:///bough.db. [env: BOUGH_STORE]"),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Model: TypeAlias = Annotated[
     str | None,
-    typer.Option("--model", "-m", metavar="NAME", help="`offline`, or provider:name, e.g. openai:gpt-5."),
+    typer.Option("--model", "-m", metavar="NAME", help="Model, e.g. openai:gpt-5; `offline` needs no key."),
 ]
 BaseUrl: TypeAlias = Annotated[
-    str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-format server for openai: models.")
+    str | None, typer.Option("--base-url", metavar="URL", help="Server for openai: models (OpenAI-compatible).")
 ]
 Executor: TypeAlias = Annotated[
     str | None,
-    typer.Option("--executor", metavar="NAME", help="What runs scripts: sandbox, container[:IMAGE], or unsafe."),
+    typer.Option("--executor", metavar="NAME", help="Where scripts run: sandbox, container[:IMAGE] or unsafe."),
 ]
 SkillRoots: TypeAlias = Annotated[
     list[Path] | None,
-    typer.Option("--skills", metavar="DIR", help="A folder of skills to use first; may be repeated."),
+    typer.Option("--skills", metavar="DIR", help="Folder of skills to search first; repeatable."),
 ]
 Workspace: TypeAlias = Annotated[
-    Path, typer.Option("--workspace", "-C", metavar="DIR", help="The working folder of tools and scripts.")
+    Path, typer.Option("--workspace", "-C", metavar="DIR", help="Working folder of tools and scripts.")
 ]
 ScriptTimeout: TypeAlias = Annotated[
-    float | None, typer.Option("--script-timeout", metavar="SECONDS", min=0, help="Wall time of one script.")
+    float | None, typer.Option("--script-timeout", metavar="SECONDS", min=0, help="Time limit for each script.")
 ]
 
 
-def _number(value: float | None) -> float | None:
+def require_number(value: float | None) -> float | None:
+    """Return a number of seconds unchanged.
+
+    Raises:
+        InvalidInput: It is nan, which no bound of the option excludes.
+    """
     if value is not None and math.isnan(value):
         raise InvalidInput("nan is not a number of seconds", hint="for example 30")
     return value
@@ -56,60 +61,61 @@ def _number(value: float | None) -> float | None:
 
 Timeout: TypeAlias = Annotated[
     float | None,
-    typer.Option("--timeout", metavar="SECONDS", min=0, callback=_number, help="Wall time of the whole run."),
+    typer.Option("--timeout", metavar="SECONDS", min=0, callback=require_number, help="Time limit for the whole run."),
 ]
 NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer when it is complete.")]
-Check: TypeAlias = Annotated[bool, typer.Option("--check", help="Exit with 1 unless the run finished normally.")]
+Check: TypeAlias = Annotated[bool, typer.Option("--check", help="Exit with code 1 unless the run finished normally.")]
 Policy: TypeAlias = Annotated[
-    str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls require approval.")
+    str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls need approval.")
 ]
 MaxSteps: TypeAlias = Annotated[
     int | None,
-    typer.Option("--max-steps", "--max-turns", metavar="N", min=0, help="Stop after N steps of one run (500)."),
+    typer.Option("--max-steps", "--max-turns", metavar="N", min=0, help="Stop a run after N steps. Default: 500."),
 ]
 MaxTokens: TypeAlias = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Stop when N tokens are used, in and out.")
+    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Stop after N tokens, input and output together.")
 ]
 MaxCost: TypeAlias = Annotated[
-    float | None, typer.Option("--max-cost-usd", metavar="USD", min=0, help="Stop when that much is spent.")
+    float | None, typer.Option("--max-cost-usd", metavar="USD", min=0, help="Stop when the cost reaches this amount.")
 ]
 Secret: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--secret", metavar="NAME[=VAR]", help="A secret for scripts, from the environment; repeatable."),
+    typer.Option("--secret", metavar="NAME[=VAR]", help="Secret for scripts, read from the environment; repeatable."),
 ]
 Agent: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--agent", metavar="FILE|NAME", help="An agent: a YAML or JSON file, or a name of config.yaml."),
+    typer.Option("--agent", metavar="FILE|NAME", help="Agent: a YAML or JSON file, or a name in config.yaml."),
 ]
 Skill: TypeAlias = Annotated[
-    str | None, typer.Option("--skill", metavar="NAME", help="Use this skill, as /NAME in the prompt does.")
+    str | None, typer.Option("--skill", metavar="NAME", help="Use this skill, like /NAME in the prompt.")
 ]
 Network: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--network", metavar="DOMAIN", help="A domain it may reach; may be repeated. Default: none."),
+    typer.Option("--network", metavar="DOMAIN", help="Domain the script may reach; repeatable. Default: none."),
 ]
 Env: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable it sees; may be repeated.")
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of the script; repeatable."),
 ]
 Title: TypeAlias = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the conversation.")]
 Tags: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; may be repeated.")
+    list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the conversation; repeatable.")
 ]
 
 
-def skill_roots_of(roots: list[Path] | None) -> tuple[Path, ...]:
-    """Return the folders of skills that were named, absolute.
+def parse_skill_roots(roots: list[Path] | None) -> tuple[Path, ...]:
+    """Return folders of skills as absolute paths.
 
     Raises:
         InvalidInput: One is not a folder.
     """
     for root in roots or ():
         if not root.is_dir():
-            raise InvalidInput(f"{root} is not a folder of skills", hint="--skills takes a folder with skills in it")
+            raise InvalidInput(f"{root} is not a folder of skills", hint="pass a folder that contains skills")
     return tuple(root.absolute() for root in roots or ())
 
 
-def settings_of(
+def load_settings(
     home: str | None,
     store: str | None,
     *,
@@ -120,10 +126,10 @@ def settings_of(
     script_timeout: float | None = None,
     cwd: Path | None = None,
 ) -> Settings:
-    """Return the settings with what was given on the command line on top.
+    """Return the settings; options of the command line override the environment and files.
 
     Raises:
-        InvalidInput: A value, a `bough.yaml` or a folder of skills is not right.
+        InvalidInput: A value, `bough.yaml` or a folder of skills is invalid.
     """
     return Settings.load(
         home,
@@ -132,12 +138,12 @@ def settings_of(
         model=model,
         base_url=base_url,
         executor=executor,
-        skill_roots=list(skill_roots_of(skill_roots)) or None,
+        skill_roots=list(parse_skill_roots(skill_roots)) or None,
         timeout_seconds=script_timeout,
     )
 
 
-def env_of(pairs: list[str] | None) -> dict[str, str]:
+def parse_env(pairs: list[str] | None) -> dict[str, str]:
     """Return `NAME=VALUE` pairs as a mapping.
 
     Raises:
@@ -152,7 +158,7 @@ def env_of(pairs: list[str] | None) -> dict[str, str]:
     return values
 
 
-def tags_of(pairs: list[str] | None) -> dict[str, str]:
+def parse_tags(pairs: list[str] | None) -> dict[str, str]:
     """Return `KEY=VALUE` pairs as a mapping.
 
     Raises:
@@ -169,10 +175,10 @@ def tags_of(pairs: list[str] | None) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_settings_store(settings: Settings, *, create: bool = True) -> AsyncGenerator[StoreAdmin]:
-    """Open the settings' store for the length of a block.
+    """Open the store of the settings for the length of a block.
 
     Args:
-        create: Whether it is made where there is none; what only reads leaves nothing behind.
+        create: Create a missing store. Commands that only read pass False and leave no files behind.
     """
     from bough.events import open_store
 
@@ -184,7 +190,7 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
 
 
 def complete_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Return the most recent conversations for shell completion: id and title."""
+    """Return id and title of the most recent conversations, for shell completion."""
 
     async def recent() -> list[tuple[str, str]]:
         async with open_settings_store(Settings.load(), create=False) as store:
@@ -193,7 +199,7 @@ def complete_ids(incomplete: str) -> list[tuple[str, str]]:
 
     try:
         return [item for item in asyncio.run(recent()) if item[0].startswith(incomplete)]
-    except BoughError:
+    except BoughError:  # a message would appear in the middle of the line that is being typed
         return []
 
 
@@ -201,7 +207,15 @@ Conversation: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="An id, its first or last digits, or - for the most recent; ID@SEQ means its first SEQ events.",
+        help="Conversation id, or its first or last digits; - for the latest. ID@SEQ: its first SEQ events.",
+        autocompletion=complete_ids,
+    ),
+]
+WholeConversation: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Conversation id, or its first or last digits; - for the latest.",
         autocompletion=complete_ids,
     ),
 ]

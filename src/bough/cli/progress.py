@@ -1,4 +1,4 @@
-"""How far a command is that takes longer than a moment: on stderr, once a second, and nothing of short ones."""
+"""Progress of long commands on stderr, once a second. Commands of less than a second show none."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ _INTERVAL_SECONDS = 1.0
 
 
 class Progress:
-    """Says how many of what have been done.
+    """Shows how many items have been processed.
 
     Args:
-        renderer: Shows it.
-        what: What is counted.
-        interval_seconds: Time between two lines, and before the first.
+        noun: The items, for example `events`.
+        interval_seconds: Time before the first line, and between two lines.
     """
 
     def __init__(self, renderer: Renderer, noun: str, *, interval_seconds: float = _INTERVAL_SECONDS) -> None:
         self._renderer = renderer
-        self._what = noun
+        self._noun = noun
         self._interval_seconds = interval_seconds
-        self._told_seconds = monotonic()
+        self._last_shown_seconds = monotonic()
 
     def __call__(self, done: int, of: int | None = None) -> None:
-        """Take in how many have been done, and how many there are where that is known."""
-        if (now := monotonic()) - self._told_seconds >= self._interval_seconds:
-            self._told_seconds = now
+        """Report the number of processed items, and their total if known."""
+        if (now := monotonic()) - self._last_shown_seconds >= self._interval_seconds:
+            self._last_shown_seconds = now
             total = "" if of is None else f" of {of}"
-            self._renderer.note(line((f"{done}{total} {self._what}", "dim")))
+            self._renderer.note(line((f"{done}{total} {self._noun}", "dim")))
 
 
 class CountedFile:
-    """A file of lines, of which those that are written or read are counted as they pass."""
+    """A file of lines that counts the lines written or read."""
 
     def __init__(self, file: IO[bytes], progress: Progress, of: int | None = None) -> None:
         self._file = file
@@ -45,7 +44,7 @@ class CountedFile:
 
     @property
     def as_file(self) -> IO[bytes]:
-        """This, for what takes a file and does no more with it than that."""
+        """This object, for functions that only write or only read lines."""
         return cast("IO[bytes]", self)
 
     def write(self, data: bytes) -> int:
@@ -60,4 +59,5 @@ class CountedFile:
 
     def _count(self) -> None:
         self._lines += 1
+        # A bundle has lines that are not events, so the count may exceed the number of events.
         self._progress(self._lines if self._of is None else min(self._lines, self._of), self._of)

@@ -27,15 +27,15 @@ LIMITS: Mapping[str, str] = {
     "tasks": "tasks",
     "depth": "levels of sub-agents",
 }
-"""What the bounds of a run are counted in, for people."""
+"""Unit of each limit of a run, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """The rules as they were typed; None was not said. A command that takes them has an option for each.
+    """The options for rules; None if omitted. A command that takes them has an option for each field.
 
     Attributes:
-        secret: `NAME`, or `NAME=VARIABLE` where the variable is called otherwise.
+        secret: `NAME`, or `NAME=VARIABLE` if the environment variable has another name.
     """
 
     policy: options.Policy = None
@@ -45,14 +45,14 @@ class RuleOptions:
     secret: options.Secret = None
 
     def make_rules(self, settings: Settings, workspace: Path | None = None, *, may_write: bool = False) -> GivenRules:
-        """Return the rules for a conversation that is started or opened, the user's own hooks among them.
+        """Return the rules for a conversation that is started or opened, with the user's hooks.
 
         Args:
-            workspace: Brings its own hooks along where a person has trusted them.
-            may_write: The agent may write or run commands: risky calls ask unless somebody said otherwise.
+            workspace: Its hooks apply, too, if trusted.
+            may_write: The agent may write or run commands: risky calls need approval unless a policy is set.
 
         Raises:
-            InvalidInput: A value, or a file of hooks that counts, is not right.
+            InvalidInput: A value or a file of hooks is invalid.
         """
         from bough.conversation.rules import rules_of
 
@@ -63,14 +63,14 @@ class RuleOptions:
         return {**rules, "limits": self._limits(), "secrets": secrets_named(self.secret or ())}
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
-        """Yield what a person should know before the run: hooks that are not asked."""
+        """Yield warnings for the user before the run: hooks that do not apply."""
         from bough.guard import find_hooks
         from bough.skills import TrustStore
 
         yield from find_hooks(home=home, project=workspace, trust=TrustStore(home)).notes
 
     def list_kept_rules(self, recorded: JsonObject) -> Iterator[str]:
-        """Yield what was asked for in vain: the recorded rules of a conversation are never widened."""
+        """Yield a warning for each option without effect: the recorded rules of a conversation are never widened."""
         from bough.guard import limits_from_json, policy_from_json, policy_named
         from bough.guard.confirmation_policy import allows_change
 
@@ -84,7 +84,7 @@ class RuleOptions:
                 yield f"the conversation has a limit of {bounds[name]} {LIMITS[name]}, and keeps it"
 
     def _limits(self) -> Limits | None:
-        """Return the bounds that were typed; None where none was."""
+        """Return the limits of the options; None if all are omitted."""
         from bough.guard import Limits
 
         typed: dict[str, Any] = {
@@ -103,7 +103,7 @@ def secrets_named(arguments: Iterable[str]) -> Secrets:
     """Return secrets that are read from the environment when a script needs them.
 
     Raises:
-        InvalidInput: One has no value now, is too short to be masked, or has a name that cannot be.
+        InvalidInput: A variable is unset, its value is too short to be masked, or its name is invalid.
     """
     from bough.guard import EnvSecret, Secrets
 

@@ -1,4 +1,4 @@
-"""How the command line names a conversation, and a point in it: `ID`, `-`, `ID@SEQ`."""
+"""Names of conversations on the command line, and of points in them: `ID`, `-`, `ID@SEQ`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bough.errors import InvalidInput
 if TYPE_CHECKING:
     from bough.cli.rule_options import RuleOptions
     from bough.conversation import AsyncConversation
+    from bough.events.record import ConversationRecord
     from bough.settings import Settings
 
 LATEST = "-"
@@ -19,11 +20,11 @@ LATEST = "-"
 
 @dataclass(frozen=True)
 class Target:
-    """A conversation as typed.
+    """A conversation as it was typed.
 
     Attributes:
-        name: An id, a unique start or end of one, or `-` for the most recent (`@SEQ` alone means that one too).
-        at: How many of its events are meant, from the first; None for all.
+        name: An id, a unique start or end of one, or `-` for the most recent (as does `@SEQ` alone).
+        at: Number of events from the first; None for all.
     """
 
     name: str
@@ -31,10 +32,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Return what `ID` or `ID@SEQ` means.
+        """Parse `ID` or `ID@SEQ`.
 
         Raises:
-            InvalidInput: There is no id, or SEQ is not a number from 0.
+            InvalidInput: The id is missing, or SEQ is not a number from 0.
         """
         name, separator, seq = text.partition("@")
         if separator and not name:
@@ -49,27 +50,53 @@ class Target:
             )
         return cls(name, int(seq))
 
+    @classmethod
+    def parse_whole(cls, text: str) -> str:
+        """Return the name of a conversation for a command that does not take `ID@SEQ`.
 
-def short(cid: UUID) -> str:
-    """Return the last 8 digits of an id, which are enough to name it."""
-    return cid.hex[-8:]
+        Raises:
+            InvalidInput: `text` is not an id, or has a position.
+        """
+        target = cls.parse(text)
+        if target.at is not None:
+            raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
+        return target.name
+
+    def end(self, record: ConversationRecord) -> int:
+        """Return how many events of a conversation are meant.
+
+        Raises:
+            InvalidInput: The conversation has fewer.
+        """
+        if self.at is not None and self.at > record.head:
+            raise InvalidInput(
+                f"{short(record.id)} has {record.head} events, not {self.at}",
+                hint=f"give a number from 0 to {record.head}",
+            )
+        return record.head if self.at is None else self.at
+
+
+def short(id: UUID | str) -> str:
+    """Return the last 8 digits of the id of a conversation or task, which are enough to name it."""
+    return str(id).replace("-", "")[-8:]
 
 
 async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -> AsyncConversation:
-    """Return the conversation; its recorded rules hold, and those that are given besides.
+    """Open a conversation under its recorded rules and those of the options.
 
     Raises:
-        NotFound: There is none of that name.
-        InvalidInput: Its hooks are no longer there or no longer trusted, or its agent has code that a log only names.
+        NotFound: There is no conversation of that name.
+        InvalidInput: Its hooks are missing or no longer trusted, or its agent needs code that a log only names.
     """
     from bough.conversation import AsyncConversation
 
     try:
         return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings))
     except InvalidInput as error:
-        project = _project_of(error, settings.home)
+        project = _find_hook_project(error, settings.home)
         if project is None:
             raise _add_hint(error, f"put them back into {settings.home / 'hooks.json'}") from error
+    # The project's hooks are loaded only now: the log names the project, and a command may run elsewhere.
     try:
         return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings, project))
     except InvalidInput as error:
@@ -82,8 +109,8 @@ def _add_hint(error: InvalidInput, how: str) -> InvalidInput:
     return InvalidInput(error.message, hint=f"{how}, or start a new conversation", details=error.details)
 
 
-def _project_of(error: InvalidInput, home: Path) -> Path | None:
-    """Return the project that brought the hooks which are missing; None where another file did."""
+def _find_hook_project(error: InvalidInput, home: Path) -> Path | None:
+    """Return the project whose hooks are missing; None if they came from another file."""
     from bough.guard.hook_file import PROJECT_FILES
 
     for hook in error.details.get("hooks", ()):

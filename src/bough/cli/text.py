@@ -1,6 +1,6 @@
-"""What is shown to people, before it is decided how: lines of styled spans, and tables of them.
+"""Output for people, independent of the renderer: lines of styled spans, and tables.
 
-The styles say what a piece of text is, not which colour it gets.
+A style names the meaning of a text, not its colour.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Span: TypeAlias = tuple[str, Style]
 
 @dataclass(frozen=True)
 class Line:
-    """One line: spans, one after the other.
+    """One line: a sequence of spans.
 
     Attributes:
-        hang: Where the line is too long for its terminal, it is broken between words and continues below, indented by
-            this much; None leaves it to the terminal.
+        hang: Indent of continuation lines if the line is broken between words to fit its terminal. None does not
+            break it.
     """
 
     spans: tuple[Span, ...] = ()
@@ -35,9 +35,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows under a heading. The column `flexible` gives way where the terminal is too narrow.
+    """Rows under a heading.
 
     Attributes:
+        flexible: The column that is cut if the terminal is too narrow.
         right: Columns that are aligned to the right.
     """
 
@@ -48,8 +49,8 @@ class Table:
 
 
 _PIECE = re.compile(r"\S+\s*|\s+")
-_EMPTY_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-_KEPT = "\n\t\u200c\u200d"
+_BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
+_ALLOWED_CONTROLS = "\n\t\u200c\u200d"  # the last two join letters of Persian, Hindi and emoji
 
 Block: TypeAlias = Line | Table
 
@@ -60,12 +61,16 @@ def line(*parts: str | Span, hang: int | None = None) -> Line:
 
 
 def paragraph(text: str, *, indent: int = 0, style: Style = "") -> list[Line]:
-    """Return the lines of a text, each indented."""
+    """Return the lines of a text, indented."""
     return [line(" " * indent, (part, style), hang=indent) for part in text.splitlines()]
 
 
 def layout(block: Block, width: int | None) -> Iterator[Line]:
-    """Yield the lines of a block, none wider than `width` where that is given and something can give way."""
+    """Yield the lines of a block, none wider than `width` if a table's flexible column or a break can make it fit.
+
+    Args:
+        width: Columns of the terminal; None breaks and cuts nothing.
+    """
     if isinstance(block, Line):
         yield from _break_line(block, width) if width is not None and block.hang is not None else (block,)
         return
@@ -79,12 +84,13 @@ def layout(block: Block, width: int | None) -> Iterator[Line]:
 
 
 def _break_line(long: Line, width: int) -> Iterator[Line]:
-    """Yield a line in pieces that fit; a word longer than the width stays whole."""
+    """Yield the pieces of a line that is broken between words. A word longer than the width is not broken."""
     indent: list[Span] = [(" " * (long.hang or 0), "")]
     row: list[Span] = []
     used = 0
     for text, style in long.spans:
         for piece in _PIECE.findall(text):
+            # A break before the first word of a line would yield a line of nothing but its indent.
             if row and used + cells(piece.rstrip()) > width and not piece.isspace() and used > (long.hang or 0):
                 yield Line((*row[:-1], (row[-1][0].rstrip(), row[-1][1])))
                 row, used, piece = list(indent), long.hang or 0, piece.lstrip()
@@ -94,6 +100,7 @@ def _break_line(long: Line, width: int) -> Iterator[Line]:
 
 
 def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
+    # No cell after the last text: trailing blanks would wrap on a narrow terminal.
     last = max((i for i, (text, _) in enumerate(row) if text), default=-1)
     for column, (text, style) in enumerate(row[: last + 1]):
         text = shorten(text, widths[column])
@@ -106,7 +113,7 @@ def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterat
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` cut to `width` cells, the cut marked."""
+    """Return `text` cut to `width` cells; a cut is marked with an ellipsis."""
     if cells(text) <= width:
         return text
     count, used = 0, 1
@@ -117,8 +124,8 @@ def shorten(text: str, width: int) -> str:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a text has a character that a terminal shows as more than empty space."""
-    return any(category(char)[0] not in "ZC" and char not in _EMPTY_LETTERS for char in text)
+    """Whether a terminal shows any character of a text as more than blank space."""
+    return any(category(char)[0] not in "ZC" and char not in _BLANK_LETTERS for char in text)
 
 
 def one_line(text: str, width: int = 200) -> str:
@@ -127,32 +134,37 @@ def one_line(text: str, width: int = 200) -> str:
 
 
 def cells(text: str) -> int:
-    """Return how many terminal cells a text takes."""
+    """Return the number of terminal cells of a text. Wide characters take 2, combining ones none."""
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
 def _cell(char: str) -> int:
+    # Combining and format characters are drawn into the cell of the character before them.
     if category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if east_asian_width(char) in "WF" else 1
 
 
 def harmless(text: str) -> str:
-    """Return `text` without control characters, which could move the cursor or hide things; tabs and new lines stay."""
+    """Return `text` without control characters, which could move the cursor or hide text. Tabs and line breaks stay."""
     if text.isprintable():
         return text
-    return "".join(char if char in _KEPT or category(char) not in ("Cc", "Cf") else "\ufffd" for char in text)
+    return "".join(
+        char if char in _ALLOWED_CONTROLS or category(char) not in ("Cc", "Cf") else "\ufffd" for char in text
+    )
 
 
 def escape_controls(text: str) -> str:
-    r"""Return `text` with the characters written out that `harmless` leaves out, as `\x1b`.
+    r"""Return `text` with control characters escaped, for example as `\x1b`.
 
-    For pipes and files, which lose nothing that way, and whose content may be shown on a terminal later.
+    For pipes and files: nothing is lost, and the content may be shown on a terminal later.
     """
     if text.isprintable():
         return text
     return "".join(
-        char if char in _KEPT or category(char) not in ("Cc", "Cf") else char.encode("unicode_escape").decode()
+        char
+        if char in _ALLOWED_CONTROLS or category(char) not in ("Cc", "Cf")
+        else char.encode("unicode_escape").decode()
         for char in text
     )
 

@@ -1,4 +1,4 @@
-"""A conversation as a document: Markdown, or one HTML file that needs nothing else and runs nothing."""
+"""A conversation as a document: Markdown, or one self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0 0; padding
 
 
 class Transcript(NamedTuple):
-    """A document that is written event by event.
+    """A document that is written one event at a time.
 
     Attributes:
-        head: What comes before all events.
-        write: Returns an event as it stands in the document.
-        tail: What comes after them.
+        head: The text before the first event.
+        write: Returns the text of an event.
+        tail: The text after the last event.
     """
 
     head: str
@@ -41,13 +41,13 @@ class Transcript(NamedTuple):
 
 
 def markdown_document(record: ConversationRecord) -> Transcript:
-    """Return a document with what was said as Markdown without HTML, and what tools said in fences."""
+    """Return a Markdown document: messages as Markdown without HTML, output of tools in fences."""
     title, about = (_escape_controls(text) for text in (_one_line(record.title or "untitled"), _about(record)))
     return Transcript(f"# {escape_line(title)}\n\n{escape_line(about)}\n", _write_section)
 
 
 def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
-    """Yield the document of a conversation piece by piece."""
+    """Yield the pieces of a conversation's Markdown document."""
     document = markdown_document(record)
     yield document.head
     yield from map(document.write, events)
@@ -67,7 +67,7 @@ def _write_section(event: JsonObject) -> str:
 
 
 def html_document(record: ConversationRecord) -> Transcript:
-    """Return a document in which every text is escaped, and whose policy lets nothing be loaded or run."""
+    """Return an HTML document. Every text is escaped, and a content security policy forbids loading and scripts."""
     title = escape(_one_line(record.title or "untitled"))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = (
@@ -106,7 +106,7 @@ def _about(record: ConversationRecord) -> str:
 
 
 def _escape_controls(text: str) -> str:
-    """Return text without control characters: a document is shown on terminals, too. Lines end as in the document."""
+    """Return text without control characters, since a document may be shown on a terminal, and with Unix line ends."""
     return escape_controls(text.replace("\r\n", "\n"))
 
 
@@ -120,5 +120,6 @@ def _one_line(text: str) -> str:
 
 def _code(text: str) -> str:
     ticks = "`" * (longest_run(text) + 1)
+    # Without the blank, a backtick at the edge would join the ones around it and end the span elsewhere.
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{pad}{_one_line(text)}{pad}{ticks}"

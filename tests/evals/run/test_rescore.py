@@ -147,6 +147,6 @@ async def test_the_command_says_what_changed(settings: Settings, tmp_path: Path)
     command = [bough, "eval", "report", "-", "--rescore", "--home", str(settings.home)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "1 attempts scored anew, 1 changed"
+    assert done.stdout.splitlines()[0] == "1 attempts scored again, 1 changed"
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60)
     assert json.loads(again.stdout)["data"]["rescored"] == {"attempts": 1, "changed": 0, "left_out": []}

@@ -1,1 +1,1 @@
-"""The commands, one file a noun. Each function takes arguments and returns a `Report`; `main` shows it."""
+"""The commands, one module or package per noun. Each returns a `Report`, which `main` shows, or an exit code."""

@@ -1,4 +1,4 @@
-"""`bough a2a`: one agent as an A2A agent of its own."""
+"""`bough a2a`: serves one agent to A2A clients."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli import agent_file, options
 from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
 
 _DEFAULT = "default"
 Agent = Annotated[
-    str, typer.Option("--agent", metavar="NAME|FILE", help="An agent of config.yaml, its file, or default.")
+    str, typer.Option("--agent", metavar="NAME|FILE", help="Agent: a name in config.yaml, a file, or `default`.")
 ]
 
 
@@ -26,14 +25,15 @@ def serve(
     store: options.Store = None,
     json: options.Json = False,
 ) -> None:
-    """Serve one agent to A2A clients: its card, JSON-RPC and REST, in the versions 1.0 and 0.3.
+    """Serve one agent to A2A clients.
 
-    Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
+    Its card, JSON-RPC and REST, in versions 1.0 and 0.3. Without keys, only users of this machine can reach it. Create
+    a key with `bough keys create`.
     """
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
-    if agent == _DEFAULT and not Path(agent).exists():  # every server has it
+    if agent == _DEFAULT and not Path(agent).exists():  # every server has the default agent
         serve_at(place, settings, [], {}, a2a_agent=_DEFAULT, command="a2a serve")
         return
-    spec = agent_of(Path(agent), settings)
+    spec = agent_file.resolve_agent(Path(agent), settings)
     serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")

@@ -1,4 +1,4 @@
-"""`bough agents`: what config.yaml holds, and what is wrong with it."""
+"""`bough agents`: the agents of config.yaml, and its mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bough.agents.config.agents import AgentConfig
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration. Default: the nearest config.yaml.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Configuration file. Default: the nearest config.yaml.")
 ]
 
 
@@ -28,7 +28,7 @@ def list_(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """List the agents of the configuration."""
+    """List the agents in config.yaml."""
     agent_config = _load(config, home, store)
     agents = [describe_agent(agent_config, name) for name in agent_config.names]
     where = str(agent_config.file.path) if agent_config.file.path else None
@@ -36,20 +36,20 @@ def list_(
         ((agent["name"], "id"), (agent["model"] or "", ""), (agent["description"], "")) for agent in agents
     ]
     rows = tuple(cells)
-    blocks: list[Block] = [line(("there are no agents: write a config.yaml with `agents:`", "dim"))]
+    blocks: list[Block] = [line(("no agents: write a config.yaml with `agents:`", "dim"))]
     if rows:
         blocks = [Table(head=("name", "model", "description"), rows=rows, flexible=2)]
     return Report(command="agents list", data={"agents": agents, "file": where}, blocks=blocks)
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An agent of the configuration.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of an agent.")],
     config: Config = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show an agent with what it uses, and the agents below it."""
+    """Show an agent, what it uses and its sub-agents."""
     agent_config = _load(config, home, store)
     agent_config.entry(name)
     return Report(
@@ -58,22 +58,22 @@ def show(
 
 
 def check(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One agent. Default: all of them.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Agent to check. Default: all.")] = None,
     config: Config = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Find every mistake of the configuration, and what its agents need that is not there. Exit code 1 for any."""
+    """Find mistakes in config.yaml and missing requirements of its agents. Exit code 1 if there are any."""
     from bough.agents.config.agents import find_faults
 
-    faults = find_faults(config, settings=options.settings_of(home, store), only=name)
+    faults = find_faults(config, settings=options.load_settings(home, store), only=name)
     data = [{"message": fault.message, "hint": fault.hint, **fault.details} for fault in faults]
     blocks: list[Block] = [line((fault.message, "bad"), (f"  {fault.hint}", "dim")) for fault in faults]
     return Report(
         command="agents check",
         data={"faults": data},
-        blocks=blocks or [line(("nothing is wrong", "good"))],
+        blocks=blocks or [line(("no mistakes found", "good"))],
         exit_code=1 if faults else 0,
     )
 
@@ -91,15 +91,15 @@ def schema(
 
 
 def describe_agent(agent_config: AgentConfig, name: str) -> JsonObject:
-    """Return an agent's entry as the configuration has it, its name with it; no key or token is in it."""
+    """Return the name and entry of an agent. Entries contain no keys or tokens."""
     return {
         "name": name,
         **agent_config.entry(name).model_dump(mode="json", exclude_defaults=True),
-        **_always(agent_config, name),
+        **_list_required(agent_config, name),  # `exclude_defaults` drops them if they are empty
     }
 
 
-def _always(agent_config: AgentConfig, name: str) -> JsonObject:
+def _list_required(agent_config: AgentConfig, name: str) -> JsonObject:
     entry = agent_config.entry(name)
     return {"description": entry.description, "model": entry.model}
 
@@ -123,4 +123,4 @@ def _tree(agent_config: AgentConfig, name: str, depth: int) -> Iterator[Block]:
 def _load(config: Path | None, home: str | None, store: str | None) -> AgentConfig:
     from bough.agents.config.agents import AgentConfig
 
-    return AgentConfig.load(config, settings=options.settings_of(home, store))
+    return AgentConfig.load(config, settings=options.load_settings(home, store))

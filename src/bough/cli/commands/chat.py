@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of, may_write
+from bough.cli.agent_file import may_write, resolve_agent
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target, open_conversation
@@ -53,7 +53,7 @@ def chat(
     store: options.Store = None,
 ) -> int:
     """Talk with an agent. Esc or Ctrl+C pauses a run, Ctrl+C twice quits; /help lists the commands."""
-    settings = options.settings_of(
+    settings = options.load_settings(
         home,
         store,
         model=model,
@@ -64,7 +64,7 @@ def chat(
         cwd=workspace,
     )
     with asyncio.Runner() as runner:
-        roots = options.skill_roots_of(skills)
+        roots = options.parse_skill_roots(skills)
         chatting = runner.run(_begin(id, settings, rules, workspace, agent=agent, model=model, skill_roots=roots))
         try:
             chatting.loop(runner)
@@ -87,7 +87,7 @@ async def _begin(
 
     renderer = renderer_for(json=False)
     if id is None:
-        spec = agent_of(agent, settings, skill_roots=skill_roots)
+        spec = resolve_agent(agent, settings, skill_roots=skill_roots)
         conversation = await AsyncConversation.create(
             spec,
             workspace=workspace,

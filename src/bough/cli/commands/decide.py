@@ -1,4 +1,4 @@
-"""`bough approve`, `bough reject`, `bough answer`: what a person says to tool calls that wait, and what follows."""
+"""`bough approve`, `bough reject`, `bough answer`: decide about waiting tool calls, and continue the run."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
 Calls: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--call", metavar="ID", help="Only this call; may be repeated. Default: all.")
+    list[str] | None, typer.Option("--call", metavar="ID", help="Only this call; repeatable. Default: all.")
 ]
-NoRun: TypeAlias = Annotated[bool, typer.Option("--no-run", help="Only record the decision; bough resume continues.")]
+NoRun: TypeAlias = Annotated[bool, typer.Option("--no-run", help="Only record the decision; `bough resume` continues.")]
 Decision: TypeAlias = Callable[["AsyncConversation"], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Continuing:
-    """What the commands take that decide and continue."""
+    """Options of the commands that record a decision and continue."""
 
     no_run: NoRun = False
     secret: options.Secret = None
@@ -49,28 +49,30 @@ ALL = Continuing()
 
 
 def approve(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     call: Calls = None,
     arguments: Annotated[
         str | None,
-        typer.Option("--arguments", metavar="JSON", help="Run the one call that is named with these arguments."),
+        typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments; one call only."),
     ] = None,
     continuing: Continuing = ALL,
 ) -> Report | int:
     """Approve pending tool calls and continue."""
-    edited = None if arguments is None else _object(arguments)
+    edited = None if arguments is None else _parse_object(arguments)
 
     async def decide(conversation: AsyncConversation) -> None:
-        calls = call or (_only(conversation, "approval") if edited is not None else [])
+        calls = call or (_find_only_call(conversation, "approval") if edited is not None else [])
         await conversation.approve(*calls, arguments=edited)
 
     return asyncio.run(_record_decision("approve", id, decide, continuing))
 
 
 def reject(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     call: Calls = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the model.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason for the rejection, shown to the model.")
+    ] = "",
     continuing: Continuing = ALL,
 ) -> Report | int:
     """Reject pending tool calls and continue."""
@@ -82,38 +84,40 @@ def reject(
 
 
 def answer(
-    id_or_value: Annotated[
-        str, typer.Argument(metavar="[ID]", help="The conversation; the latest one where only VALUE is given.")
-    ],
-    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="Text, or a JSON object or list.")] = None,
-    call: Annotated[str | None, typer.Option("--call", metavar="ID", help="The call, where several wait.")] = None,
+    id_or_value: Annotated[str, typer.Argument(metavar="[ID]", help="Conversation id; omit it for the latest.")],
+    value: Annotated[
+        str | None, typer.Argument(metavar="VALUE", help="Answer: text, or a JSON object or list.")
+    ] = None,
+    call: Annotated[
+        str | None, typer.Option("--call", metavar="ID", help="Call to answer, if several are waiting.")
+    ] = None,
     continuing: Continuing = ALL,
 ) -> Report | int:
     """Answer a pending question or external call and continue."""
     name, text = ("-", id_or_value) if value is None else (id_or_value, value)
 
     async def decide(conversation: AsyncConversation) -> None:
-        (chosen,) = [call] if call is not None else _only(conversation, "question", "external")
+        (chosen,) = [call] if call is not None else _find_only_call(conversation, "question", "external")
         await conversation.answer(chosen, read_value(text))
 
     return asyncio.run(_record_decision("answer", name, decide, continuing))
 
 
-def _only(conversation: AsyncConversation, *kinds: str) -> list[str]:
-    """Return the only call that waits for something of these kinds.
+def _find_only_call(conversation: AsyncConversation, *kinds: str) -> list[str]:
+    """Return the only call that waits for a decision of these kinds.
 
     Raises:
-        InvalidInput: None does, or several do.
+        InvalidInput: No call does, or several do.
     """
     waiting = conversation.state.waiting
     call_ids = [id for id, call in waiting.items() if (call.get("kind") or "approval") in kinds]
     if len(call_ids) == 1:
         return call_ids
-    message = "no call waits for that" if not call_ids else f"{len(call_ids)} calls wait"
+    message = "no call is waiting for this" if not call_ids else f"{len(call_ids)} calls wait"
     raise InvalidInput(message, hint=f"name one with --call: {', '.join(call_ids or waiting) or 'none waits'}")
 
 
-def _object(text: str) -> JsonObject:
+def _parse_object(text: str) -> JsonObject:
     try:
         value: Json = json.loads(text)
     except ValueError as error:
@@ -124,15 +128,13 @@ def _object(text: str) -> JsonObject:
 
 
 async def _record_decision(command: str, id: str, decide: Decision, continuing: Continuing) -> Report | int:
-    """Record a decision about one conversation, and run on unless calls still wait."""
-    target = Target.parse(id)
-    if target.at is not None:
-        raise InvalidInput("calls wait at the end of a conversation", hint=f"leave @{target.at} out")
-    settings = options.settings_of(continuing.home, continuing.store, script_timeout=continuing.script_timeout)
+    """Record a decision about a conversation, and continue it unless calls are still waiting."""
+    name = Target.parse_whole(id)
+    settings = options.load_settings(continuing.home, continuing.store, script_timeout=continuing.script_timeout)
     rules = RuleOptions(secret=continuing.secret)
-    async with await open_conversation(target.name, settings, rules) as conversation:
+    async with await open_conversation(name, settings, rules) as conversation:
         renderer = renderer_for(json=continuing.json)
-        before = dict(conversation.state.waiting)
+        before = dict(conversation.state.waiting)  # the decision removes the calls that are shown below
         await decide(conversation)
         still_waiting = conversation.state.waiting
         if continuing.no_run or still_waiting:

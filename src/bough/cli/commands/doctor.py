@@ -1,4 +1,4 @@
-"""`bough doctor`: what works here and what does not, and how to fix it."""
+"""`bough doctor`: checks what works on this machine and shows how to fix the rest."""
 
 from __future__ import annotations
 
@@ -32,36 +32,37 @@ def doctor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Say what works here and how to fix the rest. Exit code 6 when the main job does not work."""
-    settings = options.settings_of(home, store)
-    checks = asyncio.run(_all(settings, Progress(renderer_for(json=json), "conversations")))
+    """Check what works on this machine and how to fix the rest. Exit code 6 if something essential does not work."""
+    settings = options.load_settings(home, store)
+    checks = asyncio.run(_run_checks(settings, Progress(renderer_for(json=json), "conversations")))
     works = not any(check.essential and check.state != "ok" for check in checks)
     return Report(
         command="doctor",
         data={"works": works, "checks": [asdict(check) for check in checks]},
-        blocks=list(_sheet(checks, works=works)),
+        blocks=list(_render_checks(checks, works=works)),
         exit_code=0 if works else 6,
     )
 
 
-async def _all(settings: Settings, progress: Progress) -> list[Check]:
+async def _run_checks(settings: Settings, progress: Progress) -> list[Check]:
     return [
         *await check_executors(settings.executor),
         *check_models(settings, os.environ),
-        *await _store(settings, progress),
-        *await _tasks(settings),
+        *await _check_store(settings, progress),
+        *await _check_tasks(settings),
         *await asyncio.to_thread(check_config, settings),
         *check_versions(),
     ]
 
 
-async def _store(settings: Settings, progress: Progress) -> list[Check]:
-    """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable.
+async def _check_store(settings: Settings, progress: Progress) -> list[Check]:
+    """Check every row of the store, its kept states and the folders of its forks. O(events).
 
-    Then at the folders that were made for its forks.
+    A damaged conversation gets a check of its own, with the events that are still readable.
     """
     name = hide_password(settings.store)
     try:
+        # Never created: a check of a missing store must not leave files behind.
         async with options.open_settings_store(settings, create=False) as store:
             integrity = await check_store(store, progress)
             integrity.require()
@@ -70,7 +71,7 @@ async def _store(settings: Settings, progress: Progress) -> list[Check]:
     except CorruptLog as error:
         findings: list[JsonObject] = error.details.get("findings") or []
         checks = [Check("store", name, "broken", error.message, error.hint, essential=True)]
-        return [*checks, *(_damage(finding) for finding in findings)]
+        return [*checks, *(_make_damage_check(finding) for finding in findings)]
     except BoughError as error:
         return [Check("store", name, "broken", error.message, error.hint, essential=True)]
     counts = f"{integrity.conversations} conversations, {integrity.events} events, ok"
@@ -78,7 +79,7 @@ async def _store(settings: Settings, progress: Progress) -> list[Check]:
 
 
 async def _check_states(store: StoreAdmin) -> Check:
-    """Hold the kept states against their digests. A damaged one is made again when it is needed: not essential."""
+    """Check the kept states against their digests. Not essential: a damaged one is rebuilt when it is needed."""
     from bough.conversation.log.kept_states import count_states
 
     try:
@@ -88,11 +89,11 @@ async def _check_states(store: StoreAdmin) -> Check:
     summary = f"{counts.kept} kept, {counts.other} by another version of bough, {counts.damaged} damaged"
     if not counts.damaged:
         return Check("store", "kept states", "ok", summary)
-    return Check("store", "kept states", "broken", summary, "nothing: they are made again when they are next needed")
+    return Check("store", "kept states", "broken", summary, "nothing to do: they are rebuilt when they are next needed")
 
 
 async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
-    """Look for folders that were made for forks and belong to nobody. They take space and harm nothing."""
+    """Find folders that were made for forks and that no conversation uses. They only take space."""
     from bough.conversation.fork.orphans import find_orphans
 
     orphans = await find_orphans(store, settings.home)
@@ -102,11 +103,11 @@ async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
     more = f" and {len(orphans) - _SHOWN_ORPHANS} more" if len(orphans) > _SHOWN_ORPHANS else ""
     summary = f"{len(orphans)} made for forks belong to no conversation of this store: {folder_names}{more}"
     return [
-        Check("store", "folders", "broken", summary, "remove them, unless a conversation of another store has them")
+        Check("store", "folders", "broken", summary, "remove them, unless a conversation of another store uses them")
     ]
 
 
-async def _tasks(settings: Settings) -> list[Check]:
+async def _check_tasks(settings: Settings) -> list[Check]:
     from bough.tasks.stores.named import has_store, open_task_store
 
     if not has_store(settings.store):
@@ -115,25 +116,25 @@ async def _tasks(settings: Settings) -> list[Check]:
     try:
         return await check_tasks(tasks)
     except CorruptLog:
-        return []  # the store says so itself
+        return []  # the check of the store reports it
     finally:
         await tasks.aclose()
 
 
-def _damage(finding: JsonObject) -> Check:
-    """Return what is wrong with one conversation, what of it can be read, and how to save that."""
+def _make_damage_check(finding: JsonObject) -> Check:
+    """Return the check of a damaged conversation: its problem, its readable events and how to save them."""
     cid = finding.get("conversation")
     readable: list[list[int]] = finding.get("readable") or []
     if cid is None:
         return Check("store", "database", "broken", finding["problem"], essential=True)
     name = UUID(cid).hex[-8:]
     parts = ", ".join(f"{lo} to {hi - 1}" for lo, hi in readable)
-    summary = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'none of its own'}"
-    fix = f"bough conv export {name} --salvage -o {name}.jsonl" if parts else "put a copy of the store back"
+    summary = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'no events'}"
+    fix = f"bough conv export {name} --salvage -o {name}.jsonl" if parts else "restore the store from a backup"
     return Check("store", name, "broken", summary, fix, essential=True)
 
 
-def _sheet(checks: list[Check], *, works: bool) -> Iterator[Line]:
+def _render_checks(checks: list[Check], *, works: bool) -> Iterator[Line]:
     part = ""
     width = max(len(check.name) for check in checks if check.part != "store")
     for check in checks:

@@ -1,4 +1,4 @@
-"""`bough exec`: a file, or a piece of code, in the sandbox by hand."""
+"""`bough exec`: runs a file or a piece of code in the sandbox."""
 
 from __future__ import annotations
 
@@ -24,46 +24,53 @@ _LANGUAGES: Mapping[str, Language] = {"python": "python", "bash": "bash", "sh": 
 
 
 def exec_(
-    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A script.")] = None,
-    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
-    code: Annotated[str | None, typer.Option("--code", "-c", metavar="CODE", help="Run this instead.")] = None,
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="Script to run.")] = None,
+    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
+    code: Annotated[
+        str | None, typer.Option("--code", "-c", metavar="CODE", help="Code to run instead of FILE.")
+    ] = None,
     language: Annotated[
         str | None,
         typer.Option("--language", metavar="python|bash|sh|node", help="Default: from FILE's extension or #! line."),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time. Default: 30.")
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Time limit. Default: 30.")
     ] = None,
     network: options.Network = None,
-    memory: Annotated[int | None, typer.Option("--memory", metavar="MB", min=1, help="Default: 512.")] = None,
+    memory: Annotated[
+        int | None, typer.Option("--memory", metavar="MB", min=1, help="Memory limit. Default: 512.")
+    ] = None,
     workspace: Annotated[
         Path | None,
-        typer.Option("--workspace", "-C", metavar="DIR", help="Work in this folder. Default: a fresh, empty one."),
+        typer.Option("--workspace", "-C", metavar="DIR", help="Working folder. Default: a new, empty one."),
     ] = None,
     env: options.Env = None,
     stdin: Annotated[
-        Path | None, typer.Option("--stdin", metavar="FILE", help="Its stdin; - passes bough's own.")
+        Path | None, typer.Option("--stdin", metavar="FILE", help="File to read as stdin; - for bough's stdin.")
     ] = None,
     executor: options.Executor = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Run a script in the sandbox. Its exit code is bough's; 124 after a timeout, 6 where no sandbox works.
+    """Run a script in the sandbox. Exits with the script's exit code; 124: timeout, 6: no sandbox.
 
-    Options of bough go before FILE; everything after it is the script's.
+    bough's options go before FILE; everything after FILE is passed to the script.
     """
-    argv = (*(() if file is None or code is None else (file,)), *(args or ()))  # with -c there is no FILE
-    request = _program(Path(file) if file is not None and code is None else None, code, language)
+    argv = (
+        *(() if file is None or code is None else (file,)),
+        *(args or ()),
+    )  # with -c, the first argument is the code's, not a FILE
+    request = _make_request(Path(file) if file is not None and code is None else None, code, language)
     request = replace(
         request,
         argv=argv,
         timeout_seconds=timeout,
-        env=options.env_of(env),
-        stdin=b"" if stdin is None else _stdin(stdin),
+        env=options.parse_env(env),
+        stdin=b"" if stdin is None else _read_stdin(stdin),
     )
     request = _limit_request(request, network=network, memory=memory, workspace=workspace)
-    settings = options.settings_of(home, store, executor=executor)
+    settings = options.load_settings(home, store, executor=executor)
     ran = asyncio.run(_execute(settings.executor, request))
     if json:
         return Report(command="exec", data=ran_json(ran), exit_code=exit_code_of(ran))
@@ -74,11 +81,11 @@ def exec_(
     return exit_code_of(ran)
 
 
-def _program(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:
-    """Return what is to be run. The script's text goes in and nothing else of its folder.
+def _make_request(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:
+    """Return the request to run a file or code. Only the text of the file enters the sandbox, not its folder.
 
     Raises:
-        InvalidInput: There is neither, the file is not text, or its language is unknown.
+        InvalidInput: Both are missing, the file is not text, or its language is unknown.
     """
     from bough.execution.base import CodeExecutionInput
     from bough.execution.script_program import find_script_program
@@ -114,7 +121,7 @@ def _limit_request(
     return replace(request, workspace=workspace.expanduser().absolute())
 
 
-def _stdin(file: Path) -> bytes:
+def _read_stdin(file: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`bough fork`: a branch of a conversation, and a turn in it."""
+"""`bough fork`: forks a conversation and, with a prompt, runs the fork."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ def fork(
     prompt: Message = None,
     title: options.Title = None,
     tag: options.Tags = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Reason for the fork, recorded with it.")
+    ] = None,
     pending: Annotated[
-        str, typer.Option("--pending", metavar="close|drop", help="What to do with calls open at the cut.")
+        str, typer.Option("--pending", metavar="close|drop", help="Unfinished calls: record as not executed, or drop.")
     ] = "close",
     workspace: Annotated[
         str,
         typer.Option(
             "--workspace",
             metavar="shared|readonly|copy|worktree",
-            help="The files of the branch: the same folder, or one of its own.",
+            help="Files: the same folder, read-only, a copy or a git worktree.",
         ),
     ] = "shared",
     model: options.Model = None,
@@ -49,15 +51,16 @@ def fork(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Branch off a conversation. ID@SEQ cuts after its first SEQ events; PROMPT runs the branch."""
+    """Fork a conversation. ID@SEQ keeps only its first SEQ events; PROMPT runs the fork."""
     target = Target.parse(id)
-    tags = options.tags_of(tag)
-    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    tags = options.parse_tags(tag)
+    settings = options.load_settings(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
     cut = _parse_pending(pending)
     files = _parse_workspace(workspace)
 
     async def main() -> Report | int:
+        # Without these options no agent is needed, and the model libraries stay unloaded.
         if prompt is None and model is None and rules == NO_RULES and files == "shared":
             report = await _fork_unopened(settings, target, title=title, tags=tags, reason=reason, pending=cut)
             if report is not None:
@@ -87,7 +90,7 @@ def fork(
 
 
 async def _fork_unopened(settings: Settings, target: Target, **request_fields: Any) -> Report | None:
-    """Fork without building the agent, which takes a second and a program's memory; None where that is needed.
+    """Fork without building the agent, which loads the model libraries. Return None if the agent is needed.
 
     Args:
         request_fields: Fields of the request.
@@ -117,10 +120,13 @@ def _report_fork(source: UUID, record: ConversationRecord, *, has_work: bool) ->
 def _parse_pending(choice: str) -> Literal["close", "drop"]:
     if choice == "close" or choice == "drop":
         return choice
-    raise InvalidInput(f"--pending {choice!r} is neither close nor drop", hint="close keeps the call as not executed")
+    raise InvalidInput(
+        f"--pending {choice!r} is neither close nor drop",
+        hint="close records the calls as not executed, drop removes them",
+    )
 
 
 def _parse_workspace(choice: str) -> WorkspacePolicy:
     if choice == "shared" or choice == "readonly" or choice == "copy" or choice == "worktree":
         return choice
-    raise InvalidInput(f"--workspace {choice!r} is no way to fork the files", hint="shared, readonly, copy or worktree")
+    raise InvalidInput(f"invalid --workspace {choice!r}", hint="choose one of: shared, readonly, copy, worktree")

@@ -1,4 +1,4 @@
-"""`bough keys`: the keys of the agent server."""
+"""`bough keys`: the API keys of the agent server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key, as recorded.")]
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `bough keys list` shows it.")]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="T", help="Whose key it is; `local` is the command line's.")]
-Role = Annotated[str, typer.Option("--role", metavar="read|write|admin", help="What it may do.")]
-Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="Only these scopes; repeatable.")]
-Expires = Annotated[str | None, typer.Option("--expires", metavar="90d", help="How long it is valid.")]
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as shown by `bough keys list`.")]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="T", help="Tenant of the key; `local` is the command line's.")]
+Role = Annotated[str, typer.Option("--role", metavar="read|write|admin", help="What the key may do.")]
+Scopes = Annotated[
+    list[str] | None, typer.Option("--scope", metavar="S", help="Limit the key to this scope; repeatable.")
+]
+Expires = Annotated[str | None, typer.Option("--expires", metavar="90d", help="Validity. Default: it does not expire.")]
 Grace = Annotated[str, typer.Option("--grace", metavar="1h", help="How long the old key stays valid.")]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -42,7 +44,7 @@ def create(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Make a key and print it, this once."""
+    """Create a key and print it. It is never shown again."""
     ends = None if expires is None else _duration(expires, "--expires")
 
     async def make(table: KeyTable) -> NewKey:
@@ -51,19 +53,19 @@ def create(
         key_fields: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
         return await table.create(name, expires=ends, **key_fields)
 
-    return _report_key("keys create", asyncio.run(_with_table(options.settings_of(home, store), make)))
+    return _report_key("keys create", asyncio.run(_with_table(options.load_settings(home, store), make)))
 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
-    """List the keys, without their texts."""
-    infos = asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.list()))
+    """List the keys. Their texts are not shown."""
+    infos = asyncio.run(_with_table(options.load_settings(home, store), lambda table: table.list()))
     blocks = [_row(info) for info in infos] or [line(("no keys: only this machine may use the server", "dim"))]
     return Report(command="keys list", data={"items": [_json(info) for info in infos]}, blocks=blocks)
 
 
 def revoke(id: KeyId, home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
-    """End a key; servers know within a second."""
-    asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.revoke(id)))
+    """Revoke a key. Servers refuse it within a second."""
+    asyncio.run(_with_table(options.load_settings(home, store), lambda table: table.revoke(id)))
     return Report(command="keys revoke", data={"id": id, "revoked": True}, blocks=[line(f"revoked {id}")])
 
 
@@ -74,9 +76,9 @@ def rotate(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Make a key like another one, which ends after the grace."""
+    """Replace a key with a new one. The old key stays valid for the grace period."""
     length = _duration(grace, "--grace")
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     return _report_key("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
 
 
@@ -98,6 +100,7 @@ def _row(info: KeyInfo) -> Line:
     expiry = f"until {info.expires:%Y-%m-%d %H:%M} UTC" if info.expires else "does not expire"
     ended = "revoked" if info.revoked else expiry
     scopes = "all scopes" if set(info.scopes) >= SCOPES else ",".join(info.scopes) or "no scopes"
+    # The text of a key is never stored, so a list cannot show it.
     return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  {scopes}  ", (ended, "dim"))
 
 
@@ -111,6 +114,7 @@ def _json(info: KeyInfo) -> dict[str, Any]:
 
 
 def _duration(text: str, option: str) -> timedelta:
+    # At most 6 digits: more days would exceed the range of datetime.
     match = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if match is None:
         raise InvalidInput(f"{option}: not a duration", hint="for example 90d, 12h, 30m, 10s")

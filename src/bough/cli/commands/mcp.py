@@ -1,4 +1,4 @@
-"""`bough mcp`: conversations as the tools and resources of an MCP client."""
+"""`bough mcp`: serves conversations as tools and resources of an MCP client."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli import agent_file, options
 from bough.cli.rule_options import RuleOptions
 from bough.errors import InvalidInput, NotFound
 from bough.settings import Settings
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 
 Offered = Annotated[
-    list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only to delegate to this agent; repeatable.")
+    list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only delegation to this agent; repeatable.")
 ]
 
 Server = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="Conversations of this agent server, not of this machine.")
+    str | None, typer.Option("--server", metavar="URL", help="Use this agent server instead of this machine.")
 ]
 
 
@@ -42,20 +41,21 @@ def mcp(
 ) -> None:
     """Serve conversations to an MCP client over stdio.
 
-    The client starts it, for example with the command `bough mcp`, and ends it by closing its streams. Agents are those
-    of config.yaml and the default one; calls that need an approval wait for the tool `decide`. With `--agent` it offers
-    these agents to delegate to, and nothing else. With `--server` they are those of an agent server, and so is all
-    that is offered; BOUGH_API_KEY is the key.
+    The client starts `bough mcp` and stops it by closing its streams. It offers the agents in config.yaml and the
+    default agent; calls that need approval wait for the tool `decide`. With --agent, it offers only to delegate tasks
+    to these agents. With --server, it offers the agents and conversations of an agent server; BOUGH_API_KEY is the key.
     """
     if server is not None:
         client_options: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
         client_options |= {"--home": home, "--store": store}
         if unfit := next((name for name, value in client_options.items() if value), None):
-            raise InvalidInput(f"{unfit} is the server's own with --server", hint=f"leave {unfit} out")
+            raise InvalidInput(
+                f"{unfit} cannot be combined with --server", hint=f"leave {unfit} out: the server has its own"
+            )
         from bough.server.mcp.relay import relay_stdio
 
         return asyncio.run(relay_stdio(server))
-    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     asyncio.run(_serve(settings, rules, agent or []))
 
 
@@ -75,10 +75,10 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         raise NotFound(f"no agent named {unknown[0]!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
 
     def make_agent(name: str | None) -> AgentSpec:
-        # A client names agents and never files: a path would read whatever the server may read.
+        # Clients may name agents but never files: a path would let them read any file that the server may read.
         if name is not None and name not in (offered or names):
             raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
-        return agent_of(None if name is None else Path(name), settings)
+        return agent_file.resolve_agent(None if name is None else Path(name), settings)
 
     def make_rules(workspace: Path) -> GivenRules:
         return rules.make_rules(settings, workspace)
@@ -97,5 +97,5 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
 
 
 def _tools_for_tasks(tools: Mapping[str, ServedTool]) -> dict[str, ServedTool]:
-    """Return the tools that have to do with tasks of named agents."""
+    """Return the tools for tasks that are delegated to named agents."""
     return {name: tool for name, tool in tools.items() if name in ("delegate", "get_task", "cancel_task")}

@@ -1,4 +1,4 @@
-"""`bough replay`: does a recorded conversation still go the same way?"""
+"""`bough replay`: runs a recorded conversation again and shows what differs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import load_agent
+from bough.cli import agent_file, options
 from bough.cli.render import Report
 from bough.cli.rule_options import NO_RULES
 from bough.cli.target import Target, open_conversation
@@ -28,7 +27,7 @@ _STYLES: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
 def replay(
     id: options.Conversation = "-",
     until: Annotated[
-        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Only the events before this one.")
+        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Replay only the events before this one.")
     ] = None,
     agent: options.Agent = None,
     model: options.Model = None,
@@ -40,14 +39,14 @@ def replay(
 ) -> Report:
     """Run a conversation again and show what differs.
 
-    The recorded responses stand for the model. Tools and scripts really run, in the same workspace. Exit code 0 when
-    nothing differs, 1 when something does.
+    Model responses come from the log. Tools and scripts run for real, in the same workspace. Exit code 1 if anything
+    differs.
     """
     target = Target.parse(id)
     if until is not None and target.at is not None:
-        raise InvalidInput("the end is given twice", hint="write ID@SEQ or --until SEQ")
-    settings = options.settings_of(home, store, base_url=base_url, script_timeout=script_timeout)
-    spec = None if agent is None else load_agent(agent, base_url=base_url)
+        raise InvalidInput("both ID@SEQ and --until were given", hint="pass only one")
+    settings = options.load_settings(home, store, base_url=base_url, script_timeout=script_timeout)
+    spec = None if agent is None else agent_file.load_agent(agent, base_url=base_url)
     stop = until if until is not None else target.at
     name, report = asyncio.run(_replay(settings, target.name, stop, spec, model))
     return Report(

@@ -1,4 +1,4 @@
-"""`bough resume`: continues a conversation at its end."""
+"""`bough resume`: continues a conversation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bough.errors import InvalidInput
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
-Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="A message to send first.")]
+Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="Message to send first.")]
 
 
 def resume(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     prompt: Message = None,
     model: options.Model = None,
     rules: RuleOptions = NO_RULES,
@@ -41,7 +41,7 @@ def resume(
         raise InvalidInput(
             "a conversation continues at its end", hint=f"`bough fork {id}` branches off there, and the fork continues"
         )
-    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    settings = options.load_settings(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
 
     async def main() -> int:
@@ -75,12 +75,12 @@ async def continue_run(
     timeout_seconds: float | None,
     check: bool = False,
 ) -> int:
-    """Run a conversation that exists, after a message where there is one, and return the exit code."""
+    """Run an existing conversation, after a message if there is one, and return the exit code."""
     turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
     turn.warn_all(rules.list_kept_rules(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()
-    start = conversation.state.head
+    start = conversation.state.head  # read before the message is added, so that the run shows it
     if prompt is not None:
         refuse_untrusted_request(conversation, prompt)
         await conversation.send_message(prompt)

@@ -1,4 +1,4 @@
-"""`bough run`: one turn of a new conversation, or a task."""
+"""`bough run`: one turn of a new conversation, or a task for a worker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import agent_of, may_write
-from bough.cli.detach import submit_detached
+from bough.cli import agent_file, options
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
+from bough.cli.tasks import submit_detached
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.errors import InvalidInput
@@ -26,9 +25,9 @@ Prompt = Annotated[
     str | None, typer.Argument(metavar="PROMPT", help="What to do, or /skill and its arguments. Default: stdin.")
 ]
 File = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Submit it as a task, print its id, and end.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Submit the run as a task and print its id.")]
 IdempotencyKey = Annotated[
-    str | None, typer.Option("--idempotency-key", metavar="K", help="With --detach: the same key, the same task.")
+    str | None, typer.Option("--idempotency-key", metavar="K", help="With --detach: the same key gives the same task.")
 ]
 
 
@@ -55,12 +54,12 @@ def run(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Start a conversation and print its answer. With --json one event a line, the result last."""
+    """Start a conversation and print its answer. With --json, prints one event per line, the result last."""
     if idempotency_key is not None and not detach:
-        raise InvalidInput("--idempotency-key goes with --detach", hint="a task is made once for each key")
+        raise InvalidInput("--idempotency-key requires --detach", hint="add --detach, or leave the key out")
     text = _prompt(prompt, file)
-    tags = options.tags_of(tag)
-    settings = options.settings_of(
+    tags = options.parse_tags(tag)
+    settings = options.load_settings(
         home,
         store,
         model=model,
@@ -69,15 +68,15 @@ def run(
         script_timeout=script_timeout,
         cwd=workspace,
     )
-    roots = options.skill_roots_of(skills)
+    roots = options.parse_skill_roots(skills)  # not part of the settings: they are recorded with the agent
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
         from bough.conversation import AsyncConversation
 
-        spec = agent_of(agent, settings, skill_roots=roots, settle_model=not detach)
+        spec = agent_file.resolve_agent(agent, settings, skill_roots=roots, settle_model=not detach)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
-        rule_arguments = rules.make_rules(settings, workspace, may_write=may_write(spec))
+        rule_arguments = rules.make_rules(settings, workspace, may_write=agent_file.may_write(spec))
         if detach:
             folder = str(workspace.absolute())
             return await submit_detached(
@@ -95,6 +94,7 @@ def run(
             )
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
+            # Checked first: a recorded message that never runs would be answered by the next `bough resume`.
             refuse_untrusted_request(conversation, message)
             await conversation.send_message(message)
             return await turn.run(timeout_seconds=timeout, show_from=0)
@@ -103,10 +103,10 @@ def run(
 
 
 def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, settings: Settings) -> str:
-    """Return the message that uses a skill.
+    """Return the message that calls a skill.
 
     Raises:
-        NotFound: The agent has no such skill here.
+        NotFound: The agent has no such skill in this workspace.
     """
     from bough.agents.build import registry_of
     from bough.conversation.agent import workspace_folder
@@ -120,12 +120,15 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     """Return the prompt from the argument, the file or stdin.
 
     Raises:
-        InvalidInput: There is none, it is empty, there are two, or it cannot be read.
+        InvalidInput: It is missing, empty, given twice, or cannot be read.
     """
     if prompt is not None and file is not None:
         raise InvalidInput("both a prompt and --file were given", hint="pass only one")
+    # Reading stdin would wait for a person who does not know that something must be typed.
     if prompt is None and file is None and sys.stdin.isatty():
-        raise InvalidInput("there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; bough chat asks')
+        raise InvalidInput(
+            "there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; `bough chat` asks for one'
+        )
     text = _read(file) if prompt is None else prompt
     if not text.strip():
         raise InvalidInput("the prompt is empty", hint="say what should be done")

@@ -1,4 +1,4 @@
-"""`bough serve`: the agent server."""
+"""`bough serve`: runs the agent server."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ from bough.settings import Settings
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
 
-Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="The address to listen on.")]
-Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="Address to listen on.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 picks a free one.")]
 Agents = Annotated[
     list[str] | None,
-    typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents of Python to serve by name; repeatable."),
+    typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents in Python code; repeatable."),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once in this process.")
+    int | None,
+    typer.Option("--concurrency", metavar="N", min=1, help="Maximum number of runs at once in this process."),
 ]
 Runs = Annotated[
     Literal["here", "workers"] | None,
-    typer.Option("--runs", help="Where runs execute: in this process, or in `bough worker`s."),
+    typer.Option("--runs", help="Where runs execute: in this process or in workers."),
 ]
-Unsafe = Annotated[
-    bool, typer.Option("--unsafe-no-auth", help="Listen on any address without keys: open to everybody.")
-]
+Unsafe = Annotated[bool, typer.Option("--unsafe-no-auth", help="Listen on any address without keys: open to everyone.")]
 
 
 def serve(
@@ -52,20 +51,21 @@ def serve(
 ) -> None:
     """Serve conversations over HTTP.
 
-    Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
+    Without keys, only users of this machine can reach it. Create a key with `bough keys create`.
     """
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
-    serve_at(place, settings, agents_of(agents or ()), {"runs": runs, "concurrency": concurrency})
+    specs = [spec for name in agents or () for spec in load_agents(name)]
+    serve_at(place, settings, specs, {"runs": runs, "concurrency": concurrency})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedAt:
-    """Where to listen, and how to say so.
+    """Where to listen, and how to report the address.
 
     Attributes:
-        unsafe: On any address, although there is no key.
-        json: Say it as one JSON envelope.
+        unsafe: Allow any address, even without keys.
+        json: Report the address as a JSON envelope.
     """
 
     host: str
@@ -83,16 +83,16 @@ def serve_at(
     a2a_agent: str | None = None,
     command: str = "serve",
 ) -> None:
-    """Serve until a signal comes.
+    """Serve until a signal arrives.
 
     Args:
-        server_options: Of the server's settings.
-        a2a_agent: Served by A2A at the root.
+        server_options: Fields of the server's settings.
+        a2a_agent: The agent that A2A serves at the root.
 
     Raises:
         ImportError: A package of the extra `server` is missing.
         Unavailable: The address is not available, or the store's secrets were sealed with other keys.
-        PermissionDenied: The address is open to others, and there is no key.
+        PermissionDenied: The address is open to other machines, and there is no key.
     """
     from bough.cli.transcript import as_markdown
     from bough.server.app import create_app
@@ -102,6 +102,7 @@ def serve_at(
     served = ServerSettings.load(settings, **server_options)
     has_keys = asyncio.run(_has_keys(settings))
     host = place.host
+    # Checked before the port is opened: an unprotected server must not accept a single connection.
     require_safe_bind(host, has_keys=has_keys, unsafe=place.unsafe)
     listening = listen(host, place.port)
     renderer = renderer_for(json=place.json)
@@ -111,7 +112,7 @@ def serve_at(
 
     def ready() -> None:
         if not has_keys:
-            renderer.note(line(("no key is needed: everybody on this machine may use this server", "warn")))
+            renderer.note(line(("no key is needed: everyone on this machine may use this server", "warn")))
         renderer.note(line(f"listening on {url}"))
         if place.json:
             renderer.report(Report(command=command, data={"url": url}))
@@ -122,10 +123,10 @@ def serve_at(
 
 
 async def _has_keys(settings: Settings) -> bool:
-    """Return whether the store has keys of callers.
+    """Return whether the store has API keys.
 
     Raises:
-        Unavailable: Its secrets were sealed with keys that are not here.
+        Unavailable: Its secrets were sealed with keys that this server does not have.
     """
     from bough.server.auth.keys import KeyTable
     from bough.server.auth.sealed import SealedSecrets, SecretBox
@@ -135,16 +136,12 @@ async def _has_keys(settings: Settings) -> bool:
         return await KeyTable(store).any()
 
 
-def agents_of(names: list[str] | tuple[str, ...]) -> list[AgentSpec]:
-    """Return the agents that `MODULE:ATTRIBUTE` names: a spec, a list or mapping of them, or a function that gives one.
+def load_agents(name: str) -> list[AgentSpec]:
+    """Return the agents of `MODULE:ATTRIBUTE`: a spec, a list or mapping of specs, or a function that returns these.
 
     Raises:
-        InvalidInput: A module or attribute is not there, or is not an agent.
+        InvalidInput: The module or attribute is missing, or is not an agent.
     """
-    return [spec for name in names for spec in _agents_at(name)]
-
-
-def _agents_at(name: str) -> list[AgentSpec]:
     from bough.agents.spec import AgentSpec
 
     module, _, attribute = name.partition(":")
@@ -154,13 +151,13 @@ def _agents_at(name: str) -> list[AgentSpec]:
         raise InvalidInput(f"--agents {name}: {error}", hint="for example my_package.agents:reviewer") from error
     if callable(value) and not isinstance(value, AgentSpec):
         value = cast("Callable[[], Any]", value)()
-    specs: list[Any] = [value] if isinstance(value, AgentSpec) else _specs_in(value)
+    specs: list[Any] = [value] if isinstance(value, AgentSpec) else _list_specs(value)
     if not specs or not all(isinstance(spec, AgentSpec) for spec in specs):
         raise InvalidInput(f"--agents {name} is not an AgentSpec", hint="name a spec, or a list of them")
     return specs
 
 
-def _specs_in(value: Any) -> list[Any]:
+def _list_specs(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).values())
     return list(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else []

@@ -1,4 +1,4 @@
-"""`bough tenants`: whose conversations a server keeps, and who may use it now."""
+"""`bough tenants`: the tenants of the agent server, and which of them may use it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bough.settings import Settings
 if TYPE_CHECKING:
     from datetime import datetime
 
-Tenant = Annotated[str, typer.Argument(metavar="T", help="The tenant's name, as `bough tenants list` shows it.")]
+Tenant = Annotated[str, typer.Argument(metavar="T", help="Name of the tenant, as shown by `bough tenants list`.")]
 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
-    """List the tenants; the first key of one makes it."""
-    tenants = asyncio.run(_list(options.settings_of(home, store)))
+    """List the tenants. The first key of a tenant creates it."""
+    tenants = asyncio.run(_list(options.load_settings(home, store)))
     items = [
         {"id": id, "created": created.isoformat(), "disabled": None if disabled is None else disabled.isoformat()}
         for id, created, disabled in tenants
@@ -39,8 +39,8 @@ def list_(home: options.Home = None, store: options.Store = None, json: options.
 def disable(
     tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
 ) -> Report:
-    """Refuse all keys of a tenant within a second, and cancel its tasks; its conversations stay."""
-    asyncio.run(_set(options.settings_of(home, store), tenant, disabled=True))
+    """Refuse a tenant's keys and cancel its tasks. Takes effect within a second; conversations stay."""
+    asyncio.run(_set(options.load_settings(home, store), tenant, disabled=True))
     data = {"tenant": tenant, "disabled": True}
     return Report(command="tenants disable", data=data, blocks=[line(f"disabled {tenant}")])
 
@@ -49,7 +49,7 @@ def enable(
     tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
 ) -> Report:
     """Accept the keys of a tenant again."""
-    asyncio.run(_set(options.settings_of(home, store), tenant, disabled=False))
+    asyncio.run(_set(options.load_settings(home, store), tenant, disabled=False))
     data = {"tenant": tenant, "disabled": False}
     return Report(command="tenants enable", data=data, blocks=[line(f"enabled {tenant}")])
 
@@ -69,5 +69,5 @@ async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
 
     async with options.open_settings_store(settings) as store:
         await KeyTable(store).set_disabled(tenant, disabled=disabled)
-        if disabled and tenant != LOCAL:  # those of the command line have no owner, and their person is here
+        if disabled and tenant != LOCAL:  # tasks of the command line have no owner
             await TaskBroker(tasks_in(store), settings=settings).cancel_all(owner=tenant)

@@ -1,4 +1,4 @@
-"""`bough worker`: runs tasks until it is told to stop."""
+"""`bough worker`: runs tasks until it is stopped."""
 
 from __future__ import annotations
 
@@ -29,31 +29,34 @@ if TYPE_CHECKING:
 
 
 def worker(
-    queues: Annotated[str, typer.Option("--queues", metavar="A,B", help="Whose tasks it runs.")] = "default",
+    queues: Annotated[str, typer.Option("--queues", metavar="A,B", help="Queues to take tasks from.")] = "default",
     agents: Annotated[
         list[str] | None,
-        typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="An agent, or several, in Python; may be repeated."),
+        typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents in Python code; repeatable."),
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Tasks at once.")] = 4,
-    once: Annotated[bool, typer.Option("--once", help="Exit when nothing is waiting.")] = False,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Maximum number of tasks at once.")
+    ] = 4,
+    once: Annotated[bool, typer.Option("--once", help="Exit when no task is waiting.")] = False,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Run tasks. SIGTERM lets those that run end and takes no more; a second one hands them back.
+    """Run tasks until stopped.
 
-    Writes a line to stderr when a task begins and when its run ends; with `--json` an object to stdout.
+    Writes a line to stderr when a task starts and when its run ends; with --json, an object to stdout.
 
-    SIGHUP reads the tenants' limits again.
+    On SIGTERM, it finishes the running tasks and takes no new ones; a second SIGTERM returns them to their queue. On
+    SIGHUP, it reloads the limits of tenants.
     """
-    settings = options.settings_of(home, store, model=model, base_url=base_url)
+    settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     shorten_stderr()
 
     async def main() -> int:
-        from bough.cli.detach import make_broker, sending_pieces
+        from bough.cli.tasks import make_broker, sending_pieces
         from bough.server.bounds.tenants import reload_at_sighup
         from bough.server.environment.configured import list_for_workers
         from bough.server.worker import read_rules, work_for_servers
@@ -61,21 +64,22 @@ def worker(
         from bough.tasks.stores.named import open_task_store
 
         named_specs = [spec for name in agents or () for spec in load_agents(name)]
-        names_given = {spec.name for spec in named_specs}
-        specs = [*named_specs, *(spec for spec in list_for_workers(settings) if spec.name not in names_given)]
+        agent_names = {spec.name for spec in named_specs}
+        # An agent of --agents replaces the one of config.yaml with the same name.
+        specs = [*named_specs, *(spec for spec in list_for_workers(settings) if spec.name not in agent_names)]
         tasks = open_task_store(settings.store)
-        names = [name.strip() for name in queues.split(",") if name.strip()]
+        queue_names = [name.strip() for name in queues.split(",") if name.strip()]
         rules = read_rules(settings)
         try:
             with reload_at_sighup(rules.reload):
                 broker = make_broker(tasks, settings, rules)
                 store_url = hide_password(settings.store)
                 renderer.note(
-                    line(f"bough {__version__}  {store_url}  {broker.dispatcher.name}  queues {', '.join(names)}")
+                    line(f"bough {__version__}  {store_url}  {broker.dispatcher.name}  queues {', '.join(queue_names)}")
                 )
                 work_for_servers(broker, await tasks.open(), settings, rules)
                 async with sending_pieces(broker, settings.store), TaskLog(broker, renderer):
-                    await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
+                    await serve(broker, queues=queue_names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
         return 0
@@ -84,7 +88,7 @@ def worker(
 
 
 class TaskLog:
-    """Writes when a task begins, and how it stands when its run here has ended: never what was asked or answered."""
+    """Writes a line when a task starts, and its state when its run ends. Never writes its input or output."""
 
     def __init__(self, broker: TaskBroker, renderer: Renderer) -> None:
         self._broker = broker
@@ -98,7 +102,7 @@ class TaskLog:
     async def __aexit__(self, *_: object) -> None:
         self._broker.worker.on_begin.remove(self._write_begin)
         self._broker.worker.on_end.remove(self._schedule_end)
-        while self._pending:
+        while self._pending:  # the last lines are written before the store is closed
             await asyncio.wait(self._pending)
 
     def _write_begin(self, run: ActiveRun) -> None:
@@ -107,7 +111,8 @@ class TaskLog:
         self._write("begin", task, "begins", f"attempt {task.attempts} of {task.max_attempts}", data)
 
     def _schedule_end(self, run: ActiveRun) -> None:
-        """Read the task's state from its store, since another process may have ended it."""
+        """Write the end of a run. The state is read from the store, since another process may have ended the task."""
+        # The set keeps a reference: the event loop holds tasks weakly, and the line could be lost.
         writing = asyncio.create_task(self._write_end(run.claim.task, time.monotonic() - run.started))
         self._pending.add(writing)
         writing.add_done_callback(self._pending.discard)
@@ -132,16 +137,18 @@ class TaskLog:
 
 
 def load_agents(name: str) -> list[AgentSpec]:
-    """Return the agents that `MODULE:ATTRIBUTE` names; modules are looked for in the working folder, too.
+    """Return the agents of `MODULE:ATTRIBUTE`. Modules of the working folder are found, too.
 
     Raises:
-        InvalidInput: There is no such module or attribute, or it is not an agent.
+        InvalidInput: The module or attribute is missing, or is not an agent.
     """
     from bough.agents.spec import AgentSpec
 
     module, separator, attribute = name.partition(":")
     if not separator or not module or not attribute:
-        raise InvalidInput(f"--agents {name!r} names no agent", hint="write MODULE:ATTRIBUTE")
+        raise InvalidInput(
+            f"--agents {name!r} is not a MODULE:ATTRIBUTE", hint="for example my_package.agents:reviewer"
+        )
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     try:

@@ -1,6 +1,25 @@
-"""How results reach the reader: one small contract, and its renderers for pipes, terminals and programs."""
+"""Output of results: one small contract, and its renderers for pipes, terminals and programs."""
 
-from bough.cli.render.base import Renderer, Report
-from bough.cli.render.choose import renderer_for
+from __future__ import annotations
+
+import sys
+
+from bough.cli.render.base import Renderer, Report, wants_colour
 
 __all__ = ["Renderer", "Report", "renderer_for"]
+
+
+def renderer_for(*, json: bool) -> Renderer:
+    """Return the renderer for this process's streams: JSON if requested, colours only on a terminal."""
+    if json:
+        from bough.cli.render.json import JsonRenderer
+
+        return JsonRenderer(sys.stdout)
+    if wants_colour(sys.stdout) or wants_colour(sys.stderr):
+        # Rich takes longer to import than most commands take to run, so pipes never load it.
+        from bough.cli.render.rich import RichRenderer
+
+        return RichRenderer(sys.stdout, sys.stderr)
+    from bough.cli.render.plain import PlainRenderer
+
+    return PlainRenderer(sys.stdout, sys.stderr)

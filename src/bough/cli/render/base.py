@@ -13,19 +13,19 @@ from bough.errors import BoughError
 from bough.types import Json
 
 SCHEMA_VERSION = 1
-"""Of the JSON that `--json` prints; raised when a field changes its meaning or goes."""
+"""Version of the JSON that `--json` prints; raised when a field changes its meaning or is removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a command found out.
+    """The result of a command.
 
     Attributes:
         command: For example `conv list`.
         data: The result for programs.
         blocks: The same for people.
-        next: Commands that may come next.
-        exit_code: Not 0 where the result is bad news.
+        next: Commands that a user may want to run next.
+        exit_code: Not 0 if the result is a failure that is not an error, such as a difference.
     """
 
     command: str
@@ -36,7 +36,7 @@ class Report:
 
 
 class Renderer(Protocol):
-    """Shows things. Results go to stdout, everything else to stderr."""
+    """Writes output. Results go to stdout, everything else to stderr."""
 
     def report(self, report: Report) -> None:
         """Show the result of a command."""
@@ -47,23 +47,23 @@ class Renderer(Protocol):
         ...
 
     def note(self, line: Line) -> None:
-        """Show progress."""
+        """Show a line that is not a result: progress, a warning, what a question is about."""
         ...
 
     def prompt(self, text: str) -> None:
-        """Ask for a line, which is typed after it."""
+        """Show a question whose answer is typed on the same line."""
         ...
 
     def result(self, line: Line) -> None:
-        """Show one line of a result that comes bit by bit."""
+        """Show one line of a result that is streamed."""
         ...
 
     def text(self, text: str) -> None:
-        """Write a piece of a result as it is, without a new line after it."""
+        """Write a piece of a streamed result, without a line break after it."""
         ...
 
     def record(self, value: Json) -> None:
-        """Write one record of a result that comes bit by bit, for programs."""
+        """Write one record of a streamed result, for programs."""
         ...
 
     def busy(self, text: str) -> AbstractContextManager[None]:
@@ -72,5 +72,5 @@ class Renderer(Protocol):
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that may be painted on."""
+    """Whether a stream is a terminal that shows colours, and the user wants them."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,4 +1,4 @@
-"""JSON on stdout for programs; nothing else goes there, and nothing goes to stderr."""
+"""JSON on stdout for programs. Nothing else is written to stdout, and nothing to stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bough.types import Json, escape_json_controls
 
 
 class JsonRenderer:
-    """Writes one JSON value a line: the envelope of a command, or the records of a stream."""
+    """Writes one JSON value per line: the envelope of a command, or the records of a stream."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -25,12 +25,13 @@ class JsonRenderer:
         self.record(_envelope(report.command, report.data, report.next))
 
     def listing(self, command: str, name: str, items: Iterable[Json]) -> None:
-        """Write the envelope of a command whose data are one list, without ever holding it: it may be long.
+        """Write the envelope of a command whose data are one list. The list is streamed: it may be long.
 
-        Nothing is written when the first item is not available.
+        Nothing is written if the first item raises.
         """
         start, end = _dump(_envelope(command, {name: []}, ())).split("[]", 1)
         remaining = iter(items)
+        # The first item is made before anything is written, so that its error is the only line on stdout.
         pieces = [start, "[", *(_dump(first) for first in islice(remaining, 1))]
         self._out.write("".join(pieces))
         for item in remaining:
@@ -48,16 +49,16 @@ class JsonRenderer:
         self._out.flush()
 
     def note(self, line: Line) -> None:
-        """Nothing: a program reads this."""
+        """Write nothing: programs do not read progress."""
 
     def prompt(self, text: str) -> None:
-        """Nothing: nobody is asked."""
+        """Write nothing: a program is never asked."""
 
     def result(self, line: Line) -> None:
-        """Nothing: the data is in the envelope."""
+        """Write nothing: the data is in the envelope."""
 
     def text(self, text: str) -> None:
-        """Nothing: the text is in the record of the result."""
+        """Write nothing: the text is in the record of the result."""
 
     @contextmanager
     def busy(self, text: str) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""Text without colour, for pipes, files and terminals that do not want any."""
+"""Text without colours, for pipes, files and terminals without colours."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bough.types import Json
 
 
 class PlainRenderer:
-    """Writes lines. On a terminal tables fit its width and control characters are left out.
+    """Writes lines. On a terminal, tables fit its width and control characters are removed.
 
-    In a pipe nothing is left out, and control characters are escaped.
+    In a pipe, nothing is cut or removed, and control characters are escaped.
     """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -25,7 +25,7 @@ class PlainRenderer:
         self._width = _width(out) if out.isatty() else None
 
     def report(self, report: Report) -> None:
-        """Write the blocks to stdout; where they are read by a person, what may come next to stderr."""
+        """Write the blocks to stdout, and on a terminal the next commands to stderr."""
         for block in report.blocks:
             for output_line in layout(block, self._width):
                 self.result(output_line)
@@ -33,7 +33,7 @@ class PlainRenderer:
             self.note(line(("next: " + "  or  ".join(report.next), "dim")))
 
     def error(self, error: BoughError) -> None:
-        """Write what is wrong and how to fix it."""
+        """Write an error and its hint to stderr."""
         self.note(line(("error: ", "bad"), error.message, hang=7))
         if error.hint:
             self.note(line(("hint: ", "strong"), error.hint, hang=6))
@@ -43,7 +43,7 @@ class PlainRenderer:
         self._write(self._err, line)
 
     def prompt(self, text: str) -> None:
-        """Write to stderr, and stay on the line."""
+        """Write to stderr, without a line break."""
         self._err.write(text)
         self._err.flush()
 
@@ -52,20 +52,21 @@ class PlainRenderer:
         self._write(self._out, line)
 
     def text(self, text: str) -> None:
-        """Write to stdout at once."""
+        """Write to stdout and flush."""
         self._out.write(harmless(text) if self._out.isatty() else escape_controls(text))
         self._out.flush()
 
     def record(self, value: Json) -> None:
-        """Nothing: people read lines."""
+        """Write nothing: records are for programs."""
 
     @contextmanager
     def busy(self, text: str) -> Generator[None]:
-        """Show nothing: there is nobody to watch."""
+        """Show nothing: a spinner needs a terminal with colours."""
         yield
 
     def _write(self, stream: TextIO, line: Line) -> None:
         if not stream.isatty():
+            # Escaped, not removed: a file is complete, and harmless when it is shown on a terminal later.
             stream.write(escape_controls(line.plain.rstrip()) + "\n")
         else:
             for part in layout(harmless_line(line), _width(stream)):
@@ -77,5 +78,6 @@ class PlainRenderer:
 
 
 def _width(terminal: TextIO) -> int:
-    """Return how many columns a terminal has; 80 for one that does not say."""
+    """Return the number of columns of a terminal; 80 if it reports none."""
+    # A pseudo-terminal that no program has sized, as in some CI systems, reports 0 columns.
     return os.get_terminal_size(terminal.fileno()).columns or 80

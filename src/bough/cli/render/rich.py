@@ -1,4 +1,4 @@
-"""Colours on a terminal: only what is readable on light and dark alike, and only where it says something."""
+"""Colours on a terminal: only those readable on light and dark backgrounds, and only where they carry meaning."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STYLES: Mapping[Style, str] = {
     "bad": "bold red",
     "id": "magenta",
 }
-"""Of a terminal's own colours only red and magenta stand out against black and white (3:1 and more in xterm's palette;
-yellow, cyan and green have 1.7:1 to 2.2:1 on white, blue 2.2:1 on black). What is well needs none."""
+"""Of the 8 colours of a terminal, only red and magenta have a contrast of 3:1 or more on both black and white (xterm's
+palette; yellow, cyan and green have 1.7:1 to 2.2:1 on white, blue 2.2:1 on black). Good news has no colour."""
 
 
 class RichRenderer(PlainRenderer):
-    """Paints what the plain renderer writes, on each stream that is a terminal."""
+    """Colours what the plain renderer writes, on each stream that is a terminal."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         super().__init__(out, err)
@@ -48,8 +48,10 @@ class RichRenderer(PlainRenderer):
         if console is None:
             super()._write_on_terminal(stream, line)
             return
+        # Soft wrap: the line is already laid out, and Rich would break it again by its own rules.
         console.print(Text.assemble(*((text, _STYLES[style]) for text, style in line.spans)), soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:
+    # Without markup, "[bold]" in a title or an answer is printed as it is.
     return Console(file=stream, highlight=False, markup=False, emoji=False)

@@ -1,4 +1,4 @@
-"""`bough conv tag`, `bough conv delete`: what changes a conversation from outside."""
+"""`bough conv tag`, `bough conv delete`: change a conversation without running it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ from bough.settings import Settings
 if TYPE_CHECKING:
     from uuid import UUID
 
-_MEANS: dict[DeleteMode, str] = {
-    "tombstone": "gone from lists; events that a fork shares stay",
-    "erase": "what its events say is erased, in every fork that shares them; this cannot be undone",
-    "cascade": "all its forks go too; this cannot be undone",
+_MODE_EFFECTS: dict[DeleteMode, str] = {
+    "tombstone": "hidden from lists; events that a fork shares stay",
+    "erase": "the content of its events is erased, also in forks that share them; this cannot be undone",
+    "cascade": "all its forks are deleted, too; this cannot be undone",
 }
 
-
 _INTERRUPT_SECONDS = 30
-"""How long an interrupted run may take to end: a function that blocks is waited for, and its lease runs out."""
+"""Time limit for an interrupted run to end: it waits for blocking functions, or its lease expires."""
 
-
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 def tag(
-    id: options.Conversation,
+    id: options.WholeConversation,
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE | KEY-]...", help="Tags to set or remove.")
     ] = None,
@@ -48,18 +46,18 @@ def tag(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Set tags of a conversation, or take them away.
+    """Set or remove tags of a conversation.
 
     For example `bough conv tag ID stage=draft owner-`.
     """
-    name = _whole(id)
+    name = Target.parse_whole(id)
     arguments = changes or []
     gone = [
         *(remove or ()),
         *(argument[:-1] for argument in arguments if argument.endswith("-") and "=" not in argument),
     ]
-    added = options.tags_of([argument for argument in arguments if "=" in argument or not argument.endswith("-")])
-    record = asyncio.run(_set_tags(options.settings_of(home, store), name, added, gone))
+    added = options.parse_tags([argument for argument in arguments if "=" in argument or not argument.endswith("-")])
+    record = asyncio.run(_set_tags(options.load_settings(home, store), name, added, gone))
     tag_text = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
     return Report(
         command="conv tag",
@@ -69,47 +67,40 @@ def tag(
 
 
 def delete(
-    id: options.Conversation,
+    id: options.WholeConversation,
     mode: Annotated[
-        str, typer.Option("--mode", metavar="tombstone|erase|cascade", help="Deletion mode.")
+        str,
+        typer.Option(
+            "--mode", metavar="tombstone|erase|cascade", help="Hide it, erase its content, or delete its forks too."
+        ),
     ] = "tombstone",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Interrupt its run first, if there is one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Interrupt it first if it is running.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Delete a conversation."""
-    name, chosen = _whole(id), _mode(mode)
-    settings = options.settings_of(home, store)
-    concerned = asyncio.run(_list_affected(settings, name, chosen))
+    name, chosen = Target.parse_whole(id), _parse_mode(mode)
+    settings = options.load_settings(home, store)
+    records = asyncio.run(_list_affected(settings, name, chosen))
     if not dry_run:
-        _ask(concerned, chosen, yes=yes, json=json)
-        asyncio.run(_delete(settings, concerned, chosen, force=force))
+        _confirm(records, chosen, yes=yes, json=json)
+        asyncio.run(_delete(settings, records, chosen, force=force))
     done = "would be deleted" if dry_run else "deleted"
     return Report(
         command="conv delete",
         data={
             "mode": chosen,
             "deleted": not dry_run,
-            "conversations": [record_json(concerned_record) for concerned_record in concerned],
+            "conversations": [record_json(record) for record in records],
         },
-        blocks=[
-            line((short(concerned_record.id), "id"), f"  {_title(concerned_record)}  {done}")
-            for concerned_record in concerned
-        ],
+        blocks=[line((short(record.id), "id"), f"  {_title(record)}  {done}") for record in records],
     )
 
 
-def _whole(id: str) -> str:
-    target = Target.parse(id)
-    if target.at is not None:
-        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
-    return target.name
-
-
-def _mode(name: str) -> DeleteMode:
+def _parse_mode(name: str) -> DeleteMode:
     for mode in get_args(DeleteMode):
         if mode == name:
             return mode
@@ -123,21 +114,24 @@ async def _set_tags(settings: Settings, name: str, added: dict[str, str], gone: 
         record = await store.get(await store.resolve(name))
         missing = [key for key in gone if key not in record.tags]
         if missing:
-            raise InvalidInput(f"it has no tag {missing[0]!r}", hint=f"it has: {', '.join(record.tags) or 'none'}")
+            raise InvalidInput(
+                f"the conversation has no tag {missing[0]!r}", hint=f"it has: {', '.join(record.tags) or 'none'}"
+            )
         tags = {key: value for key, value in (record.tags | added).items() if key not in gone}
         if tags != record.tags:
+            # Fails if another process appended since the read: its tags would be overwritten.
             await store.append(record.id, [StateChanged(changes={"tags": tags})], expected_head=record.head)
         return await store.get(record.id)
 
 
 async def _list_affected(settings: Settings, name: str, mode: DeleteMode) -> list[ConversationRecord]:
-    """Return the conversation that would be deleted, and with `cascade` every fork below it."""
+    """Return the conversation and, with `cascade`, every fork below it."""
     async with options.open_settings_store(settings) as store:
         record = await store.get(await store.resolve(name))
-        return [record, *(await _below(store, record.id) if mode == "cascade" else [])]
+        return [record, *(await _list_descendants(store, record.id) if mode == "cascade" else [])]
 
 
-async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
+async def _list_descendants(store: EventStore, cid: UUID) -> list[ConversationRecord]:
     descendants: list[ConversationRecord] = []
     waiting = [cid]
     while waiting:
@@ -147,54 +141,54 @@ async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
     return descendants
 
 
-async def _delete(
-    settings: Settings, concerned: Sequence[ConversationRecord], mode: DeleteMode, *, force: bool
-) -> None:
-    """Delete a conversation, with `cascade` the others too, unless one of them is being run: then nothing is deleted.
+async def _delete(settings: Settings, records: Sequence[ConversationRecord], mode: DeleteMode, *, force: bool) -> None:
+    """Delete a conversation and, with `cascade`, its forks. Nothing is deleted if one of them is running.
 
-    Folders that were made for them go as well, unless another conversation works in them.
+    Folders that were made for them are removed, unless another conversation works in them.
 
     Args:
         force: Interrupt the runs first.
 
     Raises:
-        Conflict: One is being run; with `force`, it has not ended within `_INTERRUPT_SECONDS`.
+        Conflict: One is running; with `force`, it did not end within `_INTERRUPT_SECONDS`.
     """
     from bough.conversation.fork.orphans import remove_made
 
     async with options.open_settings_store(settings) as store, AsyncExitStack() as leases:
-        for concerned_record in concerned:
+        # All leases are held before anything is deleted, so that no run starts on a conversation that goes away.
+        for record in records:
             try:
-                await leases.enter_async_context(hold_lease(store, concerned_record.id))
+                await leases.enter_async_context(hold_lease(store, record.id))
             except Conflict as conflict:
-                if force and await _interrupt(store, concerned_record.id, leases):
+                if force and await _interrupt(store, record.id, leases):
                     continue
                 raise Conflict(
-                    f"{short(concerned_record.id)} is being run, so nothing was deleted",
-                    hint="wait until that run has ended" if force else "--force interrupts it, and deletes it then",
+                    f"{short(record.id)} is running, so nothing was deleted",
+                    hint="wait until that run has ended" if force else "--force interrupts it first",
                     details=conflict.details,
                 ) from conflict
-        await store.delete(concerned[0].id, mode)
-        await remove_made(store, settings.home, concerned)
+        # The folders go last: a crash in between leaves only folders, which `bough doctor` reports.
+        await store.delete(records[0].id, mode)
+        await remove_made(store, settings.home, records)
 
 
 async def _interrupt(store: EventStore, cid: UUID, leases: AsyncExitStack) -> bool:
-    """Interrupt a run through its log, take its lease once it has ended, and say whether it has."""
+    """Interrupt a run through its log and take its lease. Return False if the run does not end in time."""
     from bough.events.model import PauseRequested
 
     await store.append(cid, [PauseRequested(reason="it is to be deleted", now=True)])
     with suppress(TimeoutError):
         async with asyncio.timeout(_INTERRUPT_SECONDS):
-            while True:  # a lease that is given back tells nobody
+            while True:  # polled: a store does not announce released leases
                 with suppress(Conflict):
                     await leases.enter_async_context(hold_lease(store, cid))
                     return True
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
     return False
 
 
-def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:
-    """Ask whether to delete these.
+def _confirm(records: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:
+    """Ask whether to delete these conversations.
 
     Raises:
         InvalidInput: There is no terminal to ask on, or the answer is no.
@@ -203,9 +197,9 @@ def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, js
         return
     if json or not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be deleted; --yes deletes it")
-    for concerned_record in concerned:
-        typer.echo(_render_record(concerned_record).plain, err=True)
-    if not typer.confirm(f"Delete? {mode}: {_MEANS[mode]}", err=True):
+    for record in records:
+        typer.echo(_render_record(record).plain, err=True)
+    if not typer.confirm(f"Delete? {mode}: {_MODE_EFFECTS[mode]}", err=True):
         raise InvalidInput("nothing was deleted", hint="--dry-run shows what would be deleted")
 
 

@@ -1,4 +1,4 @@
-"""`bough conv diff`: what two conversations share, and what each did on its own after that."""
+"""`bough conv diff`: compares two conversations after the events that they share."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from bough.cli.describe import describe
 from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import Line, Span, Style, line, one_line
-from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
 from bough.settings import Settings
 from bough.types import JsonObject
 
-_Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation, or - for the most recent; ID@SEQ cuts it.")]
-_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare with.")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="Conversation; - for the latest. ID@SEQ: its first SEQ events.")]
+_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare it with.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Side:
-    """One conversation after what both share."""
+    """One of the compared conversations, with its events after the shared ones."""
 
     record: ConversationRecord
     events: Sequence[JsonObject]
 
     def sum_usage(self) -> JsonObject:
-        """What its own responses used; the cost is None where it is not known."""
+        """Return the usage of its responses. The cost is None if unknown."""
         responses = [event for event in self.events if event["kind"] == "ModelResponded"]
         usages: list[JsonObject] = [event.get("usage") or {} for event in responses]
         costs = [usage["cost_usd"] for usage in usages if usage.get("cost_usd") is not None]
@@ -45,23 +44,23 @@ class _Side:
         }
 
     def as_json(self) -> JsonObject:
-        """What programs are told of it."""
+        """Return this side as JSON."""
         return {"conversation": record_json(self.record), "events": list(self.events), "used": self.sum_usage()}
 
 
 def diff(
     a: _Id,
     b: _Other = "-",
-    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Show where two conversations differ.
 
-    Lines with - are in the first only, lines with + in the second.
+    Lines marked - are only in the first, lines marked + only in the second.
     """
-    common, side_a, side_b = asyncio.run(_compare(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
+    common, side_a, side_b = asyncio.run(_compare(options.load_settings(home, store), Target.parse(a), Target.parse(b)))
     return Report(
         command="conv diff",
         data={"common_events": common, "a": side_a.as_json(), "b": side_b.as_json()},
@@ -75,23 +74,14 @@ async def _compare(settings: Settings, a: Target, b: Target) -> tuple[int, _Side
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
-        stops = [_stop(record, target) for record, target in zip(records, (a, b), strict=True)]
-        common = min(common, *stops)
+        stops = [target.end(record) for record, target in zip(records, (a, b), strict=True)]
+        common = min(common, *stops)  # a cut before the fork point shortens what both share
         events = [
             [stored.as_json() async for stored in store.read(record.id, common, stop)]
             for record, stop in zip(records, stops, strict=True)
         ]
     side_a, side_b = (_Side(record=record, events=own) for record, own in zip(records, events, strict=True))
     return common, side_a, side_b
-
-
-def _stop(record: ConversationRecord, target: Target) -> int:
-    if target.at is not None and target.at > record.head:
-        raise InvalidInput(
-            f"{short(record.id)} has {record.head} events, not {target.at}",
-            hint=f"give a number from 0 to {record.head}",
-        )
-    return record.head if target.at is None else target.at
 
 
 def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
@@ -109,18 +99,19 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
 
 
 def _render_events(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
-    """Return the lines about each event."""
+    """Return the lines of each event."""
     return [list(describe(event, full=full)) for event in _list_actions(events)]
 
 
 def _list_actions(events: Sequence[JsonObject]) -> list[JsonObject]:
-    """Leave out how a conversation was managed: what it did is compared."""
+    """Return the events that are compared. Changes of tags, titles and rules, and forks, are not."""
     return [event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom")]
 
 
 def _key(event: JsonObject) -> str:
-    """Return what an event says, whole, without its place and how long it took; arguments and texts are not cut."""
+    """Return the full content of an event, without its position and duration, as a key for comparison."""
     lines = describe(event, full=True)
+    # Dim text holds positions, durations and token counts, which differ between equal runs.
     visible_text = "\n".join(
         "".join(text for text, style in output_line.spans if style != "dim") for output_line in lines
     )
@@ -128,7 +119,7 @@ def _key(event: JsonObject) -> str:
 
 
 def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
-    """Return name and arguments of the calls of a response; their ids are different in each answer."""
+    """Return name and arguments of a response's calls. Their ids differ in every response and are omitted."""
     response: dict[str, Any] = event.get("response") or {}
     parts: list[dict[str, Any]] = response.get("parts", [])
     return [
@@ -137,7 +128,7 @@ def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
 
 
 def _load_arguments(arguments: Any) -> Any:
-    """Return the arguments of a call as an object, however its provider writes them."""
+    """Return the arguments of a call as an object. Providers send them as an object or as JSON text."""
     try:
         return loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:

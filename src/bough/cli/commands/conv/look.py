@@ -1,4 +1,4 @@
-"""`bough conv`: the conversations of a store. Reads the store directly, so it starts quickly."""
+"""`bough conv list`, `show`, `tree`, `tail`: read conversations. No event model is loaded, so they start quickly."""
 
 from __future__ import annotations
 
@@ -28,23 +28,29 @@ if TYPE_CHECKING:
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
 _TASK_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn"}
 _PAGE = 500
-_SHOWN = 200
-"""How many events of a conversation are shown where nobody asks for more."""
+_DEFAULT_EVENTS = 200
+"""Number of events that `bough conv show` shows by default."""
 
 
 def list_(
-    status: Annotated[str | None, typer.Option("--status", help="Only those in this state.")] = None,
-    search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only titles with this text.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="Only conversations with this status.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", metavar="TEXT", help="Only conversations with TEXT in the title.")
+    ] = None,
     tag: options.Tags = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number to show.")] = 20,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Cursor of the previous --json page.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="Show at most N.")] = 20,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="next_cursor of the page before (--json).")
+    ] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """List conversations, the most recent first."""
-    chosen = ConversationFilter(status=_status(status), text=search, tags=options.tags_of(tag))
-    page = asyncio.run(_page(options.settings_of(home, store), chosen, cursor, limit))
+    chosen = ConversationFilter(status=_parse_status(status), text=search, tags=options.parse_tags(tag))
+    page = asyncio.run(_list_page(options.load_settings(home, store), chosen, cursor, limit))
     return Report(
         command="conv list",
         data={
@@ -59,21 +65,21 @@ def list_(
 
 def show(
     id: options.Conversation = "-",
-    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
-    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="From this event on.")] = None,
-    stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Up to before this event.")] = None,
-    all: Annotated[bool, typer.Option("--all", help="Every event; with --json, one a line.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
+    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="Start at this event.")] = None,
+    stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Stop before this event.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Show all events; with --json, one per line.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | None:
     """Show a conversation and its last 200 events."""
     target = Target.parse(id)
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     if all:
         asyncio.run(_stream(settings, target, first or 0, stop, full=full, json=json))
         return None
-    record, events, end, tasks = asyncio.run(_page_of(settings, target, first, stop))
+    record, events, end, tasks = asyncio.run(_read_page(settings, target, first, stop))
     about = [_task_json(task) for task in tasks]
     begin = events[0]["seq"] if events else 0
     after = begin + len(events) if first is not None and begin + len(events) < end else None
@@ -93,14 +99,14 @@ def show(
 
 
 def tree(
-    id: options.Conversation = "-",
+    id: options.WholeConversation = "-",
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show the tree of forks a conversation belongs to."""
+    """Show a conversation's tree of forks."""
     target = Target.parse(id)
-    record, records, tasks, damaged = asyncio.run(_family(options.settings_of(home, store), target.name))
+    record, records, tasks, damaged = asyncio.run(_read_tree(options.load_settings(home, store), target.name))
     branches = list(_branches(records))
     return Report(
         command="conv tree",
@@ -127,7 +133,7 @@ def tree(
 
 def tail(
     id: options.Conversation = "-",
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of latest events to show.")] = 10,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="Number of events to show.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events until Ctrl+C.")] = False,
     home: options.Home = None,
     store: options.Store = None,
@@ -135,14 +141,14 @@ def tail(
 ) -> Report | None:
     """Show the last events of a conversation.
 
-    With --follow, those that come too; with --json, one a line.
+    With --follow, also new events as they come; with --json, one per line.
     """
     target = Target.parse(id)
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     if follow:
         asyncio.run(_follow(settings, target.name, lines, json=json))
         return None
-    record, events = asyncio.run(_last(settings, target, lines))
+    record, events = asyncio.run(_read_last(settings, target, lines))
     return Report(
         command="conv tail",
         data={"conversation": record_json(record), "events": events},
@@ -151,7 +157,7 @@ def tail(
 
 
 def record_json(record: ConversationRecord) -> JsonObject:
-    """Return a conversation's record for programs."""
+    """Return the record of a conversation as JSON."""
     forked = str(record.forked_from) if record.forked_from else None
     return {
         "id": str(record.id),
@@ -171,34 +177,32 @@ def record_json(record: ConversationRecord) -> JsonObject:
     }
 
 
-# Reading.
-
-
-async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
+async def _list_page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
     async with options.open_settings_store(settings, create=False) as store:
         return await store.list(chosen, cursor, limit)
 
 
-async def _page_of(
+async def _read_page(
     settings: Settings, target: Target, first: int | None, stop: int | None
 ) -> tuple[ConversationRecord, list[JsonObject], int, list[TaskSummary]]:
-    """Return a conversation, the events of one page, where those that are asked for end, and its tasks. O(page)."""
+    """Return a conversation, the events of one page, the end of the requested range, and its tasks. O(page)."""
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         end = _end(record, target, stop)
-        start = max(0, end - _SHOWN) if first is None else first
-        read = store.read(record.id, start, min(end, start + _SHOWN))
+        start = max(0, end - _DEFAULT_EVENTS) if first is None else first
+        read = store.read(record.id, start, min(end, start + _DEFAULT_EVENTS))
         events = [stored.as_json() async for stored in read]
         return record, events, end, await list_tasks_around(store, [record.id])
 
 
 async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
-    """Show events as they are read, however many there are."""
+    """Write events as they are read. Memory does not grow with their number."""
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
+        # Both are called: a renderer writes either records, for programs, or lines, for people.
         renderer.record({"type": "conversation", "conversation": record_json(record)})
         for output_line in (*_heading(record), line()):
             renderer.result(output_line)
@@ -210,14 +214,14 @@ async def _stream(settings: Settings, target: Target, first: int, stop: int | No
 
 
 def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
-    end = _cut(record, target.at)
+    end = target.end(record)
     return end if stop is None else min(end, stop)
 
 
-async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
+async def _read_last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
-        stop = _cut(record, target.at)
+        stop = target.end(record)
         start = max(0, stop - count)
         return record, [stored.as_json() async for stored in store.read(record.id, start, stop)]
 
@@ -226,6 +230,7 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
+        # The subscription starts with the last recorded events, so that none is missed or shown twice.
         async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
             event = stored.as_json()
             renderer.record({"type": "event", "event": event})
@@ -233,18 +238,21 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
                 renderer.result(output_line)
 
 
-async def _family(
+async def _read_tree(
     settings: Settings, name: str
 ) -> tuple[ConversationRecord, list[ConversationRecord], list[TaskSummary], list[IntegrityFinding]]:
-    """Return a conversation, its tree (tombstones too: living forks may hang on them), its tasks, what is damaged."""
+    """Return a conversation, its tree, its tasks and damaged rows.
+
+    The tree includes deleted conversations: their forks would be separate trees without them.
+    """
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
-        family = ConversationFilter(root=record.root, include_deleted=True)
+        tree_filter = ConversationFilter(root=record.root, include_deleted=True)
         records, damaged, cursor, more = list[ConversationRecord](), list[IntegrityFinding](), None, True
         while more:
-            page = await store.list(family, cursor, _PAGE)
+            page = await store.list(tree_filter, cursor, _PAGE)
             records += page.items
             damaged += page.damaged
             cursor, more = page.next_cursor, page.next_cursor is not None
@@ -252,21 +260,10 @@ async def _family(
         return record, records, tasks, damaged
 
 
-def _cut(record: ConversationRecord, at: int | None) -> int:
-    if at is not None and at > record.head:
-        raise InvalidInput(
-            f"{short(record.id)} has {record.head} events, not {at}", hint=f"give a number from 0 to {record.head}"
-        )
-    return record.head if at is None else at
-
-
-def _status(name: str | None) -> Any:
+def _parse_status(name: str | None) -> Any:
     if name is None or name in get_args(Status):
         return name
     raise InvalidInput(f"invalid status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
-
-
-# Showing.
 
 
 def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
@@ -287,7 +284,7 @@ def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
 
 def _damage_lines(damaged: list[IntegrityFinding]) -> Iterator[Line]:
     for finding in damaged:
-        yield line((f"{finding.problem}; `bough doctor` looks at the whole store", "bad"))
+        yield line((f"{finding.problem}; `bough doctor` checks the whole store", "bad"))
 
 
 def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
@@ -304,7 +301,7 @@ def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
 
 
 def ago(then: datetime, now: datetime) -> str:
-    """Return how long ago something was, in its largest unit; a date from a week on."""
+    """Return the time since `then` in its largest unit, or the date after a week."""
     seconds = max(0, int((now - then).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 7 * 86400:
@@ -334,14 +331,12 @@ def _count(events: int) -> str:
 
 
 def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationRecord, str]]:
-    """Yield every conversation of a tree with the lines drawn before it, depth first, older forks first.
-
-    Without recursion: a chain of forks may be long.
-    """
+    """Yield every conversation of a tree with the lines drawn before it, depth first, older forks first."""
     record_ids = {record.id for record in records}
     forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda item: (item.created, item.id), reverse=True):
         forks[record.forked_from if record.forked_from in record_ids else None].append(record)
+    # A stack instead of recursion: a chain of forks may be longer than the recursion limit.
     stack = [(record, "", "") for record in forks[None]]
     while stack:
         record, stem, below = stack.pop()
@@ -352,13 +347,13 @@ def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationR
 
 
 def _task_line(task: TaskSummary, indent: str) -> Line:
-    """Return the line of a task below the conversation that it runs, or that started it."""
+    """Return the line of a task, shown below the conversation that it runs or that started it."""
     how = "run as task" if task.conversation is not None else "started task"
     state = task.state.value
     return line(
         " " * len(indent),
         f"    {how} ",
-        (task.id.replace("-", "")[-8:], "id"),
+        (short(task.id), "id"),
         "  ",
         (state, _TASK_STYLES.get(state, "")),
         (f"  {task.agent or ''}", "dim"),

@@ -1,4 +1,4 @@
-"""`bough eval harbor`: tasks that bring an image and a test script."""
+"""`bough eval harbor`: runs Harbor tasks, which have an image and a test script."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli import agent_file, options
 from bough.cli.commands.eval.options import Runs, runs_root, show_faults
 from bough.cli.commands.eval.run import with_progress
 from bough.cli.render import Report, renderer_for
@@ -24,36 +23,41 @@ if TYPE_CHECKING:
     from bough.settings import Settings
 
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", help="For the agent, instead of each task's own.")
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="Time limit of the agent, instead of the task's.")
 ]
 
 
 _BUILD_LOG_LINES = 12
-"""How many of the last lines of a failed build are shown; the error is at the end."""
+"""Number of last lines that are shown of a failed build; its error is at the end."""
 
 
 def harbor(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A task's folder, or a folder of tasks.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a task, or a folder of tasks.")],
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="NAME|oracle|nop", help="An agent; the tasks' own solutions; nothing."),
+        typer.Option("--agent", metavar="NAME|oracle|nop", help="Agent; oracle: the tasks' solutions, nop: nothing."),
     ] = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     filter: Annotated[str, typer.Option("--filter", metavar="GLOB", help="Only tasks whose name matches.")] = "*",
     sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Without an engine: tasks that need no image of their own.")
+        bool, typer.Option("--sandbox", help="Run in the sandbox, only tasks that need no image.")
     ] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild existing images.")] = False,
-    build_only: Annotated[bool, typer.Option("--build-only", help="Stop after the builds.")] = False,
-    skip_tests: Annotated[bool, typer.Option("--skip-tests", help="Score by the trace alone.")] = False,
+    build_only: Annotated[bool, typer.Option("--build-only", help="Only build the images.")] = False,
+    skip_tests: Annotated[
+        bool, typer.Option("--skip-tests", help="Skip the tests and score by the trace alone.")
+    ] = False,
     prune_interval: Annotated[
-        int, typer.Option("--prune-interval", metavar="N", min=0, help="Prune after this many builds.")
+        int,
+        typer.Option(
+            "--prune-interval", metavar="N", min=0, help="Prune after every N builds; 0: only between retries."
+        ),
     ] = 0,
     allow_network: Annotated[
-        bool, typer.Option("--allow-network", help="Give builds, and tasks that ask for it, a network.")
+        bool, typer.Option("--allow-network", help="Give a network to builds and tasks that ask for it.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Tasks at once.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of tasks to run at once.")] = 1,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Attempts per task.")] = 1,
     timeout: Timeout = None,
     threshold: Annotated[
@@ -63,7 +67,7 @@ def harbor(
     secret: options.Secret = None,
     resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None,
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="With --resume: try tasks that ended in an error again.")
+        bool, typer.Option("--retry-errors", help="With --resume: also retry tasks that ended in an error.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the folders of solved tasks.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the tasks; build and run nothing.")] = False,
@@ -72,15 +76,15 @@ def harbor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Run tasks that bring an image and a test script. Exit code 1 below --threshold."""
+    """Run Harbor tasks: each has an image and a test script. Exit code 1 below --threshold."""
     from bough.cli.rule_options import secrets_named
     from bough.evals.harbor.evaluate import run_harbor
     from bough.evals.harbor.task import list_tasks
     from bough.evals.loop import EvalOptions
 
-    if timeout is not None and not timeout > 0:
-        raise InvalidInput(f"--timeout {timeout} is not a time", hint="give a number of seconds above 0")
-    settings = options.settings_of(home, store, model=model, base_url=base_url)
+    if timeout is not None and not timeout > 0:  # written this way, it also refuses nan
+        raise InvalidInput(f"--timeout {timeout} is not a duration", hint="give a number of seconds above 0")
+    settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     listing = list_tasks(directory, filter)
     show_faults(renderer, listing.faults)
@@ -146,7 +150,7 @@ def _choose_agent(name: str | None, settings: Settings) -> AgentSpec | Reference
         case "nop":
             return "nop"
         case _:
-            return agent_of(None if name is None else Path(name), settings)
+            return agent_file.resolve_agent(None if name is None else Path(name), settings)
 
 
 def _blocks(run: HarborRun) -> list[Block]:
@@ -156,7 +160,7 @@ def _blocks(run: HarborRun) -> list[Block]:
             reason, *log = item.reason.splitlines() or [""]
             blocks.append(line(("no image ", "bad"), (item.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
             blocks += [line(("    " + one_line(text, 300), "dim"), hang=6) for text in log[-_BUILD_LOG_LINES:]]
-    blocks += [line(("left out ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
+    blocks += [line(("skipped  ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
     if run.tasks:
         rows = tuple(_row(*item) for item in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
         head = ("task", "reward", "status", "seconds", "reason")
@@ -170,7 +174,7 @@ def _blocks(run: HarborRun) -> list[Block]:
         counts = f"{built['built']} built, {built['cached']} cached, {built['failed']} failed"
         blocks.append(line(("images ", "dim"), f"{counts} in {built['seconds']:.1f} s"))
     if run.run is not None:
-        scored = "" if run.verified else "  tests left out: scored by the trace"
+        scored = "" if run.verified else "  tests skipped: scored by the trace"
         style: Style = "good" if run.passed else "bad"
         summary = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
         blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", summary, hang=2))

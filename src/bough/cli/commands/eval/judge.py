@@ -1,4 +1,4 @@
-"""`bough eval judge`: how far a judge agrees with the labels of a person."""
+"""`bough eval judge`: measures how far a judge agrees with human labels."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 def judge(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines: id, request, answer, property, label.")],
-    model: Annotated[str, typer.Option("--judge", metavar="MODEL", help="The judge that is measured.")] = "",
-    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls a label; odd.")] = 1,
+    model: Annotated[str, typer.Option("--judge", metavar="MODEL", help="Model to measure.")] = "",
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Judge calls per label; an odd number.")] = 1,
     base_url: options.BaseUrl = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Labels at once.")] = 4,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Number of labels to judge at once.")] = 4,
     threshold: Annotated[float, typer.Option("--threshold", metavar="K", help="Exit code 1 below this kappa.")] = 0.0,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Measure a judge against labels of a person: confusion matrix, accuracy, Cohen's kappa."""
+    """Measure a judge against human labels. Prints the confusion matrix, accuracy and Cohen's kappa."""
     from bough.evals.judge.label import read_labels
     from bough.evals.run.folder import RunFolder
 
     if not model:
-        raise InvalidInput("there is no judge to measure", hint="--judge MODEL names one")
-    settings = options.settings_of(home, store, base_url=base_url)
+        raise InvalidInput("no judge to measure", hint="pass --judge MODEL")
+    settings = options.load_settings(home, store, base_url=base_url)
     labels, faults = read_labels(file)
     show_faults(renderer_for(json=json), faults.found)
     if not labels:
@@ -50,6 +50,7 @@ def judge(
     folder = RunFolder.new(runs_root(settings, runs))
     agreement = asyncio.run(_measure(model, votes, labels, folder, settings, jobs))
     passed = agreement.kappa >= threshold
+    # Written after the measurement: `bough eval list` shows only runs with a record, and an aborted one has no result.
     _write_run(folder, file, model, votes, threshold, agreement)
     return Report(
         command="eval judge",

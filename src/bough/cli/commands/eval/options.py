@@ -1,4 +1,4 @@
-"""What the commands of `bough eval` share: their options, where runs are, how results are shown."""
+"""Options and output that the commands of `bough eval` share."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from bough.evals.run.summary import AttemptResult
 
 Runs = Annotated[
-    Path | None, typer.Option("--runs", metavar="DIR", help="Where runs are kept. [default: <home>/evals]")
+    Path | None, typer.Option("--runs", metavar="DIR", help="Folder of eval runs. [default: <home>/evals]")
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run: its id, a unique part of it, or - for the last.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Run id, or a unique part of it; - for the latest.")]
 
 _MARKS: dict[str, tuple[str, Style]] = {
     "passed": ("pass ", "good"),
@@ -39,15 +39,17 @@ _MARKS: dict[str, tuple[str, Style]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EvalRunOptions:
-    """The options of a command that runs cases."""
+    """Options of a command that runs cases."""
 
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Cases at once.")] = 4
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Number of cases to run at once.")] = 4
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts per case.")] = 1
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Given to the model, plus the attempt's number.")] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Seed for the model; each attempt adds its number.")
+    ] = 0
     judge: Annotated[
-        str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
+        str | None, typer.Option("--judge", metavar="MODEL|none", help="Model that judges rubrics; none skips them.")
     ] = None
-    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls of the judge a case; odd.")] = 1
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Judge calls per judgement; an odd number.")] = 1
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", metavar="NAME[=T]", help="Add a metric, or set its threshold; repeatable."),
@@ -57,27 +59,36 @@ class EvalRunOptions:
     threshold: Annotated[float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this pass rate.")] = (
         1.0
     )
-    timeout: options.Timeout = None
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0,
+            callback=options.require_number,
+            help="Time limit per turn. Default: 600.",
+        ),
+    ] = None
     max_cost_usd: options.MaxCost = None
     secret: options.Secret = None
     resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="With --resume: try cases that ended in an error again.")
+        bool, typer.Option("--retry-errors", help="With --resume: also retry cases that ended in an error.")
     ] = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the set and show the plan; ask no model.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the set and show the plan; call no model.")] = False
     record: Annotated[
-        Path | None, typer.Option("--record", metavar="DIR", help="Write what agent and judge answered as bundles.")
+        Path | None, typer.Option("--record", metavar="DIR", help="Record the responses of agent and judge in DIR.")
     ] = None
     recorded: Annotated[
-        Path | None, typer.Option("--recorded", metavar="DIR", help="Answer agent and judge from such bundles.")
+        Path | None, typer.Option("--recorded", metavar="DIR", help="Use the responses recorded in DIR, not a model.")
     ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
 
     def to_options(self, **overrides: Any) -> EvalOptions:
-        """Return what `evaluate` takes.
+        """Return the options of `evaluate`.
 
         Raises:
-            InvalidInput: A metric or a secret is not right.
+            InvalidInput: A metric or a secret is invalid.
         """
         from bough.cli.rule_options import secrets_named
         from bough.evals.loop import EvalOptions
@@ -110,10 +121,10 @@ NO_OPTIONS = EvalRunOptions()
 
 
 def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
-    """Return thresholds by metric; a metric without one takes its own.
+    """Return thresholds by metric. A metric without one gets its default.
 
     Raises:
-        InvalidInput: There is no such metric, or the threshold is not a number.
+        InvalidInput: A metric is unknown, or a threshold is not a number.
     """
     from bough.evals.score import METRICS, THRESHOLDS
 
@@ -121,24 +132,24 @@ def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
     for argument in arguments:
         name, separator, text = argument.partition("=")
         if name not in METRICS:
-            raise InvalidInput(f"invalid metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
+            raise InvalidInput(f"invalid metric {name!r}", hint=f"choose one of: {', '.join(sorted(METRICS))}")
         try:
             threshold = float(text) if separator else THRESHOLDS.get(name)
         except ValueError as error:
             raise InvalidInput(f"--metric {argument!r} has no number", hint="for example --metric order=0.5") from error
-        if threshold is not None and not threshold >= 0:
-            raise InvalidInput(f"--metric {argument!r} is not a bound", hint="give a number, 0 or more")
+        if threshold is not None and not threshold >= 0:  # written this way, it also refuses nan
+            raise InvalidInput(f"--metric {argument!r} is not a threshold", hint="give a number, 0 or more")
         thresholds[name] = threshold
     return thresholds
 
 
 def runs_root(settings: Settings, runs: Path | None) -> Path:
-    """Return the folder that runs are kept in."""
+    """Return the folder of eval runs."""
     return (settings.home / "evals" if runs is None else runs).absolute()
 
 
 def show_faults(renderer: Renderer, faults: Sequence[Fault]) -> None:
-    """Write what is wrong with a set, notes left out."""
+    """Show the errors and warnings of a set, but not its notes."""
     for fault in faults:
         if fault.severity != "note":
             style: Style = "bad" if fault.severity == "error" else "warn"
@@ -146,13 +157,13 @@ def show_faults(renderer: Renderer, faults: Sequence[Fault]) -> None:
 
 
 def progress_line(planned: PlannedAttempt, result: AttemptResult) -> Line:
-    """Return what is said of a finished attempt."""
+    """Return the progress line of a finished attempt."""
     reason_text = f"  {one_line(result.reason, 160)}" if result.reason else ""
     return line(_MARKS[result.status], f" {planned.name}", (f"  {result.seconds:.1f} s", "dim"), reason_text, hang=6)
 
 
 def run_blocks(run: EvalRun) -> list[Block]:
-    """Return a finished run for people: metrics as a table, the head below."""
+    """Return the output of a finished run: metrics as a table, the summary below."""
     blocks: list[Block] = []
     if run.metrics:
         rows = tuple(_metric_row(metric.as_dict() | {"name": metric.name}) for metric in run.metrics)
@@ -164,7 +175,7 @@ def run_blocks(run: EvalRun) -> list[Block]:
 
 
 def side_lines(sides: JsonObject) -> list[Block]:
-    """Return what is compared, and the difference, as a table; nothing where no sides are compared."""
+    """Return a table of the compared sides and their difference; nothing if no sides are compared."""
     if not sides:
         return []
     rows = [_side_row(side, figures) for side, figures in sides.items() if side != "delta"]
@@ -184,7 +195,7 @@ def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:
 
 
 def head_line(summary: JsonObject, *, threshold: float, passed: bool) -> Line:
-    """Return the pass rate with its interval, the counts, cost and time."""
+    """Return the summary line: pass rate with its interval, counts, time and cost."""
     cost = summary["cost_usd"]
     counts = f"{summary['passed']} passed, {summary['failed']} failed, {summary['errors']} errors"
     if summary["skipped"]:

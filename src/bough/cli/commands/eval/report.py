@@ -1,4 +1,4 @@
-"""`bough eval report` and `bough eval compare`: a run made readable again from its logs, and two runs side by side."""
+"""`bough eval report` and `bough eval compare`: writes the reports of a run again, and compares two runs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,18 @@ def report(
         str | None, typer.Option("--format", metavar="html|json|junit|md", help="Only this format, to stdout or -o.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = None,
-    rescore: Annotated[
-        bool, typer.Option("--rescore", help="Compute the metrics anew from the logs; verdicts stay.")
-    ] = False,
+    rescore: Annotated[bool, typer.Option("--rescore", help="Compute the metrics again; keep the verdicts.")] = False,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Make the reports of a run anew from its logs."""
+    """Write the reports of a run again from its logs."""
     from bough.evals.report.write import REPORT_FILES, render_report, write_reports
     from bough.evals.run.folder import find_run
     from bough.evals.run.read import read_run
 
-    folder = find_run(runs_root(options.settings_of(home, store), runs), run)
+    folder = find_run(runs_root(options.load_settings(home, store), runs), run)
 
     rescored: JsonObject | None = None
 
@@ -71,7 +69,7 @@ def report(
 def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
     if rescored is None:
         return []
-    blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored anew, {rescored['changed']} changed")]
+    blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored again, {rescored['changed']} changed")]
     if left_out := rescored["left_out"]:
         names = ", ".join(left_out[:10]) + (" …" if len(left_out) > 10 else "")
         blocks.append(line(("changed since the run, scores kept: ", "warn"), names, hang=2))
@@ -79,20 +77,20 @@ def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Run to compare with.")] = "-",
+    a: Annotated[str, typer.Argument(metavar="A", help="Run id, or a unique part of it.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Run to compare it with.")] = "-",
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Compare two runs on the cases that both have; what got worse comes first."""
+    """Compare two runs on their common cases. What got worse comes first."""
     from bough.evals.report.compare import compare_runs
     from bough.evals.run.folder import find_run
 
-    root = runs_root(options.settings_of(home, store), runs)
+    root = runs_root(options.load_settings(home, store), runs)
     comparison = asyncio.run(compare_runs(find_run(root, a), find_run(root, b)))
-    blocks: list[Block] = [line(f"{comparison.cases} cases in both, {comparison.left_out} left out")]
+    blocks: list[Block] = [line(f"{comparison.cases} cases in both, {comparison.left_out} omitted")]
     if comparison.differs_in:
         blocks.append(line(("differs in: ", "warn"), ", ".join(comparison.differs_in), hang=2))
     for kind, changed in (("worse ", comparison.worse), ("better", comparison.better)):

@@ -1,26 +1,18 @@
-"""`bough eval run`: the cases of a set as conversations of their own, scored from their logs."""
+"""`bough eval run`, `skill` and `data`: run each case of a set in its own conversation and score it from the log."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bough.cli import options
-from bough.cli.agent_file import agent_of
-from bough.cli.commands.eval.options import (
-    NO_OPTIONS,
-    EvalRunOptions,
-    Runs,
-    progress_line,
-    run_blocks,
-    runs_root,
-    show_faults,
-)
+from bough.cli import agent_file, options
+from bough.cli.commands.eval import options as eval_options
+from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs
 from bough.cli.render import Renderer, Report, renderer_for
-from bough.cli.text import line
+from bough.cli.text import Block, line
 from bough.errors import OUTCOMES, InvalidInput
 from bough.types import JsonObject
 
@@ -30,14 +22,11 @@ if TYPE_CHECKING:
     from bough.evals.run.plan import PlannedAttempt
     from bough.evals.run.result import EvalRun
 
-EvalSetPath = Annotated[
-    Path,
-    typer.Argument(metavar="SET", help="A skill's folder, an eval set (.json), or a pydantic-evals file (.yaml)."),
-]
-
 
 def run(
-    set: EvalSetPath,
+    set: Annotated[
+        Path, typer.Argument(metavar="SET", help="Skill folder, eval set (.json) or pydantic-evals file (.yaml).")
+    ],
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     skills: options.SkillRoots = None,
@@ -52,17 +41,17 @@ def run(
     """Run the cases of a set and score them. Exit code 1 below --threshold."""
     from bough.evals.formats.read import read_set
 
-    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
     eval_set = read_set(set)
-    show_faults(renderer, eval_set.faults)
+    eval_options.show_faults(renderer, eval_set.faults)
     if how.dry_run:
         return dry_run_report("eval run", eval_set, how)
     if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
-    roots = options.skill_roots_of(skills)
-    spec = agent_of(agent, settings, skill_roots=roots)
-    needed = _skill_options(eval_set, roots)
+    roots = options.parse_skill_roots(skills)
+    spec = agent_file.resolve_agent(agent, settings, skill_roots=roots)
+    skill_options = _make_skill_options(eval_set, roots)
 
     async def main() -> EvalRun:
         from bough.evals.loop import evaluate
@@ -71,16 +60,121 @@ def run(
             eval_set,
             spec,
             settings=settings,
-            folder=runs_root(settings, runs),
+            folder=eval_options.runs_root(settings, runs),
             resume=how.resume,
-            options=with_progress(how.to_options(**needed), renderer),
+            options=with_progress(how.to_options(**skill_options), renderer),
         )
 
     return run_report("eval run", asyncio.run(main()))
 
 
-def _skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
-    """Return what the cases of a skill need: the skill itself on offer, its evals out of reach."""
+def skill(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a skill with evals.")],
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    agent: options.Agent = None,
+    executor: options.Executor = None,
+    skills: Annotated[
+        list[Path] | None, typer.Option("--skills", metavar="DIR", help="Folder of skills for both sides; repeatable.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="Results folder. Default: <skill>-workspace.")
+    ] = None,
+    trigger_runs: Annotated[
+        int, typer.Option("--trigger-runs", metavar="N", min=0, help="Runs per trigger query; 0 for none.")
+    ] = 3,
+    how: EvalRunOptions = NO_OPTIONS,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Run a skill's cases with and without it, and its trigger queries. Exit code 1 below --threshold."""
+    from bough.evals.formats.skill import read_skill_set, read_trigger_set
+    from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
+
+    if not (directory / "SKILL.md").exists() and not (directory / "skill.md").exists():
+        raise InvalidInput(f"{directory} is not a skill", hint="give the folder with its SKILL.md")
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
+    renderer = renderer_for(json=json)
+    eval_set = read_skill_set(directory)
+    eval_options.show_faults(renderer, (*eval_set.faults, *read_trigger_set(directory).faults))
+    if how.dry_run:
+        return dry_run_report("eval skill", eval_set, how)
+    spec = agent_file.resolve_agent(agent, settings)
+
+    async def main() -> SkillEvalRun:
+        return await evaluate_skill(
+            directory,
+            spec,
+            skills=options.parse_skill_roots(skills),
+            results=results,
+            trigger_runs=trigger_runs,
+            settings=settings,
+            runs=eval_options.runs_root(settings, runs),
+            resume=how.resume,
+            options=with_progress(how.to_options(), renderer),
+        )
+
+    run = asyncio.run(main())
+    return Report(
+        command="eval skill",
+        data=run.as_dict(),
+        blocks=_render_skill_run(run.as_dict()),
+        next=tuple(f"bough eval show {id}" for id in run.as_dict()["runs"][:1]),
+        exit_code=0 if run.passed else 1,
+    )
+
+
+def data(
+    set: Annotated[
+        Path | None, typer.Argument(metavar="[SET]", help="Eval set (.json). [default: bigquerybench]")
+    ] = None,
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", metavar="NAME=FILE", help="DuckDB file to query, or NAME=bigquery; repeatable."),
+    ] = None,
+    write_mode: Annotated[
+        str, typer.Option("--write-mode", metavar="MODE", help="SQL that writes: blocked, protected or allowed.")
+    ] = "blocked",
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    skills: options.SkillRoots = None,
+    agent: options.Agent = None,
+    executor: options.Executor = None,
+    how: EvalRunOptions = NO_OPTIONS,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Ask questions about data, with tools of a data warehouse. Exit code 1 below --threshold."""
+    from bough.evals.data.evaluate import BIGQUERYBENCH, evaluate_data, read_data_set
+
+    settings = options.load_settings(home, store, model=model, base_url=base_url, executor=executor)
+    renderer = renderer_for(json=json)
+    eval_set = read_data_set(BIGQUERYBENCH if set is None else set)
+    eval_options.show_faults(renderer, eval_set.faults)
+    if how.dry_run:
+        return dry_run_report("eval data", eval_set, how)
+    if not eval_set.cases:
+        raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
+    spec = agent_file.resolve_agent(agent, settings, skill_roots=options.parse_skill_roots(skills))
+    run = evaluate_data(
+        eval_set,
+        spec,
+        settings=settings,
+        projects=_read_projects(project or []),
+        write_mode=write_mode,  # pyright: ignore[reportArgumentType] - checked by `evaluate_data`
+        folder=eval_options.runs_root(settings, runs),
+        resume=how.resume,
+        options=with_progress(how.to_options(), renderer),
+    )
+    return run_report("eval data", asyncio.run(run))
+
+
+def _make_skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the options for the cases of a skill: the skill is offered to the agent, its evals are hidden from it."""
     if eval_set.format != "skill" or eval_set.path is None:
         return {}
     from bough.evals.skill.benchmark import SkillSides
@@ -90,38 +184,37 @@ def _skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]
 
 
 def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
-    """Return the options with a line on stderr for each finished attempt."""
+    """Return the options with a progress line on stderr for each finished attempt."""
     from dataclasses import replace
 
     from bough.evals.run.summary import AttemptResult
 
-    async def tell(planned: PlannedAttempt, result: AttemptResult) -> None:
-        renderer.note(progress_line(planned, result))
+    async def show_result(planned: PlannedAttempt, result: AttemptResult) -> None:
+        renderer.note(eval_options.progress_line(planned, result))
 
-    return replace(chosen, on_result=tell)
+    return replace(chosen, on_result=show_result)
 
 
 def run_report(command: str, run: EvalRun) -> Report:
-    """Return a finished run: its data for programs, a table for people, the exit code by the threshold."""
+    """Return the report of a finished run. Exit code 1 below the threshold, or that of `limit_exceeded`."""
     data: JsonObject = run.folder_report()
     failure = OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
     code = 0 if run.passed else failure
     failed = next((case.case for case in run.cases if not case.passed), None)
     following = (f"bough eval show {run.run}" + (f" {failed}" if failed else ""),)
-    return Report(command=command, data=data, blocks=run_blocks(run), next=following, exit_code=code)
+    return Report(command=command, data=data, blocks=eval_options.run_blocks(run), next=following, exit_code=code)
 
 
 def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Report:
-    """Return the plan of a set without running it; exit code 1 with faults, 2 where no case is left.
+    """Return the plan of a set without running it. Exit code 1 if the set has errors.
 
     Raises:
-        InvalidInput: There is nothing to run.
+        InvalidInput: No case remains to run.
     """
-    from bough.cli.commands.eval.options import parse_metrics
     from bough.evals.metrics.thresholds import needs_judge, thresholds_for
     from bough.evals.run.plan import choose_cases
 
-    metrics = parse_metrics(how.metric or ())
+    metrics = eval_options.parse_metrics(how.metric or ())
     cases = choose_cases(eval_set.cases, filter=how.filter, limit=how.limit)
     if not cases:
         raise InvalidInput(f"{eval_set.name} has no cases to run", hint="fix the faults above, or see --filter")
@@ -146,3 +239,41 @@ def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Repo
         ],
         exit_code=1 if eval_set.has_errors else 0,
     )
+
+
+def _render_skill_run(run: JsonObject) -> list[Block]:
+    blocks: list[Block] = []
+    summary: JsonObject = run["benchmark"]["run_summary"]
+    if run["iteration"] is not None:
+        blocks += eval_options.side_lines(summary)
+    blocks += [line((note, "warn"), hang=2) for note in run["benchmark"]["notes"]]
+    for split, figures in run["triggers"].items():
+        if figures["queries"]:
+            text = f"{figures['passed']} of {figures['queries']} queries, precision {_share(figures['precision'])}"
+            blocks.append(line(f"triggers, {split}: {text}, recall {_share(figures['recall'])}"))
+        for failure in figures.get("failures", ()):
+            expectation = "should" if failure["should_trigger"] else "should not"
+            blocks.append(line(f"  {expectation} trigger: {failure['query']}", hang=4))
+    if run["not_judged"]:
+        blocks.append(line(f"not judged: {run['not_judged']} statements"))
+    if run["folder"] is not None:
+        blocks.append(line(("results ", "dim"), run["folder"]))
+    for id, kind in zip(run["runs"], ("cases", "triggers") if len(run["runs"]) > 1 else ("",), strict=True):
+        blocks.append(line(("run ", "dim"), (id, "id"), f"  {kind}" if kind else ""))
+    return blocks
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _read_projects(arguments: list[str]) -> dict[str, Path | Literal["bigquery"]]:
+    projects: dict[str, Path | Literal["bigquery"]] = {}
+    for argument in arguments:
+        name, separator, file = argument.partition("=")
+        if not separator or not name or not file:
+            raise InvalidInput(
+                f"--project {argument!r} is not NAME=FILE", hint="for example --project sales=sales.duckdb"
+            )
+        projects[name] = "bigquery" if file == "bigquery" else Path(file)
+    return projects

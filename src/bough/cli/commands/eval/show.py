@@ -1,6 +1,6 @@
-"""`bough eval list` and `bough eval show`: the runs that are there, and what one of them found out.
+"""`bough eval list` and `bough eval show`: read eval runs.
 
-Both read what is there: neither pydantic-evals nor a model is imported, and nothing is created.
+Neither pydantic-evals nor a model is imported, and nothing is created.
 """
 
 from __future__ import annotations
@@ -25,24 +25,20 @@ if TYPE_CHECKING:
 _SHOWN_EVENTS = 200
 _STYLES: dict[str, Style] = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "dim"}
 
-Case = Annotated[
-    str | None, typer.Argument(metavar="[CASE[@SIDE][#N]]", help="A case, and which side and attempt of it.")
-]
+Case = Annotated[str | None, typer.Argument(metavar="[CASE[@SIDE][#N]]", help="Case, or one side or attempt of it.")]
 
 
 def list_(
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of runs to show.")
-    ] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N runs.")] = 20,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """List the runs, the newest first."""
+    """List eval runs, the newest first."""
     from bough.evals.run.folder import list_runs, summarize_run
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     run_summaries = [summarize_run(summary) for summary in list_runs(runs_root(settings, runs))[:limit]]
     rows = tuple(_row(summary) for summary in run_summaries)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
@@ -58,14 +54,17 @@ def show(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show a run, or one case of it with the commands that show, fork and replay its conversation."""
+    """Show a run, or one case of it.
+
+    For a case, prints the commands that show, fork and replay its conversation.
+    """
     from bough.evals.run.folder import find_run, sort_notes
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     folder = find_run(runs_root(settings, runs), run)
     record, report = folder.read_record(), folder.read_report()
     if report is None:
-        raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` makes it")
+        raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` writes it")
     if case is not None:
         return _show_case(folder, str(record.get("store") or folder.store_url), report, case)
     rows = tuple(_case_row(case) for case in sort_notes(report["cases"], record.get("sides") or [""]))
@@ -85,9 +84,9 @@ def show(
 
 def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
     run = folder.run
-    attempts = [attempt for attempt in report["cases"] if name in _names_of(attempt)]
+    attempts = [attempt for attempt in report["cases"] if name in _list_attempt_names(attempt)]
     if not attempts:
-        raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
+        raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` lists them")
     logs = asyncio.run(_read_logs(folder, [attempt["conversation"] for attempt in attempts if attempt["conversation"]]))
     blocks: list[Block] = []
     commands: list[str] = []
@@ -119,20 +118,20 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
             ]
             events = logs[attempt["conversation"]]
             if len(events) > _SHOWN_EVENTS:
-                blocks.append(line((f"… {len(events) - _SHOWN_EVENTS} events before", "dim")))
+                blocks.append(line((f"… {len(events) - _SHOWN_EVENTS} earlier events", "dim")))
             blocks += [output_line for event in events[-_SHOWN_EVENTS:] for output_line in describe(event, full=False)]
             blocks += [line(("  " + command, "id")) for command in commands]
     return Report(command="eval show", data={"run": run, "cases": attempts}, blocks=blocks, next=tuple(commands[:1]))
 
 
-def _names_of(case: JsonObject) -> set[str]:
-    """Return what an attempt may be called: its case, with its side, with its number, or with both."""
+def _list_attempt_names(case: JsonObject) -> set[str]:
+    """Return the names of an attempt: its case, optionally with its side, its number, or both."""
     sides = {"", f"@{case['side']}"} if case["side"] else {""}
     return {f"{case['case']}{side}{number}" for side in sides for number in ("", f"#{case['attempt']}")}
 
 
 async def _read_logs(folder: RunFolder, conversations: list[str]) -> dict[str, list[JsonObject]]:
-    """Return the events of attempts by conversation."""
+    """Return the events of each conversation."""
     from bough.evals.run.read import RunReader
 
     async with RunReader.open(folder) as reader:

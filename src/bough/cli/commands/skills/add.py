@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import diagnostic_lines, registry_of
+from bough.cli.commands.skills.look import diagnostic_lines, open_registry
 from bough.cli.render import Report
 from bough.cli.text import Line, line
 from bough.settings import Settings
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from bough.skills.install.change import SkillUpdate
     from bough.skills.install.install import InstalledSkill, RefusedSkill
 
-_SOURCE = "A folder, an archive, a git repository (URL, URL@REF, OWNER/NAME, a web address), or a site's address."
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of skills.")]
+_SOURCE = "Folder, archive, git repository (URL, URL@REF, OWNER/NAME or web address) or website."
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the skills.")]
 AcceptFindings = Annotated[
     bool, typer.Option("--accept-findings", help="Also install skills in which the scan found errors.")
 ]
@@ -34,16 +34,16 @@ def add(
         str, typer.Option("--path", metavar="DIR", help="Install only skills at or below this folder.")
     ] = "",
     as_: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Local name for the skill.")] = None,
-    ref: Annotated[str, typer.Option("--ref", metavar="REF", help="A branch, a tag or a commit.")] = "",
+    ref: Annotated[str, typer.Option("--ref", metavar="REF", help="Branch, tag or commit.")] = "",
     replace: Annotated[bool, typer.Option("--replace", help="Replace installed skills of the same name.")] = False,
     accept_findings: AcceptFindings = False,
     host_servers: Annotated[
         list[str] | None,
-        typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
+        typer.Option("--host-servers", metavar="NAME", help="Run this MCP server outside the sandbox; repeatable."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Install all skills that share a name.")] = False,
     root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Target folder. Default: `installed` in bough's home.")
+        Path | None, typer.Option("--root", metavar="DIR", help="Target folder. Default: <home>/installed.")
     ] = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -58,7 +58,7 @@ def add(
     from bough.skills.trust.snapshot import SnapshotStore
     from bough.skills.trust.trust import TrustStore
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     request = InstallRequest(
         source=source,
         names=tuple(only or ()),
@@ -71,23 +71,26 @@ def add(
         hosts=tuple(host_servers or ()),
     )
     staging = settings.home / "staging" if root is None else None
-    done = install(request, root or settings.home / "installed", staging=staging)
-    protected = {skill.lock.digest for skill in done.installed} | TrustStore(settings.home).digests()
+    result = install(request, root or settings.home / "installed", staging=staging)
+    # Old snapshots are removed, except those of skills that are trusted or were just installed.
+    protected = {skill.lock.digest for skill in result.installed} | TrustStore(settings.home).digests()
     SnapshotStore(settings.home / "snapshots").collect(protected)
     return Report(
         command="skills add",
         data={
-            "skills": [_make_installed_json(skill) for skill in done.installed],
-            "refused": [_refusal_json(skill) for skill in done.refused],
+            "skills": [_make_installed_json(skill) for skill in result.installed],
+            "refused": [_refusal_json(skill) for skill in result.refused],
         },
-        blocks=[*_list_taken(done.installed), *_list_refused(done.refused)],
-        next=(f"bough skills show {done.installed[0].name}",),
-        exit_code=1 if done.refused else 0,
+        blocks=[*_list_installed(result.installed), *_list_refused(result.refused)],
+        next=(f"bough skills show {result.installed[0].name}",),
+        exit_code=1 if result.refused else 0,
     )
 
 
 def update(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all of them.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills to update. Default: all.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     accept_findings: AcceptFindings = False,
     home: options.Home = None,
@@ -97,8 +100,8 @@ def update(
     """Update installed skills from their sources. Skills pinned to a commit stay."""
     from bough.skills.install.change import update_skills
 
-    settings = options.settings_of(home, store)
-    done = update_skills(
+    settings = options.load_settings(home, store)
+    updates = update_skills(
         settings.home / "installed",
         names or (),
         dry_run=dry_run,
@@ -107,10 +110,10 @@ def update(
     )
     return Report(
         command="skills update",
-        data={"skills": [_update_json(update_result) for update_result in done]},
-        blocks=[output_line for update_result in done for output_line in _list_update(update_result)]
+        data={"skills": [_update_json(update_result) for update_result in updates]},
+        blocks=[output_line for update_result in updates for output_line in _list_update(update_result)]
         or [line(("no skills installed", "dim"))],
-        exit_code=1 if any(update_result.refused is not None for update_result in done) else 0,
+        exit_code=1 if any(update_result.refused is not None for update_result in updates) else 0,
     )
 
 
@@ -123,11 +126,13 @@ def remove(
     """Remove installed skills."""
     from bough.skills.install.change import remove_skills
 
-    gone = remove_skills(options.settings_of(home, store).home / "installed", names)
+    removed = remove_skills(options.load_settings(home, store).home / "installed", names)
     return Report(
         command="skills remove",
-        data={"skills": [{"name": entry.used_name, "source": entry.source, "digest": entry.digest} for entry in gone]},
-        blocks=[line((entry.used_name, "id"), "  removed") for entry in gone],
+        data={
+            "skills": [{"name": entry.used_name, "source": entry.source, "digest": entry.digest} for entry in removed]
+        },
+        blocks=[line((entry.used_name, "id"), "  removed") for entry in removed],
     )
 
 
@@ -139,7 +144,7 @@ def disable(
     json: options.Json = False,
 ) -> Report:
     """Disable skills without removing them."""
-    return _switch(names, workspace, options.settings_of(home, store), disabled=True)
+    return _switch(names, workspace, options.load_settings(home, store), disabled=True)
 
 
 def enable(
@@ -150,18 +155,18 @@ def enable(
     json: options.Json = False,
 ) -> Report:
     """Enable disabled skills."""
-    return _switch(names, workspace, options.settings_of(home, store), disabled=False)
+    return _switch(names, workspace, options.load_settings(home, store), disabled=False)
 
 
 def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabled: bool) -> Report:
     from bough.skills.install.change import switch_skills
 
-    done = switch_skills(settings.home, registry_of(workspace, settings), names, disabled=disabled)
+    switched = switch_skills(settings.home, open_registry(workspace, settings), names, disabled=disabled)
     state = "disabled" if disabled else "enabled"
     return Report(
         command=f"skills {state[:-1]}",
-        data={"skills": [{"name": name, "disabled": disabled} for name in done]},
-        blocks=[line((name, "id"), f"  {state}") for name in done],
+        data={"skills": [{"name": name, "disabled": disabled} for name in switched]},
+        blocks=[line((name, "id"), f"  {state}") for name in switched],
     )
 
 
@@ -194,7 +199,7 @@ def _update_json(update_result: SkillUpdate) -> dict[str, object]:
     }
 
 
-def _list_taken(installed: Sequence[InstalledSkill]) -> Iterator[Line]:
+def _list_installed(installed: Sequence[InstalledSkill]) -> Iterator[Line]:
     for skill in installed:
         yield line((skill.name, "id"), f"  {skill.folder}")
         for note in skill.diagnostics:

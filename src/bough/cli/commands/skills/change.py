@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import diagnostic_lines, folder_of
+from bough.cli.commands.skills.look import diagnostic_lines, require_folder
 from bough.cli.render import Report
 from bough.cli.text import line
 from bough.errors import InvalidInput
@@ -20,33 +20,30 @@ PROJECT_SKILLS = Path(".agents") / "skills"
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lowercase letters, digits and hyphens.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and hyphens.")],
     description: Annotated[
-        str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does, and when to use it.")
+        str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does and when to use it.")
     ] = None,
     script: Annotated[bool, typer.Option("--script", help="Add an example script.")] = False,
     root: Annotated[
         Path | None,
-        typer.Option("--root", metavar="DIR", help="Parent folder. Default: .agents/skills of the project."),
+        typer.Option("--root", metavar="DIR", help="Parent folder. Default: .agents/skills in the workspace."),
     ] = None,
     workspace: options.Workspace = Path(),
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Create a skill: a folder with a SKILL.md.
-
-    The skill conforms to the specification.
-    """
+    """Create a skill: a folder with a valid SKILL.md."""
     from bough.skills.new import new_skill
 
     if description is None:
         raise InvalidInput(
-            "missing --description: it is all that a model sees of a skill until it loads it",
+            "missing --description: a model sees nothing else of a skill before it loads it",
             hint='pass --description "what it does, and when to use it"',
         )
-    place = root if root is not None else folder_of(workspace) / PROJECT_SKILLS
-    file = new_skill(place, name, description=description, script=script)
+    folder = root if root is not None else require_folder(workspace) / PROJECT_SKILLS
+    file = new_skill(folder, name, description=description, script=script)
     return Report(
         command="skills new",
         data={"name": name, "path": str(file)},
@@ -57,20 +54,20 @@ def new(
 
 def lock(
     root: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="A folder of skills. Default: `installed` in bough's home.")
+        Path | None, typer.Argument(metavar="[DIR]", help="Folder of skills. Default: <home>/installed.")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Only compare; exit code 1 if anything differs.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Only compare. Exit code 1 if anything differs.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Record the digests of installed skills, or verify them.
 
-    `skills.lock` has the digest of every file; --verify compares with it.
+    `skills.lock` holds the digest of every file; --verify compares the files with it.
     """
     from bough.skills.trust.lock import NAME, lock_all, verify_lock, write_lock
 
-    folder = root or options.settings_of(home, store).home / "installed"
+    folder = root or options.load_settings(home, store).home / "installed"
     if not folder.is_dir():
         raise InvalidInput(
             f"{folder} is not a folder of skills", hint="pass a folder of skills, or install a skill first"

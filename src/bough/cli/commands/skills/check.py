@@ -27,7 +27,7 @@ FORMATS = ("text", "json", "sarif")
 
 def check(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A skill's folder; with -r, a folder of skills.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the skill; with -r, a folder of skills.")
     ] = Path(),
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Check every skill below DIR.")] = False,
     strict: Annotated[
@@ -45,10 +45,7 @@ def check(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Validate skills and show how to fix them.
-
-    Exit code 1 if one has an error.
-    """
+    """Validate skills and show how to fix them. Exit code 1 if one has an error."""
     from bough.skills.find.check import iter_check
 
     if format not in FORMATS:
@@ -56,24 +53,24 @@ def check(
     skills = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
     skills = _add_usage_faults(_add_eval_faults(skills))
-    checked = tally.of(_add_scan(skills) if scan else skills)
+    checked = tally.count(_add_scan(skills) if scan else skills)
     if format == "sarif":
         _write_sarif(checked)
     elif json or format == "json":
         JsonRenderer(sys.stdout).listing("skills check", "skills", (skill.as_dict() for skill in checked))
     else:
         _write_text(checked, tally)
-    return 1 if tally.bad else 0
+    return 1 if tally.bad else 0  # counted only now: the output above consumed the stream
 
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts skills as they pass, one at a time: there may be thousands."""
+    """Counts skills while they are streamed: there may be thousands."""
 
     checked: int = 0
     bad: int = 0
 
-    def of(self, skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    def count(self, skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
         for skill in skills:
             self.checked += 1
             self.bad += skill.has_errors or not skill.loaded
@@ -81,7 +78,7 @@ class _Tally:
 
 
 def _add_usage_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add what is wrong with a skill's MCP servers, and the inputs that its text uses and does not declare."""
+    """Add diagnostics of a skill's MCP servers, and of inputs that its text uses without declaring them."""
     from bough.skills.match.inputs import check_inputs_declared
     from bough.skills.read.parse import read_file
     from bough.skills.run.mcp import check_servers
@@ -96,12 +93,13 @@ def _add_usage_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _add_eval_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add what is wrong with the evals of each skill that has any."""
+    """Add diagnostics of the evals of each skill that has any."""
     for skill in skills:
         folder = skill.path.parent
         if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
             yield skill
             continue
+        # Imported only for a skill with evals, since it loads pydantic.
         from bough.evals.formats.skill import read_skill_set, read_trigger_set
 
         faults = dict.fromkeys((*read_skill_set(folder).faults, *read_trigger_set(folder).faults))
@@ -121,7 +119,7 @@ def _add_eval_faults(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _add_scan(skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add the findings of the scan for each skill that is a folder."""
+    """Add the findings of the scan, for skills that are folders."""
     from bough.skills.model import is_skill_file
     from bough.skills.trust.scan import Scanner
 

@@ -1,4 +1,4 @@
-"""`bough skills list`, `show`, `match`: which skills apply here, and which a message would activate."""
+"""`bough skills list`, `show`, `match`: the skills of a working folder, and those that a message activates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_(
     """List the skills that apply in a working folder."""
     if name is not None:
         return show(name, workspace=workspace, skills=skills, home=home, store=store, json=json)
-    registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
+    registry = open_registry(workspace, options.load_settings(home, store, skill_roots=skills))
     return Report(
         command="skills list",
         data={
@@ -40,13 +40,13 @@ def list_(
             "withheld": [skill_json(skill) for skill in registry.withheld],
             "diagnostics": [diagnostic.as_dict() for diagnostic in registry.diagnostics],
         },
-        blocks=list(_listing(registry)),
+        blocks=list(_render_list(registry)),
         next=("bough skills trust",) if registry.withheld else (),
     )
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the skill.")],
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     home: options.Home = None,
@@ -54,7 +54,7 @@ def show(
     json: options.Json = False,
 ) -> Report:
     """Show a skill: its instructions, its files and its origin."""
-    skill = registry_of(workspace, options.settings_of(home, store, skill_roots=skills)).get(name)
+    skill = open_registry(workspace, options.load_settings(home, store, skill_roots=skills)).get(name)
     return Report(
         command="skills show",
         data=skill_json(skill.summary())
@@ -64,13 +64,13 @@ def show(
             "files": list(skill.resources.all),
             "diagnostics": [diagnostic.as_dict() for diagnostic in skill.diagnostics],
         },
-        blocks=list(_sheet(skill)),
+        blocks=list(_render_skill(skill)),
         next=(f'bough run "/{skill.name} …"',),
     )
 
 
 def match(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A message.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Message to match.")],
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     home: options.Home = None,
@@ -79,12 +79,12 @@ def match(
 ) -> Report:
     """Show which skills a message would activate.
 
-    Also shows which skills match its words best.
+    Also shows the skills whose descriptions fit its words best.
     """
     from bough.skills import TriggerIndex
     from bough.skills.match.triggers import find_withheld
 
-    registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
+    registry = open_registry(workspace, options.load_settings(home, store, skill_roots=skills))
     matches = TriggerIndex(registry.list_all()).match(text)
     nearest = registry.search(text)
     untrusted = find_withheld(registry, text)
@@ -92,7 +92,7 @@ def match(
     return Report(
         command="skills match",
         data={
-            "matches": [_match_json(found_match) for found_match in matches],
+            "matches": [_match_json(trigger_match) for trigger_match in matches],
             "nearest": [skill_json(skill) for skill in nearest],
             "untrusted": [skill_json(skill) for skill in untrusted],
         },
@@ -113,11 +113,11 @@ def skill_json(skill: SkillMetadata) -> JsonObject:
     }
 
 
-def folder_of(workspace: Path) -> Path:
-    """Return the working folder.
+def require_folder(workspace: Path) -> Path:
+    """Return the working folder as an absolute path.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: It is not a folder.
     """
     folder = workspace.expanduser().absolute()
     if not folder.is_dir():
@@ -125,11 +125,11 @@ def folder_of(workspace: Path) -> Path:
     return folder
 
 
-def registry_of(workspace: Path, settings: Settings) -> SkillRegistry:
-    """Return the skills that apply in a working folder."""
+def open_registry(workspace: Path, settings: Settings) -> SkillRegistry:
+    """Return the registry of the skills of a working folder."""
     from bough.skills import SkillRegistry
 
-    return SkillRegistry.open(folder_of(workspace), home=settings.home, roots=settings.skill_roots)
+    return SkillRegistry.open(require_folder(workspace), home=settings.home, roots=settings.skill_roots)
 
 
 def _match_json(match: TriggerMatch) -> JsonObject:
@@ -142,10 +142,7 @@ def _match_json(match: TriggerMatch) -> JsonObject:
     }
 
 
-# Showing.
-
-
-def _listing(registry: SkillRegistry) -> Iterator[Block]:
+def _render_list(registry: SkillRegistry) -> Iterator[Block]:
     skills = registry.list_all()
     if skills:
         rows = tuple(_row(skill) for skill in skills)
@@ -164,7 +161,7 @@ def _row(skill: SkillMetadata) -> tuple[Span, ...]:
     return (skill.name, "id"), (skill.kind, ""), (skill.scope, "dim"), (one_line(skill.description, 500), "")
 
 
-def _sheet(skill: Skill) -> Iterator[Line]:
+def _render_skill(skill: Skill) -> Iterator[Line]:
     yield line((skill.name, "strong"), (f"  {skill.kind}, {skill.scope}", "dim"))
     yield from paragraph(skill.description)
     yield line((str(skill.path), "dim"))
@@ -177,11 +174,11 @@ def _sheet(skill: Skill) -> Iterator[Line]:
 
 
 def diagnostic_lines(diagnostic: Diagnostic, *, with_path: bool = False, file: str | None = None) -> Iterator[Line]:
-    """Yield a diagnostic and its fix.
+    """Yield the lines of a diagnostic and its fix.
 
     Args:
-        with_path: Whether to show the file it concerns.
-        file: Show the file only if it is not this one.
+        with_path: Show the file of the diagnostic.
+        file: Also show the file of the diagnostic if it is not this one.
     """
     with_path = with_path or (file is not None and str(diagnostic.path) not in ("", file))
     place = f"line {diagnostic.line}: " if diagnostic.line else ""

@@ -1,4 +1,4 @@
-"""`bough skills run`: run a skill's script in the sandbox, as a model would."""
+"""`bough skills run`: runs a skill's script in the sandbox, as a model would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import folder_of, registry_of
+from bough.cli.commands.skills.look import open_registry, require_folder
 from bough.cli.render import Report, renderer_for
 from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
 from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, SandboxUnavailable
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A script of the skill; scripts/ is optional.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the skill.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Script of the skill, with or without scripts/.")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time. Default: 30.")
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Time limit. Default: 30.")
     ] = None,
     network: options.Network = None,
     env: options.Env = None,
@@ -41,18 +41,21 @@ def run(
 
     bough's options go before NAME; everything after SCRIPT is passed to the script.
     """
-    settings = options.settings_of(
+    settings = options.load_settings(
         home, store, executor=executor, skill_roots=skills, script_timeout=timeout, cwd=workspace
     )
-    registry = registry_of(workspace, settings)
+    registry = open_registry(workspace, settings)
     skill = registry.get(name)
+    # What runs is the reviewed copy of a trusted skill, not files that may have changed since.
     snapshot = registry.snapshot(skill)
     result = asyncio.run(
-        _run(skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.env_of(env))
+        _run(
+            skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.parse_env(env)
+        )
     )
     ran = result.execution
     if ran is None:
-        raise _refusal(result)
+        raise _make_refusal_error(result)
     if json:
         data = ran_json(ran) | {"skill": result.skill, "script": result.script, "status": result.status}
         return Report(command="skills run", data=data, exit_code=exit_code_of(ran))
@@ -80,6 +83,7 @@ async def _run(
 
     executor = executor_named(settings.executor)
     try:
+        # Reported as exit code 6; the executor would report it as the result of the script.
         if settings.executor == "sandbox" and not await executor.healthy():
             raise SandboxUnavailable("no sandbox works here", hint="run `bough doctor`")
         return await run_script(
@@ -87,7 +91,7 @@ async def _run(
             executor,
             script,
             args,
-            workspace=folder_of(workspace),
+            workspace=require_folder(workspace),
             timeout_seconds=settings.timeout_seconds,
             network=Network(domains=tuple(domains)),
             env=env,
@@ -97,8 +101,8 @@ async def _run(
         await executor.aclose()
 
 
-def _refusal(result: ScriptResult) -> BoughError:
-    """Return the error of a script that was not run."""
+def _make_refusal_error(result: ScriptResult) -> BoughError:
+    """Return the error for a script that did not run."""
     message, details = result.details or str(result.error), {"error_code": result.error_code}
     hint = f"`bough skills show {result.skill}` lists its files"
     match result.error_code:

@@ -1,4 +1,4 @@
-"""`bough skills trust`: trust the code of a project's skills after reviewing it."""
+"""`bough skills trust`: trusts the code of a project's skills after a review."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
-from bough.cli.commands.skills.look import diagnostic_lines, folder_of
+from bough.cli.commands.skills.look import diagnostic_lines, require_folder
 from bough.cli.render import Report, renderer_for
 from bough.cli.text import Line, line
 from bough.errors import InvalidInput, PermissionDenied
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def trust(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The project. Default: the working folder.")
+        Path | None, typer.Argument(metavar="[DIR]", help="Project folder. Default: the working folder.")
     ] = None,
     workspace: options.Workspace = Path(),
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust in this project.")] = False,
@@ -29,22 +29,22 @@ def trust(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be trusted.")] = False,
     host_servers: Annotated[
         list[str] | None,
-        typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
+        typer.Option("--host-servers", metavar="NAME", help="Run this MCP server outside the sandbox; repeatable."),
     ] = None,
     host_hooks: Annotated[
-        bool, typer.Option("--host-hooks", help="Let the project's hooks run on this machine, outside the sandbox.")
+        bool, typer.Option("--host-hooks", help="Run the project's hooks outside the sandbox.")
     ] = False,
     accept_findings: Annotated[
         bool, typer.Option("--accept-findings", help="Also trust skills in which the scan found errors.")
     ] = False,
     rules: Annotated[
-        bool, typer.Option("--rules", help="Also follow rule files (AGENTS.md) that a tool of a conversation wrote.")
+        bool, typer.Option("--rules", help="Also follow rule files (AGENTS.md) that a tool wrote.")
     ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust a project's skills, hooks and config.yaml as they are.
+    """Trust a project's current skills, hooks and config.yaml.
 
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
@@ -55,17 +55,18 @@ def trust(
     from bough.skills.install.review import check_hosts, review_project, snapshot_reviewed
     from bough.skills.trust.snapshot import SnapshotStore
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     trusted = TrustStore(settings.home)
-    folder = folder_of(workspace if directory is None else directory)
+    folder = require_folder(workspace if directory is None else directory)
     if revoke:
         return _report_revoked(trusted.revoke(folder))
-    hook_files = [agreed for agreed in project_hooks(folder) if agreed.digest]
-    hooks = {agreed.key: agreed.digest for agreed in hook_files}
+    hook_files = [hook_file for hook_file in project_hooks(folder) if hook_file.digest]
+    hooks = {hook_file.key: hook_file.digest for hook_file in hook_files}
     hooks |= project_configs(folder)
     if rules:
         hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
     reviews = review_project(folder)
+    # Refused before anything is trusted: a misspelt name would leave its server in the sandbox without a message.
     check_hosts(reviews, hosts := tuple(host_servers or ()))
     output = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
     if hook_files:
@@ -88,6 +89,7 @@ def trust(
     if dry_run or not (reviews or hooks):
         empty = line(("no code or hooks to trust in this project", "dim"))
         return Report(command="skills trust", data=data, blocks=output or [empty])
+    # One skill with errors stops all: the user agrees to the project as a whole.
     bad = [review for review in good if review.has_error_findings and not accept_findings]
     if bad:
         raise PermissionDenied(
@@ -96,7 +98,8 @@ def trust(
             details={"skills": [_review_json(review, hosts) for review in bad]},
         )
     if names:
-        _ask(output, yes=yes, json=json)
+        _confirm(output, yes=yes, json=json)
+        # Copied before trust is recorded: a trusted digest without its copy could not run.
         snapshots = SnapshotStore(settings.home / "snapshots")
         snapshot_reviewed(good, snapshots)
         trust_hooks(folder, hook_files, home=settings.home, trust=trusted, on_host=host_hooks)
@@ -109,21 +112,21 @@ def trust(
     return Report(command="skills trust", data=data | {"trusted": names}, blocks=blocks, exit_code=exit_code)
 
 
-def _report_revoked(was_there: bool) -> Report:
-    text = "trust in this project revoked" if was_there else "this project was not trusted"
-    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(text)])
+def _report_revoked(was_trusted: bool) -> Report:
+    text = "trust in this project revoked" if was_trusted else "this project was not trusted"
+    return Report(command="skills trust", data={"revoked": was_trusted}, blocks=[line(text)])
 
 
-def _ask(output: Sequence[Line], *, yes: bool, json: bool) -> None:
-    """Show the review and ask whether to trust it.
+def _confirm(output: Sequence[Line], *, yes: bool, json: bool) -> None:
+    """Show the review and ask whether to trust the project.
 
     Raises:
-        InvalidInput: There is no terminal to ask, or the answer is no.
+        InvalidInput: There is no terminal to ask on, or the answer is no.
     """
     if yes:
         return
     if json or not sys.stdin.isatty():
-        raise InvalidInput("no terminal to ask", hint="see `bough skills trust --dry-run`, then pass --yes")
+        raise InvalidInput("no terminal to ask on", hint="see `bough skills trust --dry-run`, then pass --yes")
     renderer = renderer_for(json=False)
     for output_line in output:
         renderer.note(output_line)

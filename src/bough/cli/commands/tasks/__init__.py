@@ -1,1 +1,1 @@
-"""`bough tasks`: a module for looking at tasks, and one for what is said to them."""
+"""`bough tasks`: one module reads tasks, one changes them."""

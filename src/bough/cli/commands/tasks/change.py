@@ -1,4 +1,4 @@
-"""`bough tasks cancel`, `retry` and `input`: what people say to tasks."""
+"""`bough tasks cancel`, `retry` and `input`: cancels, retries and answers tasks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bough.cli import options
-from bough.cli.commands.tasks.opening import TaskId, TaskIds, open_existing
 from bough.cli.commands.tasks.text import describe_request, report_changed
-from bough.cli.detach import make_broker
 from bough.cli.render import Report, renderer_for
+from bough.cli.tasks import TaskId, TaskIds, make_broker, open_existing
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 
 def cancel(
     ids: TaskIds = None,
-    all: Annotated[bool, typer.Option("--all", help="Every task that has not ended.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Cancel every task that has not ended.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Cancel tasks, and those that they started."""
+    """Cancel tasks and their subtasks."""
     if bool(ids) == all:
-        raise InvalidInput("name tasks, or give --all", hint="bough tasks cancel ID…")
+        raise InvalidInput("name tasks, or pass --all", hint="bough tasks cancel ID…")
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
-            broker = make_broker(tasks, options.settings_of(home, store))
-            task_ids = await _open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
+            broker = make_broker(tasks, options.load_settings(home, store))
+            task_ids = await _list_open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
             if task_ids and not yes:
                 _require_consent(f"cancel {len(task_ids)} task{'s' if len(task_ids) > 1 else ''}?")
             cancelled = [await broker.cancel(task_id) for task_id in task_ids]
@@ -51,13 +50,12 @@ def retry(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Continue with a task that failed or was cancelled, in a new task of the same conversation."""
+    """Retry a failed or cancelled task. A new task continues its conversation."""
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
-            broker = make_broker(tasks, options.settings_of(home, store))
-            again = await broker.retry(await tasks.resolve(id))
-            task = await broker.poll(again)
+            broker = make_broker(tasks, options.load_settings(home, store))
+            task = await broker.poll(await broker.retry(await tasks.resolve(id)))
             await broker.aclose()
             return report_changed("tasks retry", [task])
 
@@ -66,9 +64,13 @@ def retry(
 
 def input_(
     id: TaskId = "-",
-    answer: Annotated[str | None, typer.Argument(metavar="ANSWER", help="Answer to its question.")] = None,
-    approve: Annotated[list[str] | None, typer.Option("--approve", metavar="CALL", help="Let this call run.")] = None,
-    reject: Annotated[list[str] | None, typer.Option("--reject", metavar="CALL", help="Refuse this call.")] = None,
+    answer: Annotated[str | None, typer.Argument(metavar="ANSWER", help="Answer to the task's question.")] = None,
+    approve: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="CALL", help="Approve this tool call; repeatable.")
+    ] = None,
+    reject: Annotated[
+        list[str] | None, typer.Option("--reject", metavar="CALL", help="Reject this tool call; repeatable.")
+    ] = None,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Reason for the rejection, shown to the model.")
     ] = "",
@@ -76,11 +78,11 @@ def input_(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Answer what a task asks; a worker continues with it. Without an answer it shows the question and asks."""
+    """Answer a task's question. A worker then continues it. Without ANSWER, shows the question and asks."""
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
-            broker = make_broker(tasks, options.settings_of(home, store))
+            broker = make_broker(tasks, options.load_settings(home, store))
             task = await broker.poll(await tasks.resolve(id))
             value: Any = answer
             if approve or reject:
@@ -96,7 +98,7 @@ def input_(
     return asyncio.run(main())
 
 
-async def _open_ids(tasks: RelationalTaskStore) -> list[str]:
+async def _list_open_ids(tasks: RelationalTaskStore) -> list[str]:
     from bough.tasks import TERMINAL_STATES, TaskState
 
     states = [state for state in TaskState if state not in TERMINAL_STATES]
@@ -104,21 +106,22 @@ async def _open_ids(tasks: RelationalTaskStore) -> list[str]:
 
 
 def _require_consent(question: str) -> None:
+    # Checked before the prompt: in a script the prompt would read the script's own input as the answer.
     if not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on: nothing was cancelled", hint="pass --yes")
     if not typer.confirm(question, default=False):
-        raise InvalidInput("nothing was cancelled", hint="pass --yes to cancel without being asked")
+        raise InvalidInput("nothing was cancelled", hint="pass --yes to cancel without a question")
 
 
 def _ask(task: Task) -> Any:
-    """Show what a task asks and return what is typed."""
+    """Show the question of a task and return the typed answer."""
     if not sys.stdin.isatty():
-        raise InvalidInput(f"task {task.id} waits for an answer", hint="give it: bough tasks input ID ANSWER")
+        raise InvalidInput(f"task {task.id} waits for an answer", hint="pass one: bough tasks input ID ANSWER")
     renderer = renderer_for(json=False)
     for output_line in describe_request(task):
         renderer.note(output_line)
     if (task.request or {}).get("kind") == "approval":
-        return typer.confirm("let them run?", default=False)
+        return typer.confirm("approve?", default=False)
     return typer.prompt("answer")
 
 

@@ -1,4 +1,4 @@
-"""How tasks are shown: reports, lines and JSON of them."""
+"""Output of tasks: reports, lines and JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from bough.cli.render import Renderer, Report
+from bough.cli.target import short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line, paragraph
 from bough.types import JsonObject
 
@@ -17,15 +18,15 @@ STATE_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_req
 
 
 def task_json(task: Task) -> JsonObject:
-    """Return a task as programs see it; its events are what `bough tasks logs` gives."""
+    """Return a task as JSON, without its events: `bough tasks logs` prints those."""
     return task.model_dump(mode="json", exclude={"events"})
 
 
 def report_list(tasks: list[Task], cursor: str | None) -> Report:
-    """Return a page of tasks as a table, the newest first."""
+    """Return the report of a page of tasks, the newest first."""
     rows: tuple[tuple[Span, ...], ...] = tuple(
         (
-            (task.id.replace("-", "")[-8:], "id"),
+            (short(task.id), "id"),
             (task.state.value, STATE_STYLES.get(task.state.value, "")),
             (task.agent_name or "", ""),
             (_age(task.created_at), "dim"),
@@ -45,14 +46,14 @@ def report_list(tasks: list[Task], cursor: str | None) -> Report:
 
 
 def show_change(task: Task, renderer: Renderer, *, json: bool) -> None:
-    """Show one line, or one JSON object, about a task that has changed."""
+    """Write one line, or one JSON object, about a changed task."""
     if json:
         renderer.record({"task": task_json(task)})
     else:
         state = task.state.value
         renderer.result(
             line(
-                (task.id.replace("-", "")[-8:], "id"),
+                (short(task.id), "id"),
                 "  ",
                 (state, STATE_STYLES.get(state, "")),
                 f"  {one_line(task.input, 60)}",
@@ -61,7 +62,7 @@ def show_change(task: Task, renderer: Renderer, *, json: bool) -> None:
 
 
 def describe_task(task: Task) -> Iterator[Line]:
-    """Give the lines about one task: where it stands, what it asks, its result."""
+    """Yield the lines about one task: its state, facts, question and result."""
     state = task.state.value
     yield line((task.id, "id"), "  ", (state, STATE_STYLES.get(state, "")))
     facts = {
@@ -86,7 +87,7 @@ def describe_task(task: Task) -> Iterator[Line]:
 
 
 def describe_request(task: Task) -> Iterator[Line]:
-    """Give the lines about what a task asks; none where it asks nothing."""
+    """Yield the lines about the question of a task; none if it asks nothing."""
     request = task.request or {}
     if request.get("kind") == "question":
         yield line((f"{'asks':<14}", "warn"), str(request.get("question", "")))
@@ -102,18 +103,21 @@ def describe_request(task: Task) -> Iterator[Line]:
 
 
 def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:
-    """Give a line for each task of a tree, `(task, those below it)` a node."""
+    """Yield a line for each task of a tree. A node is `(task, child nodes)`."""
     for child, below in nodes:
         state = child.state.value
-        short = child.id.replace("-", "")[-8:]
         yield line(
-            "  " * depth, (short, "id"), "  ", (state, STATE_STYLES.get(state, "")), f"  {one_line(child.input, 60)}"
+            "  " * depth,
+            (short(child.id), "id"),
+            "  ",
+            (state, STATE_STYLES.get(state, "")),
+            f"  {one_line(child.input, 60)}",
         )
         yield from draw_tree(below, depth + 1)
 
 
 def node_json(node: Any) -> JsonObject:
-    """Return a node of a tree of tasks as programs see it."""
+    """Return a node of a tree of tasks as JSON."""
     child, below = node
     return {"task": task_json(child), "children": [node_json(grandchild) for grandchild in below]}
 
@@ -126,7 +130,7 @@ def event_line(event: TaskEvent) -> Line:
 
 
 def report_ended(tasks: list[Task]) -> Report:
-    """Return tasks that were waited for; the exit code says whether all completed."""
+    """Return the report of `bough tasks wait`: exit code 0 if all tasks completed, 1 if not, 124 after a timeout."""
     from bough.tasks import TaskState
 
     if any(not task.is_terminal for task in tasks):
@@ -140,7 +144,7 @@ def report_ended(tasks: list[Task]) -> Report:
 
 
 def report_changed(command: str, tasks: list[Task]) -> Report:
-    """Return tasks as they stand after a command changed them."""
+    """Return the report of a command that changed tasks."""
     blocks = [line((task.id, "id"), "  ", (task.state.value, STATE_STYLES.get(task.state.value, ""))) for task in tasks]
     data: JsonObject = {"tasks": [task_json(task) for task in tasks]}
     if command == "tasks input":
@@ -149,13 +153,14 @@ def report_changed(command: str, tasks: list[Task]) -> Report:
 
 
 def suggest_next(task: Task) -> tuple[str, ...]:
-    """Return the commands that make sense after a look at a task."""
-    short = task.id.replace("-", "")[-8:]
+    """Return the commands that a user may want to run after `bough tasks show`."""
+    name = short(task.id)
     if task.state.value == "input_required":
-        return (f"bough tasks input {short}",)
+        return (f"bough tasks input {name}",)
     if task.state.value in ("failed", "cancelled"):
-        return (f"bough tasks retry {short}", f"bough tasks logs {short}")
-    return (f"bough tasks logs {short}", f"bough conv show {str(task.conversation).replace('-', '')[-8:]}")
+        return (f"bough tasks retry {name}", f"bough tasks logs {name}")
+    shows = () if task.conversation is None else (f"bough conv show {short(task.conversation)}",)
+    return (f"bough tasks logs {name}", *shows)
 
 
 def _age(moment: datetime) -> str:

@@ -1,4 +1,4 @@
-"""What commands that submit and run tasks share: the broker of the settings' store."""
+"""Tasks of the settings' store: opens the task store, builds its broker and submits runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from bough.cli import options
 from bough.cli.render import Report
+from bough.cli.target import short
 from bough.cli.text import line
+from bough.errors import NotFound
 from bough.settings import Settings
 
 if TYPE_CHECKING:
@@ -19,18 +24,63 @@ if TYPE_CHECKING:
     from bough.events.record import ConversationRecord
     from bough.guard import HookSet
     from bough.server.bounds.tenants import TenantRules
+    from bough.tasks import Task
     from bough.tasks.agents import Credentials
     from bough.tasks.broker import TaskBroker
     from bough.tasks.stores.relational import RelationalTaskStore
 
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="Task id, or its first or last digits; - for the latest.")]
+TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Task ids, as shown by `bough tasks list`.")]
+
+
+@asynccontextmanager
+async def open_tasks(home: str | None, store: str | None) -> AsyncGenerator[RelationalTaskStore | None]:
+    """Open the task store of the settings; None if the store does not exist yet."""
+    from bough.tasks.stores.named import has_store, open_task_store
+
+    url = options.load_settings(home, store).store
+    if not has_store(url):
+        yield None
+        return
+    tasks = open_task_store(url)
+    try:
+        yield tasks
+    finally:
+        await tasks.aclose()
+
+
+@asynccontextmanager
+async def open_existing(home: str | None, store: str | None) -> AsyncGenerator[RelationalTaskStore]:
+    """Open the task store of the settings.
+
+    Raises:
+        NotFound: The store does not exist yet.
+    """
+    async with open_tasks(home, store) as tasks:
+        if tasks is None:
+            raise NotFound("there are no tasks yet", hint='bough run --detach "…" submits one')
+        yield tasks
+
+
+async def get_task(tasks: RelationalTaskStore, name: str) -> Task:
+    """Return a task with its events.
+
+    Raises:
+        NotFound: There is no such task.
+        InvalidInput: Several ids match the name.
+    """
+    task = await tasks.get(await tasks.resolve(name))
+    assert task is not None  # noqa: S101 - it was there a moment ago
+    return task
+
 
 def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRules | None = None) -> TaskBroker:
-    """Return a broker whose tasks ask the user's own hooks, and those of projects that a person has trusted.
+    """Return a broker whose tasks obey the hooks of the user and of trusted projects.
 
-    Conversations of an agent server get the secrets that it sealed for them.
+    Conversations of an agent server get the secrets that the server sealed for them.
 
     Args:
-        rules: What tenants may use, for a worker; None: a run that the user of this command asks for is not checked.
+        rules: Limits of tenants, for a worker. None checks nothing: the user of this command asked for the run.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
     from bough.server.bounds.running import admission_of
@@ -38,7 +88,8 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     from bough.tasks.broker import TaskBroker
 
     async def find(record: ConversationRecord, state: State) -> Credentials:
-        sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))  # it is open by now
+        # `tasks.log` exists only while the store is open, which it is when a task runs.
+        sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))
         return await find_credentials(sealed, rules)(record, state)
 
     return TaskBroker(
@@ -52,7 +103,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
 
 @asynccontextmanager
 async def sending_pieces(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
-    """Send the pieces of responses of this worker to agent servers that have readers; on Postgres only."""
+    """Stream the responses of this worker to agent servers with subscribers; on Postgres only."""
     if not url.startswith(("postgresql:", "postgres:")):
         yield
         return
@@ -68,7 +119,7 @@ async def sending_pieces(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
 
 
 def find_trusted_hooks(home: Path, workspace: Path) -> HookSet:
-    """Return the hooks of the home folder, and those of the workspace where a person has trusted them."""
+    """Return the hooks of the home folder and, if trusted, of the workspace."""
     from bough.guard import find_hooks
     from bough.skills import TrustStore
 
@@ -86,17 +137,21 @@ async def submit_detached(
     tags: dict[str, str],
     key: str | None,
 ) -> Report:
-    """Submit a run as a task and return its id: a worker runs it, or `bough tasks wait --run`.
+    """Submit a run as a task and report its id. A worker or `bough tasks wait --run` runs it.
+
+    Args:
+        key: Idempotency key.
 
     Raises:
         InvalidInput: The message is empty, or the workspace is not a folder.
-        Conflict: The key has made another task.
+        Conflict: The key was used for a different task.
     """
     from bough.tasks.stores.named import open_task_store
 
     tasks = open_task_store(settings.store)
     broker = make_broker(tasks, settings)
     bounded = {"confirmation_policy": rules.get("confirmation_policy"), "limits": rules.get("limits")}
+    # The agent's own policy and limits stay: options must not replace narrower ones.
     applied_rules = {name: rule for name, rule in bounded.items() if rule is not None and getattr(spec, name) is None}
     spec = spec.model_copy(update=applied_rules)
     broker.register_agents([spec])
@@ -109,10 +164,9 @@ async def submit_detached(
     finally:
         await broker.aclose()
         await tasks.aclose()
-    short = task.id.replace("-", "")[-8:]
     return Report(
         command="run",
         data={"task": task.id, "conversation": str(task.conversation)},
         blocks=[line((task.id, "id"))],
-        next=("bough worker", f"bough tasks wait --run {short}"),
+        next=("bough worker", f"bough tasks wait --run {short(task.id)}"),
     )

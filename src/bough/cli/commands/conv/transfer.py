@@ -1,4 +1,4 @@
-"""`bough conv export`, `bough conv import`: conversations as files."""
+"""`bough conv export`, `import` and `adopt`: conversations leave and enter a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -20,8 +20,8 @@ from bough.cli.commands.conv.look import record_json
 from bough.cli.progress import CountedFile, Progress
 from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
-from bough.cli.text import line
-from bough.cli.turns.confirm import can_ask
+from bough.cli.text import Line, line
+from bough.cli.turns.confirm import call_lines, can_ask
 from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, StoreError
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.settings import Settings
@@ -31,22 +31,26 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from bough.cli.transcript import Transcript
+    from bough.conversation import AsyncConversation
     from bough.events import StoreAdmin
 
 FORMATS = ("bundle", "jsonl", "md", "html")
 _PAGE = 500
 _SPOOL_BYTES = 8 << 20
+_RULES = ("policy", "allow_list", "limits", "executor")
 _ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 
 def export(
     id: options.Conversation,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file. Default: stdout.")
+    ] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: from FILE's extension, else bundle."),
+        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: by FILE's extension, else bundle."),
     ] = None,
-    salvage: Annotated[bool, typer.Option("--salvage", help="Leave out what a damaged store lost.")] = False,
+    salvage: Annotated[bool, typer.Option("--salvage", help="Skip events that a damaged store lost.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.")] = False,
     home: options.Home = None,
     store: options.Store = None,
@@ -54,18 +58,18 @@ def export(
 ) -> Report | None:
     """Write a conversation to a file.
 
-    A signed bundle for other stores, JSON lines, or a document to read.
+    As a signed bundle for other stores, as JSON lines, or as a document.
     """
     target = Target.parse(id)
-    kind = _format(format, output)
+    kind = _choose_format(format, output)
     if target.at is not None and kind == "bundle":
-        raise InvalidInput("a bundle carries a whole conversation", hint=f"fork at @{target.at} and export the fork")
+        raise InvalidInput("a bundle contains a whole conversation", hint=f"fork at @{target.at} and export the fork")
     progress = Progress(renderer_for(json=json), "events")
-    exporting = _Exporting(options.settings_of(home, store), target, kind, progress, salvage=salvage)
+    exporter = _Exporter(options.load_settings(home, store), target, kind, progress, salvage=salvage)
     if output is None:
-        return _to_stdout(exporting, json=json)
+        return _write_to_stdout(exporter, json=json)
     with _replace_file(output, force=force) as file:
-        record = asyncio.run(exporting.write(file))
+        record = asyncio.run(exporter.write(file))
     return Report(
         command="conv export",
         data={"conversation": record_json(record), "format": kind, "file": str(output.absolute())},
@@ -75,27 +79,26 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle that `bough conv export` wrote; - is stdin.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that `bough conv export` wrote; - for stdin.")],
     signed_by: Annotated[
-        list[str] | None, typer.Option("--signed-by", metavar="KEY", help="Only if this public key signed it.")
+        list[str] | None,
+        typer.Option("--signed-by", metavar="KEY", help="Import only if this public key signed it; repeatable."),
     ] = None,
     accept_unknown: Annotated[
         bool,
-        typer.Option(
-            "--accept-unknown", help="Import a bundle of an unknown signer; nothing in it runs until adopted."
-        ),
+        typer.Option("--accept-unknown", help="Accept a bundle of an unknown signer."),
     ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Take in a conversation from a bundle.
+    """Import a conversation from a bundle.
 
-    Taking it in twice adds nothing. It stays in quarantine until `bough conv adopt`.
+    It stays in quarantine until `bough conv adopt`. Importing it twice adds nothing.
     """
     from bough.events.bundle.keys import parse_public_key
 
-    settings = options.settings_of(home, store)
+    settings = options.load_settings(home, store)
     progress = Progress(renderer_for(json=json), "lines read")
     if signed_by is None and not accept_unknown:
         record = asyncio.run(_import_known(settings, file, progress, json=json))
@@ -110,8 +113,30 @@ def import_(
     )
 
 
-class _Exporting:
-    """One conversation on its way into a file."""
+def adopt(
+    id: options.WholeConversation,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", metavar="DIR", help="Working folder, if it has none yet.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="NAME", help="Approval policy to add to its rules.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Release an imported conversation from quarantine.
+
+    Until then, every tool call needs approval and scripts run only in the sandbox.
+    """
+    name = Target.parse_whole(id)
+    settings = options.load_settings(home, store)
+    return asyncio.run(_adopt(name, settings, workspace, policy, yes=yes, json=json))
+
+
+class _Exporter:
+    """Writes one conversation to a file."""
 
     def __init__(self, settings: Settings, target: Target, kind: str, progress: Progress, *, salvage: bool) -> None:
         self._settings = settings
@@ -121,35 +146,27 @@ class _Exporting:
         self._salvage = salvage
 
     async def write(self, file: IO[bytes]) -> ConversationRecord:
-        """Write it, and return its record."""
+        """Write the conversation and return its record."""
         async with options.open_settings_store(self._settings, create=False) as store:
             record = await store.get(await store.resolve(self._target.name))
             file = CountedFile(file, self._progress, record.head).as_file
             if self._kind == "bundle":
-                await self._bundle(store, record.id, file)
+                await self._write_bundle(store, record.id, file)
             else:
-                stop = self._stop(record)
-                document = _document(self._kind, record)
+                stop = self._target.end(record)
+                document = _make_document(self._kind, record)
                 file.write(document.head.encode("utf-8", "surrogatepass"))
-                async for stored in self._events(store, record.id, stop):
+                async for stored in self._read_events(store, record.id, stop):
                     file.write(document.write(stored.as_json()).encode("utf-8", "surrogatepass"))
                 file.write(document.tail.encode("utf-8", "surrogatepass"))
             return record
 
-    async def _bundle(self, store: StoreAdmin, cid: UUID, file: IO[bytes]) -> None:
+    async def _write_bundle(self, store: StoreAdmin, cid: UUID, file: IO[bytes]) -> None:
         from bough.events.bundle.keys import own_signing_key
 
         await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
 
-    def _stop(self, record: ConversationRecord) -> int:
-        at = self._target.at
-        if at is not None and at > record.head:
-            raise InvalidInput(
-                f"{short(record.id)} has {record.head} events, not {at}", hint=f"give a number from 0 to {record.head}"
-            )
-        return record.head if at is None else at
-
-    async def _events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
+    async def _read_events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
         from bough.events.check import salvage
 
         for owner, lo, hi in await store.lineage(cid):
@@ -158,12 +175,12 @@ class _Exporting:
                 async for stored in salvage(store, owner, lo, end):
                     yield stored
                 continue
-            for start in range(lo, end, _PAGE):  # unlike `read`, this holds every event against its digest
+            for start in range(lo, end, _PAGE):  # unlike `read`, `span` checks every event against its digest
                 for stored in await store.span(owner, start, min(start + _PAGE, end)):
                     yield stored
 
 
-def _document(kind: str, record: ConversationRecord) -> Transcript:
+def _make_document(kind: str, record: ConversationRecord) -> Transcript:
     from bough.cli.transcript import Transcript, html_document, markdown_document
 
     match kind:
@@ -179,21 +196,21 @@ def _write_line(event: JsonObject) -> str:
     return escape_json_controls(json_module.dumps(event, ensure_ascii=False)) + "\n"
 
 
-def _to_stdout(exporting: _Exporting, *, json: bool) -> Report | None:
-    # Nothing is printed of what cannot be read to its end; a long one waits in a file.
+def _write_to_stdout(exporter: _Exporter, *, json: bool) -> Report | None:
+    # Spooled first, so that a damaged conversation prints an error and no partial output; a long one waits on disk.
     with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as content:
-        record = asyncio.run(exporting.write(content))
+        record = asyncio.run(exporter.write(content))
         content.seek(0)
         if json:
             data = {"conversation": record_json(record), "content": content.read().decode("utf-8", "replace")}
             return Report(command="conv export", data=data)
-        sys.stdout.flush()
+        sys.stdout.flush()  # text written before must not come after the bytes below
         shutil.copyfileobj(content, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     return None
 
 
-def _format(format_name: str | None, output: Path | None) -> str:
+def _choose_format(format_name: str | None, output: Path | None) -> str:
     if format_name is None:
         return _ENDINGS.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
     if format_name in FORMATS:
@@ -203,30 +220,31 @@ def _format(format_name: str | None, output: Path | None) -> str:
 
 @contextmanager
 def _replace_file(path: Path, *, force: bool) -> Generator[IO[bytes]]:
-    """Give a file that takes its place at `path` when the block ends well, and is gone when it does not.
+    """Yield a file that replaces `path` if the block succeeds and is removed if it fails.
 
     Raises:
-        Conflict: There is one already.
+        Conflict: `path` already exists.
         StoreError: It cannot be written.
     """
     if path.exists() and not force:
-        raise Conflict(f"{path} already exists", hint="choose another name, or give --force")
+        raise Conflict(f"{path} already exists", hint="choose another name, or pass --force")
+    # In the same folder, since a rename is atomic only within one file system.
     try:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _make_write_error(path, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
         os.replace(name, path)
-    except BaseException as error:
+    except BaseException as error:  # also Ctrl+C: no temporary file stays in the folder
         os.unlink(name)
         if isinstance(error, OSError) and not isinstance(error, BoughError):
-            raise _unwritable(path, error) from error
+            raise _make_write_error(path, error) from error
         raise
 
 
-def _unwritable(path: Path, error: OSError) -> StoreError:
+def _make_write_error(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
 
 
@@ -243,10 +261,10 @@ async def _import_bundle(
 
 
 async def _import_known(settings: Settings, file: Path, progress: Progress, *, json: bool) -> ConversationRecord:
-    """Import what somebody signed who is known here; ask about anybody else where there is a terminal.
+    """Import a bundle of a known signer. Ask about an unknown signer if there is a terminal.
 
     Raises:
-        PermissionDenied: Nobody known signed it, and nobody said yes.
+        PermissionDenied: The signer is unknown and was not accepted.
     """
     from bough.events.bundle.keys import TRUSTED, read_known_keys
 
@@ -255,10 +273,60 @@ async def _import_known(settings: Settings, file: Path, progress: Progress, *, j
         return await _import_bundle(settings, file, known_keys, progress)
     except PermissionDenied as error:
         signer = str(error.details.get("public_key"))
-        hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / TRUSTED} makes it known"
+        hint = (
+            f"--accept-unknown imports it; a line `{signer} NAME` in {settings.home / TRUSTED} makes the signer known"
+        )
+        # A bundle on stdin was read to its end: there is neither an answer to read nor a second pass.
         if json or str(file) == "-" or not can_ask():
             raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
-        answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
+        answer = await asyncio.to_thread(input, f"signed by {signer}, an unknown signer. Import it? y, n: ")
         if answer.strip().lower() not in ("y", "yes"):
             raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
         return await _import_bundle(settings, file, None, progress)
+
+
+async def _adopt(
+    name: str, settings: Settings, workspace: Path | None, policy: str | None, *, yes: bool, json: bool
+) -> Report:
+    from bough.conversation import AsyncConversation
+    from bough.guard import policy_named
+
+    chosen = None if policy is None else policy_named(policy)
+    async with await AsyncConversation.open(name, settings=settings, workspace=workspace) as conversation:
+        record = await conversation.store.get(conversation.id)
+        if not conversation.state.quarantined:
+            raise Conflict(f"{short(record.id)} is not in quarantine", hint="only imported conversations are adopted")
+        if not yes:
+            _confirm_adoption(list(_describe_quarantined(conversation, record)), json=json)
+        await conversation.adopt(policy=chosen)
+        waiting = conversation.state.waiting
+    return Report(
+        command="conv adopt",
+        data={"conversation": record_json(record), "signed_by": record.config.get("signed_by")},
+        blocks=[line((short(record.id), "id"), f"  adopted, {len(waiting)} calls waiting")],
+        next=(f"bough approve {short(record.id)}" if waiting else f"bough resume {short(record.id)}",),
+    )
+
+
+def _describe_quarantined(conversation: AsyncConversation, record: ConversationRecord) -> Iterator[Line]:
+    """Yield the facts to review: the signer, the agent, the rules, the workspace and every waiting call."""
+    state = conversation.state
+    yield line(("signed by  ", "dim"), str(record.config.get("signed_by") or "nobody"))
+    agent: JsonObject = {key: state.agent.get(key) for key in ("name", "model", "base_url", "workspace_access")}
+    yield line(("agent      ", "dim"), json_module.dumps(agent, ensure_ascii=False), hang=11)
+    rules = {key: state.policies.get(key) for key in _RULES}
+    yield line(("rules      ", "dim"), json_module.dumps(rules, ensure_ascii=False), hang=11)
+    yield line(("workspace  ", "dim"), str(state.workspace), hang=11)
+    for id, call in state.waiting.items():
+        yield from call_lines(id, call)
+
+
+def _confirm_adoption(described: list[Line], *, json: bool) -> None:
+    # With --json, stdout belongs to a program, which cannot answer.
+    if json or not can_ask():
+        raise InvalidInput("no terminal to ask on: nothing was adopted", hint="pass --yes")
+    renderer = renderer_for(json=False)
+    for output_line in described:
+        renderer.note(output_line)
+    if input("adopt it? y, n: ").strip().lower() not in ("y", "yes"):
+        raise PermissionDenied("nothing was adopted", hint="inspect it with `bough conv show`")
