@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bough.errors import InvalidInput
-from bough.guard import Guard, ToolRequest, find_hooks
+from bough.guard import CallRules, Guard, ToolRequest, find_hooks
 from bough.guard import hook_trust as hook_trust_module
 from bough.guard.hook_trust import project_hooks, trust_hooks
 from bough.guard.hooks import HookInput, HookKind
@@ -137,7 +137,7 @@ async def test_a_hook_that_is_changed_in_mid_run_does_not_run(project: Project, 
     program.write_text("exit 0")
     write(project.folder, ".bough/hooks.json", "sh check.sh", onFailure=failure)
     project.trust()
-    guard = Guard(conversation_id="c", workspace=project.folder, hooks=project.found)
+    guard = Guard(CallRules(hooks=project.found), conversation_id="c", workspace=project.folder)
     call = ToolRequest(id="c", tool="act", arguments={}, workspace=project.folder)
     assert (await guard.review(call)).decision == "run"
     program.write_text(f"touch {ran}")

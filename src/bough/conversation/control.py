@@ -21,7 +21,7 @@ from bough.conversation.log.tool_result import encode_result, result_chars
 from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, Rules, check_given, limits_by_count
+from bough.conversation.rules import UNBOUNDED, Rules, split_limits
 from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import InvalidInput, Unavailable
@@ -184,8 +184,7 @@ class ConversationControl(ConversationBase[T]):
         It may be wider than before: the log is a person's to change. What another object was given in memory continues
         to narrow it there.
         """
-        check_given({"confirmation_policy": policy})
-        given = replace(self._in_force.given, policy=policy)
+        given = self._in_force.given.override({"confirmation_policy": policy})
         recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
         await self._journal.append(StateChanged(changes={"policies": recorded}))
         self._in_force.given = given
@@ -196,16 +195,14 @@ class ConversationControl(ConversationBase[T]):
         Raises:
             InvalidInput: None is given, or two count the same.
         """
-        by_count = limits_by_count(limits)
-        if not by_count:
+        changes = split_limits(limits)
+        if not changes:
             raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
-        run, total = by_count.get("run"), by_count.get("conversation")
-        recorded = ({"limits": run.to_json()} if run else {}) | ({"total": total.to_json()} if total else {})
+        recorded = {name: bounds.to_json() for name, bounds in changes.items()}
         if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
             recorded["limits"] = self._in_force().limits.to_json()
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        given = self._in_force.given
-        self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
+        self._in_force.given = replace(self._in_force.given, **changes)
 
     async def set_model(self, model: str | Model) -> None:
         """Continue with another model, from the next step on, in whatever process the run is.

@@ -16,7 +16,6 @@ from bough.conversation.log.listeners import OnEvent
 from bough.conversation.message import add_inputs, events_of, is_sent, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import RulesOfRun
 from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
 from bough.conversation.run.loop import NodeListener
@@ -241,8 +240,9 @@ class ConversationRuns(ConversationControl[T]):
             self._journal,
             self._agent,
             self._environment,
-            self._in_force if limits is None else RulesOfRun(self._in_force, limits),
+            self._in_force,
             root=self._record.root,
+            limits=limits,
             delegation=self._environment.delegation,
             on_node=on_node,
         )

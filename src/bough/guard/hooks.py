@@ -237,6 +237,11 @@ class HookSet:
             tuple(dict.fromkeys(self.notes + other.notes)),
         )
 
+    def find_missing(self, recorded: Json) -> list[JsonObject]:
+        """Return the hooks of a record that this set lacks. The record may be None."""
+        present = [hook.to_json() for hook in self.hooks]
+        return [hook for hook in cast("list[JsonObject]", recorded or []) if hook not in present]
+
     @property
     def guarded(self) -> tuple[Path, ...]:
         """Programs of a project's hooks that run on this machine, which no script may change."""

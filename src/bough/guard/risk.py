@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,10 @@ class Assessment:
     def collect(cls, findings: Iterable[RiskFinding], *, spent: tuple[UsageAdded, ...] = ()) -> Assessment:
         """Return the assessment of all findings, most severe first, each once."""
         return cls(tuple(sorted(dict.fromkeys(findings), key=lambda finding: _GRAVITY.index(finding.risk))), spent)
+
+    def or_unknown(self) -> Assessment:
+        """Return this assessment; if it has no findings, with one UNKNOWN finding."""
+        return self if self.findings else replace(self, findings=(RiskFinding(Risk.UNKNOWN, ""),))
 
     @property
     def risk(self) -> Risk:

@@ -221,7 +221,8 @@ class Supervisor:
         guard, allowed = self.guard(), self._journal.state.allowed_tools
         if allowed is None:
             return guard
-        return replace(guard, allow_list=guard.allow_list.narrow(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT)))
+        allow_list = guard.rules.allow_list.narrow(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT))
+        return replace(guard, rules=replace(guard.rules, allow_list=allow_list))
 
     async def _review(self, call: ToolCall) -> Review:
         request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
