@@ -190,10 +190,13 @@ class Rules(CallRules):
         masker = self.secrets.masker() if self.secrets.names else None
         return Guard(self, conversation_id=str(cid), workspace=workspace, masker=masker)
 
-    def narrow(self, other: Self) -> Self:
+    def narrow(self, other: CallRules) -> Self:
         """Return these rules with everything that `other` forbids forbidden as well; the condenser stays."""
+        narrowed = super().narrow(other)
+        if not isinstance(other, Rules):
+            return narrowed
         return replace(
-            super().narrow(other),
+            narrowed,
             limits=narrower(self.limits, other.limits),
             total=narrower(self.total, other.total),
             secrets=self.secrets.narrow(other.secrets.names),
@@ -250,7 +253,7 @@ class Rules(CallRules):
         if not state.quarantined:
             return cls.from_json(state.policies, given)
         without_secrets = replace(given, secrets=Secrets())
-        return cls.from_json(state.policies, without_secrets, is_foreign=True).narrow(cls(policy=AlwaysConfirm()))
+        return cls.from_json(state.policies, without_secrets, is_foreign=True).narrow(CallRules(policy=AlwaysConfirm()))
 
 
 LIMITS_FIELDS: Mapping[Per, str] = {"run": "limits", "conversation": "total"}

@@ -30,7 +30,7 @@ class CallRules:
     hooks: HookSet = field(default_factory=HookSet)
     allow_list: AllowList = field(default_factory=AllowList)
 
-    def narrow(self, other: Self) -> Self:
+    def narrow(self, other: CallRules) -> Self:
         """Return these rules with everything that `other` forbids forbidden as well.
 
         Two different analyzers are both asked. If only one side has an analyzer and the other confirms calls of
