@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 from bough.errors import InvalidInput
 from bough.guard.names import names
 from bough.guard.paths import path_findings
-from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, texts_of
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, list_texts
 from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
@@ -120,13 +120,13 @@ def _code(value: Json) -> Iterator[RiskFinding]:
     """Judge code as `run_command` judges `python3 file.py`, and by the words that make `python3 -c` a high risk."""
     from bough.guard.shell.runners import is_harmful_code
 
-    if any(is_harmful_code(text) for text in texts_of(value)):
+    if any(is_harmful_code(text) for text in list_texts(value)):
         yield RiskFinding(Risk.HIGH, "the code starts programs, deletes, decodes or connects")
 
 
 def _paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     write = _snake(call.tool) not in _READING
-    for path in texts_of(value):
+    for path in list_texts(value):
         yield from path_findings(path, workspace=call.workspace, write=write)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 from bough.errors import InvalidInput
 from bough.guard.hook_command import Ran, command_answer, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
-from bough.guard.request import names_of
+from bough.guard.request import tool_names
 from bough.types import Json, JsonObject, require_type
 
 EVENT_OUTPUT = 4 << 10
@@ -153,7 +153,7 @@ class Hook:
         if self.matcher in ("", "*") or subject is None:
             return True
         pattern = self.matcher.strip("/") if re.fullmatch(r"/.+/", self.matcher) else self.matcher
-        return any(name == self.matcher or re.fullmatch(pattern, name) for name in names_of(subject))
+        return any(name == self.matcher or re.fullmatch(pattern, name) for name in tool_names(subject))
 
     async def ask(self, hook_input: HookInput) -> HookAnswer:
         """Return its answer; whatever goes wrong in it is part of the answer."""
