@@ -116,7 +116,7 @@ class ConversationControl(ConversationBase[T]):
         Raises:
             Conflict: It is not in quarantine.
         """
-        await adopt(self._journal, self._in_force.given, by=by, policy=policy)
+        await adopt(self._journal, self._in_force.local, by=by, policy=policy)
 
     async def approve(
         self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
@@ -184,10 +184,10 @@ class ConversationControl(ConversationBase[T]):
         It may be wider than before: the log is a person's to change. What another object was given in memory continues
         to narrow it there.
         """
-        given = self._in_force.given.override({"confirmation_policy": policy})
-        recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
+        local = self._in_force.local.override({"confirmation_policy": policy})
+        recorded = {"policy": policy.to_json()} | ({"analyzer": local.analyzer.to_json()} if local.analyzer else {})
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        self._in_force.given = given
+        self._in_force.local = local
 
     async def set_limits(self, *limits: Limits) -> None:
         """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
@@ -202,7 +202,7 @@ class ConversationControl(ConversationBase[T]):
         if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
             recorded["limits"] = self._in_force().limits.to_json()
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        self._in_force.given = replace(self._in_force.given, **changes)
+        self._in_force.local = replace(self._in_force.local, **changes)
 
     async def set_model(self, model: str | Model) -> None:
         """Continue with another model, from the next step on, in whatever process the run is.

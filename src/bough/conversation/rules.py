@@ -104,8 +104,8 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name not in _ARGUMENTS:
             near = get_close_matches(name, _ARGUMENTS, 1)
-            known = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(_ARGUMENTS)}"
-            raise InvalidInput(f"a conversation has no rule named {name!r}", hint=known)
+            suggestion = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(_ARGUMENTS)}"
+            raise InvalidInput(f"a conversation has no rule named {name!r}", hint=suggestion)
         _, kind, hint = _ARGUMENTS[name]
         if value is None:
             continue
@@ -145,15 +145,15 @@ class Rules(CallRules):
             object.__setattr__(self, "analyzer", RuleAnalyzer())
 
     @classmethod
-    def build(cls, settings: Settings, **given: Unpack[GivenRules]) -> Rules:
+    def build(cls, settings: Settings, **arguments: Unpack[GivenRules]) -> Rules:
         """Return the rules of these arguments. Runs without `limits` are unbounded.
 
         Raises:
             InvalidInput: An argument is unknown or of the wrong kind; two limits have the same `per`.
         """
-        rules = cls().override(given)
-        if given.get("confirmation_policy") is None:
-            # Not before `override`: it would add an analyzer that the policy in `given` does not need.
+        rules = cls().override(arguments)
+        if arguments.get("confirmation_policy") is None:
+            # Not before `override`: it would add an analyzer that the policy in `arguments` does not need.
             rules = replace(rules, policy=_default_policy(settings))
         return rules
 
@@ -213,10 +213,10 @@ class Rules(CallRules):
         }
 
     @classmethod
-    def from_json(cls, recorded: JsonObject, given: Rules, *, is_foreign: bool = False) -> Rules:
-        """Return the recorded rules of a conversation, narrowed by `given`.
+    def from_json(cls, recorded: JsonObject, local: Rules, *, is_foreign: bool = False) -> Rules:
+        """Return the recorded rules of a conversation, narrowed by `local`.
 
-        Hooks, analyzers that are not data, and secrets come from `given`: a log has only their names, and a log may
+        Hooks, analyzers that are not data, and secrets come from `local`: a log has only their names, and a log may
         come from anywhere.
 
         Args:
@@ -224,35 +224,35 @@ class Rules(CallRules):
                 rebuilt, are then ignored.
 
         Raises:
-            InvalidInput: The record names hooks or an analyzer that `given` lacks.
+            InvalidInput: The record names hooks or an analyzer that `local` lacks.
         """
         if "policy" not in recorded:
-            return given
+            return local
         if not is_foreign:
-            _require_hooks(recorded.get("hooks"), given.hooks)
+            _require_hooks(recorded.get("hooks"), local.hooks)
         limits, total = read_recorded_limits(recorded)
-        condenser = condenser_from_json(recorded.get("condenser"), given.condenser)
+        condenser = condenser_from_json(recorded.get("condenser"), local.condenser)
         rules = cls(
             policy=policy_from_json(recorded["policy"]),
-            analyzer=_read_analyzer(recorded.get("analyzer"), given.analyzer, is_foreign=is_foreign),
-            hooks=given.hooks,
+            analyzer=_read_analyzer(recorded.get("analyzer"), local.analyzer, is_foreign=is_foreign),
+            hooks=local.hooks,
             allow_list=allow_list_from_json(recorded.get("allow_list")),
             limits=limits,
             total=total,
             condenser=condenser,
         )
-        secrets = given.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
-        return replace(rules.narrow(given), secrets=secrets)
+        secrets = local.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
+        return replace(rules.narrow(local), secrets=secrets)
 
     @classmethod
-    def from_state(cls, state: State, given: Rules) -> Rules:
-        """Return the rules of a log, narrowed by `given`. In quarantine every call waits, and there are no secrets.
+    def from_state(cls, state: State, local: Rules) -> Rules:
+        """Return the rules of a log, narrowed by `local`. In quarantine every call waits, and there are no secrets.
 
         Raises: see `from_json`.
         """
         if not state.quarantined:
-            return cls.from_json(state.policies, given)
-        without_secrets = replace(given, secrets=Secrets())
+            return cls.from_json(state.policies, local)
+        without_secrets = replace(local, secrets=Secrets())
         return cls.from_json(state.policies, without_secrets, is_foreign=True).narrow(CallRules(policy=AlwaysConfirm()))
 
 
@@ -298,24 +298,24 @@ class RulesInForce:
     Called at every step and before every effect, so that a change by another process applies at once.
 
     Attributes:
-        given: Rules of this object only: hooks, secrets and analyzers that a log only names, and stricter rules.
+        local: Rules of this object only: hooks, secrets and analyzers that a log only names, and stricter rules.
     """
 
-    def __init__(self, state: State, given: Rules) -> None:
-        self.given = given
+    def __init__(self, state: State, local: Rules) -> None:
+        self.local = local
         self._state = state
-        self._rules = given
+        self._rules = local
         self._sources: tuple[JsonObject, bool, Rules] | None = None
 
     def __call__(self) -> Rules:
-        """Return them. O(1) while neither the log's rules nor `given` changed.
+        """Return them. O(1) while neither the log's rules nor `local` changed.
 
         Raises:
-            InvalidInput: The log names hooks or an analyzer that `given` lacks.
+            InvalidInput: The log names hooks or an analyzer that `local` lacks.
         """
-        sources = (self._state.policies, self._state.quarantined, self.given)
+        sources = (self._state.policies, self._state.quarantined, self.local)
         if sources != self._sources:  # tuples compare by identity first
-            self._rules, self._sources = Rules.from_state(self._state, self.given), sources
+            self._rules, self._sources = Rules.from_state(self._state, self.local), sources
         return self._rules
 
     def make_events(self) -> list[Event]:

@@ -1,7 +1,6 @@
-"""What stands between a tool call and its execution, in one place and one order.
+"""Reviews tool calls before they run: hooks, then analyzer, allow-list and confirmation policy.
 
-hooks -> analyzer -> confirmation policy -> allow-list. Whoever fails in here says no: nothing runs because something
-that should have looked at it broke.
+A check that fails rejects the call, so that nothing runs because a check is broken.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from bough.guard.hook_verdict import HookVerdict
 from bough.guard.hooks import HookInput, HookKind, nothing_to_settle
@@ -23,20 +22,23 @@ if TYPE_CHECKING:
     from bough.guard.masker import Masker
 
 
+Decision: TypeAlias = Literal["run", "confirm", "reject"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """What the guard says of one call.
+    """The decision about one call.
 
     Attributes:
         decision: `run` it, ask a person to `confirm` it, or `reject` it.
-        by: Who said so: `hook`, `analyzer`, `policy` or `allow-list`; empty where nobody objected.
-        reason: For the person who is asked, and for the model when it is rejected.
-        risk: What the analyzer found; None where there is none.
-        context: What hooks want the model to know beside the result.
+        by: What decided: `hook`, `analyzer`, `policy` or `allow-list`; empty if nothing objected.
+        reason: For the person who decides, and for the model if the call is rejected.
+        risk: The most severe risk found; None without an analyzer.
+        context: Text of hooks for the model, in addition to the result.
         events: To be recorded, whatever the decision.
     """
 
-    decision: Literal["run", "confirm", "reject"]
+    decision: Decision
     by: str = ""
     reason: str = ""
     risk: Risk | None = None
@@ -52,7 +54,7 @@ class Guard:
         conversation_id: Passed to hooks as their session id.
         workspace: Where hooks run.
         masker: Masks secrets in everything that hooks return, so the guard returns and records nothing unmasked.
-        settled: Awaited before anything outside of this process is asked, so that the call it is asked about is
+        settle: Awaited before anything outside of this process is asked, so that the call it is asked about is
             durable.
     """
 
@@ -61,66 +63,65 @@ class Guard:
     conversation_id: str
     workspace: Path
     masker: Masker | None = None
-    settled: Callable[[], Awaitable[None]] = nothing_to_settle
+    settle: Callable[[], Awaitable[None]] = nothing_to_settle
 
     async def review(self, call: ToolRequest, *, approved: bool = False) -> Review:
-        """Return what is to happen to a call; nothing has run yet but the hooks.
+        """Return the decision about a call. Only hooks, and models that an analyzer asks, have run by then.
 
         Args:
-            approved: A person has agreed to this very call, so the policy and an asking hook are content. A hook that
-                denies and the allow-list are not overruled by it.
+            approved: Whether a person approved this call. That satisfies the policy and hooks that ask; it overrides
+                neither a hook that denies nor the allow-list.
         """
         verdict = await self._ask(self._tool_input(HookKind.PRE_TOOL_USE, call))
-        if verdict.decision == "deny":
-            return _by_hook("reject", verdict, None)
-        assessment, broken = await self._assess(call)
-        review = self._judge(call, verdict, assessment, broken, approved=approved)
+        if verdict.decision == "deny":  # before the analyzer, which may send the call to a model
+            return _make_review(verdict, None, "reject", "hook", verdict.reason or "a hook said no")
+        assessment, failure = await self._assess(call)
+        risk = None if self.rules.analyzer is None else assessment.risk
+        decision = self._decide(call, verdict, assessment, failure, approved=approved)
+        review = _make_review(verdict, risk, *decision)
         return replace(review, events=(*review.events, *assessment.spent))
 
-    def _judge(
-        self, call: ToolRequest, verdict: HookVerdict, assessment: Assessment, broken: str, *, approved: bool
-    ) -> Review:
-        """Return what hooks, analyzer, policy and allow-list come to together; `broken`: how the analyzer failed."""
-        if broken:
-            return self._refuse("analyzer", broken, verdict, assessment.risk)
-        risk = None if self.rules.analyzer is None else assessment.risk
+    def _decide(
+        self, call: ToolRequest, verdict: HookVerdict, assessment: Assessment, failure: str, *, approved: bool
+    ) -> tuple[Decision, str, str]:
+        """Return the decision, what decided, and the reason. `failure`: how the analyzer failed."""
+        # Rejections come first: a person is not asked about a call that cannot run anyway.
+        if failure:
+            return "reject", "analyzer", self._mask(failure)
         if not self.rules.allow_list.permits(call):
             reason = f"`{call.tool}` with these arguments is not on the list of what may be called"
-            return self._refuse("allow-list", reason, verdict, risk)
-        if not approved and verdict.decision == "ask":
-            return _by_hook("confirm", verdict, risk)
+            return "reject", "allow-list", self._mask(reason)
+        if approved:
+            return "run", "", ""
+        if verdict.decision == "ask":
+            return "confirm", "hook", verdict.reason or "a hook asks"
+        # Each finding separately: the policy may let UNKNOWN pass, which is the most severe of UNKNOWN and MEDIUM.
         to_confirm = [finding for finding in assessment.findings if self.rules.policy.needs_confirmation(finding.risk)]
-        if to_confirm and not approved:
+        if to_confirm:
             reason = "; ".join(dict.fromkeys(finding.reason for finding in to_confirm if finding.reason))
-            return Review(
-                decision="confirm",
-                by="policy",
-                reason=self._mask(reason) or "every call is confirmed",
-                risk=risk,
-                context=verdict.context,
-                events=verdict.events,
-            )
-        return Review(decision="run", risk=risk, context=verdict.context, events=verdict.events)
+            return "confirm", "policy", self._mask(reason) or "every call is confirmed"
+        return "run", "", ""
 
     async def after(self, call: ToolRequest, result: Json) -> HookVerdict:
-        """Tell PostToolUse hooks what a tool returned; a `deny` cannot undo it, its reason is for the model."""
+        """Run PostToolUse hooks with a tool's result. A `deny` cannot undo the call; its reason is for the model."""
+        # Hooks are other programs, which may log their input.
         masked_result = self.masker.json(result) if self.masker else result
         return await self._ask(replace(self._tool_input(HookKind.POST_TOOL_USE, call), response=masked_result))
 
     async def on_prompt(self, text: str) -> HookVerdict:
-        """Ask UserPromptSubmit hooks; `deny` keeps the message out, `context` goes to the model with it."""
+        """Run UserPromptSubmit hooks. `deny` refuses the message; `context` is sent to the model with it."""
         return await self._ask(self._input(HookKind.USER_PROMPT_SUBMIT, prompt=text))
 
     async def on_start(self, source: str = "startup") -> HookVerdict:
-        """Tell SessionStart hooks; only their `context` counts. `source` is `startup`, `resume` or `fork`."""
+        """Run SessionStart hooks; only their `context` is used. `source` is `startup`, `resume` or `fork`."""
         return await self._ask(self._input(HookKind.SESSION_START, source=source))
 
     async def on_end(self, source: str = "close") -> HookVerdict:
-        """Tell SessionEnd hooks; their answer counts for nothing."""
+        """Run SessionEnd hooks; their answer has no effect."""
         return await self._ask(self._input(HookKind.SESSION_END, source=source))
 
     async def on_stop(self) -> HookVerdict:
-        """Ask Stop hooks; `deny` sends the agent back to work with the reason."""
+        """Run Stop hooks. `deny` makes the agent continue, with the reason as a message."""
         return await self._ask(self._input(HookKind.STOP))
 
     async def _assess(self, call: ToolRequest) -> tuple[Assessment, str]:
@@ -129,24 +130,14 @@ class Guard:
         if analyzer is None:
             return Assessment((RiskFinding(Risk.UNKNOWN, "risk: not analyzed"),)), ""
         if getattr(analyzer, "outside", True):
-            await self.settled()
+            await self.settle()  # before the call leaves this process, or a crash would lose what others have seen
         try:
             return (await analyzer.analyze(call)).or_unknown(), ""
         except Exception as error:  # noqa: BLE001 - the guard's boundary: the call is refused and the error recorded
             return Assessment(), f"the security analyzer failed: {type(error).__name__}: {error}"
 
-    def _refuse(self, by: str, reason: str, verdict: HookVerdict, risk: Risk | None) -> Review:
-        return Review(
-            decision="reject",
-            by=by,
-            reason=self._mask(reason),
-            risk=risk,
-            context=verdict.context,
-            events=verdict.events,
-        )
-
     async def _ask(self, hook_input: HookInput) -> HookVerdict:
-        verdict = await self.rules.hooks.run(hook_input, settled=self.settled)
+        verdict = await self.rules.hooks.run(hook_input, settle=self.settle)
         if self.masker is None:
             return verdict
         events = tuple(
@@ -171,12 +162,5 @@ class Guard:
         )
 
 
-def _by_hook(decision: Literal["confirm", "reject"], verdict: HookVerdict, risk: Risk | None) -> Review:
-    return Review(
-        decision=decision,
-        by="hook",
-        reason=verdict.reason or "a hook said no" if decision == "reject" else verdict.reason or "a hook asks",
-        risk=risk,
-        context=verdict.context,
-        events=verdict.events,
-    )
+def _make_review(verdict: HookVerdict, risk: Risk | None, decision: Decision, by: str, reason: str) -> Review:
+    return Review(decision=decision, by=by, reason=reason, risk=risk, context=verdict.context, events=verdict.events)

@@ -46,6 +46,7 @@ class RiskFinding:
     reason: str
 
 
+# UNKNOWN ranks above MEDIUM, since nothing bounds what such a call may do.
 _SEVERITY = (Risk.HIGH, Risk.UNKNOWN, Risk.MEDIUM, Risk.LOW)
 
 

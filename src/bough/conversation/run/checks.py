@@ -214,7 +214,7 @@ class Supervisor:
     def guard(self) -> Guard:
         """Return the guard by the rules in force now."""
         state = self._journal.state
-        return replace(self._rules().guard(self._journal.cid, state.workspace), settled=self._journal.settle)
+        return replace(self._rules().guard(self._journal.cid, state.workspace), settle=self._journal.settle)
 
     def _guard_of_calls(self) -> Guard:
         """Return the guard with what the skills in use let be called; their own files and scripts always may."""

@@ -334,7 +334,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Run the hooks after the call, and return the events of their verdict."""
-        if not self._guard().rules.hooks.ask_at(HookKind.POST_TOOL_USE):
+        if not self._guard().rules.hooks.has_kind(HookKind.POST_TOOL_USE):
             return []
         request = ToolRequest(
             id=call.tool_call_id,

@@ -41,11 +41,11 @@ def git(call: ShellCall) -> Iterator[RiskFinding]:
         yield from _assess_global_option(call, name, value)
     if not words or any(word.text == "--help" for word in words):
         return
-    subcommand, rest = words[0], tuple(words[1:])
+    subcommand, args = words[0], tuple(words[1:])
     if not subcommand.is_known:
         yield RiskFinding(Risk.UNKNOWN, "which git command runs is not known")
     else:
-        yield from _assess_subcommand(subcommand.text, replace(call, args=rest))
+        yield from _assess_subcommand(subcommand.text, replace(call, args=args))
 
 
 def _assess_global_option(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
