@@ -194,7 +194,7 @@ def sed(call: ShellCall) -> Iterator[RiskFinding]:
         lines = re.split(r"[;\n]", program.text) if not _SED_REPLACES.fullmatch(program.text) else [program.text]
         if not all(_SED_PRINTS.fullmatch(line) or _SED_REPLACES.fullmatch(line.strip()) for line in lines):
             yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not read here")
-    # With a program in `-f` or a second `-e`, the first operand is a file, not the program.
+    # With `-f` or `-e`, operands before and after may be files or programs, so all of them count as files.
     if call.has("f", "file") or (call.has("e", "expression") and len(call.operands) > 1):
         yield from call.writes(call.values) if in_place else call.reads()
     else:
