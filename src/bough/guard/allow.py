@@ -40,7 +40,7 @@ class AllowList:
     def may_permit(self, tool: str) -> bool:
         """Whether a call of the tool may run with some arguments."""
         names = tool_names(tool)
-        return all(any(_names(entry, name) for entry in entries for name in names) for entries in self.lists)
+        return all(any(_names_tool(entry, name) for entry in entries for name in names) for entries in self.lists)
 
     def narrow(self, other: AllowList) -> AllowList:
         """Return the calls that both allow."""
@@ -77,7 +77,7 @@ def _permitted(entries: tuple[str, ...], request: ToolRequest) -> bool:
     return bool(subjects) and all(any(allows(entries, name, subject) for name in names) for subject in subjects)
 
 
-def _names(entry: str, tool: str) -> bool:
+def _names_tool(entry: str, tool: str) -> bool:
     """Whether an entry names the tool, with or without a pattern."""
     return allows([entry.partition("(")[0]], tool)
 
@@ -87,9 +87,10 @@ def _covers_all(entry: str) -> bool:
 
 
 def _subjects(request: ToolRequest) -> tuple[str, ...]:
-    """What the entries' patterns are held against: each command of a command line, or the path, normalised."""
+    """Return what patterns are matched against: each command of a command line, or each path, normalised."""
     if COMMAND_NAMES & request.arguments.keys():
         commands = (value for name, value in request.arguments.items() if name in COMMAND_NAMES)
+        # Empty as a whole if one command line cannot be parsed: the others must not make the call pass.
         subject_lists = [_commands(command_text(value), request.workspace) for value in commands]
         return tuple(subject for subjects in subject_lists for subject in subjects) if all(subject_lists) else ()
     paths = (value for name, value in request.arguments.items() if name in PATH_NAMES)
