@@ -69,7 +69,10 @@ _SEVERITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
     present = set(decisions)
-    return next((decision for decision in _SEVERITY if decision in present), "none")
+    for decision in _SEVERITY:
+        if decision in present:
+            return decision
+    return "none"
 
 
 def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> HookVerdict:

@@ -59,7 +59,7 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
     (runners.shell, "sh bash dash zsh ksh ash fish rbash mksh csh tcsh pwsh"),
     (runners.evaluate, "eval"),
     (runners.source, "source ."),
-    (runners.deferred_text, "trap alias watch parallel"),
+    (runners.assess_deferred_text, "trap alias watch parallel"),
     (runners.env, "env"),
     (runners.as_root, "sudo doas su pkexec runuser run0 chroot unshare nsenter script systemd-run setpriv capsh"),
     (

@@ -212,7 +212,7 @@ def source(call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.reads()
 
 
-def deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
     """trap, alias, watch, parallel: arguments that become command lines later."""
     if call.name == "alias" and call.operands:
         yield RiskFinding(Risk.UNKNOWN, "an alias makes a name mean something else")
