@@ -17,7 +17,18 @@ from pathlib import Path
 import tree_sitter_bash
 from tree_sitter import Language, Parser
 
-from bough.guard import AllowList, ConfirmRisky, Guard, Hook, HookKind, HookSet, Masker, RuleAnalyzer, ToolRequest
+from bough.guard import (
+    AllowList,
+    CallRules,
+    ConfirmRisky,
+    Guard,
+    Hook,
+    HookKind,
+    HookSet,
+    Masker,
+    RuleAnalyzer,
+    ToolRequest,
+)
 from harness import compare, compare_async
 
 COMMAND = "cd src && for f in *.py; do grep -n 'TODO' \"$f\" | sort -u | head -5; done; git status --short > out.txt"
@@ -30,13 +41,8 @@ async def main() -> None:
         workspace = Path(name)
         command = ToolRequest(id="c", tool="run_command", arguments={"command": COMMAND}, workspace=workspace)
         skill = ToolRequest(id="c", tool="load_skill", arguments={"skill_name": "x"}, workspace=workspace)
-        guard = Guard(
-            conversation_id="c",
-            workspace=workspace,
-            analyzer=RuleAnalyzer(),
-            policy=ConfirmRisky(),
-            allow_list=AllowList.of("*"),
-        )
+        rules = CallRules(analyzer=RuleAnalyzer(), policy=ConfirmRisky(), allow_list=AllowList.of("*"))
+        guard = Guard(rules, conversation_id="c", workspace=workspace)
         await compare_async(
             "guard, review of a command line, against a bare parse",
             lambda: reviews(guard, command),
@@ -55,7 +61,7 @@ async def main() -> None:
             "guard, review of another tool", lambda: reviews(guard, skill), parses, unit="us", per=REVIEWS
         )
         hook = HookSet((Hook(kind=HookKind.PRE_TOOL_USE, command="true"),))
-        hooked = Guard(conversation_id="c", workspace=workspace, hooks=hook)
+        hooked = Guard(CallRules(hooks=hook), conversation_id="c", workspace=workspace)
         await compare_async("guard, one hook", lambda: asks(hooked, skill), shells, unit="ms", per=HOOKS)
     masker = Masker({f"S{number}": [f"secret-value-{number:04d}"] for number in range(20)})
     text = "an ordinary line of output, without anything to hide\n" * 20_000

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bough.errors import InvalidInput
-from bough.guard import Guard, ToolRequest, find_hooks
+from bough.guard import CallRules, Guard, ToolRequest, find_hooks
 from bough.guard import hook_trust as hook_trust_module
-from bough.guard.hook_trust import project_hooks, trust_hooks
+from bough.guard.hook_trust import list_project_hooks, trust_hooks
 from bough.guard.hooks import HookInput, HookKind
 from bough.skills import TrustStore
 
@@ -34,7 +34,7 @@ class Project:
         self.store = TrustStore(self.home)
 
     def trust(self) -> None:
-        trust_hooks(self.folder, project_hooks(self.folder), home=self.home, trust=self.store)
+        trust_hooks(self.folder, list_project_hooks(self.folder), home=self.home, trust=self.store)
 
     @property
     def found(self) -> Any:
@@ -137,7 +137,7 @@ async def test_a_hook_that_is_changed_in_mid_run_does_not_run(project: Project, 
     program.write_text("exit 0")
     write(project.folder, ".bough/hooks.json", "sh check.sh", onFailure=failure)
     project.trust()
-    guard = Guard(conversation_id="c", workspace=project.folder, hooks=project.found)
+    guard = Guard(CallRules(hooks=project.found), conversation_id="c", workspace=project.folder)
     call = ToolRequest(id="c", tool="act", arguments={}, workspace=project.folder)
     assert (await guard.review(call)).decision == "run"
     program.write_text(f"touch {ran}")
@@ -164,5 +164,5 @@ async def test_a_program_that_is_swapped_after_the_check_does_not_run(project: P
     for name in ("check.py", "helper.py", "json.py"):
         (project.folder / name).write_text("print('swapped')")
     given = HookInput(kind=HookKind.PRE_TOOL_USE, conversation_id="c", workspace=project.folder, tool="act")
-    ran = await hook.agreed.run(command, given.payload(), workspace=project.folder, timeout_seconds=30)
+    ran = await hook.agreement.run(command, given.payload(), workspace=project.folder, timeout_seconds=30)
     assert (ran.stdout, ran.stderr, ran.exit_code) == ("trusted\n", "", 0)

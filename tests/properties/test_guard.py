@@ -120,7 +120,7 @@ def test_words_are_what_a_real_shell_makes_of_them(text: str) -> None:
     """Wherever the reader says that it knows the words, bash itself must see the same ones."""
     line = f"printf '%s\\0' x {text}"
     script = parse_shell(line, {"x": ("p q",)})
-    if script.problem or len(script.commands) != 1 or not all(word.known for word in script.commands[0].words):
+    if script.problem or len(script.commands) != 1 or not all(word.is_known for word in script.commands[0].words):
         return
     ran = subprocess.run(["bash", "-c", line], env={"x": "p q"}, capture_output=True, check=False)
     if ran.returncode == 0 and not ran.stderr:

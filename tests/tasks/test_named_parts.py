@@ -200,7 +200,7 @@ async def test_hooks_an_analyzer_and_secrets_come_by_name(settings: Settings, pa
     assert found.analyzer is not None
     assert found.analyzer.to_json() == recorded["analyzer"]
     assert found.secrets.value("PLANK_KEY") == "oak-and-ash"
-    resumed = Rules.resume(recorded, found)
+    resumed = Rules.from_json(recorded, found)
     assert resumed.secrets.names == ("PLANK_KEY",)
     assert (await complete_rules(Rules(), recorded, settings, is_own=False)).secrets.names == ()
     assert await has_recorded_rules(rules, settings)
@@ -211,7 +211,7 @@ async def test_hooks_an_analyzer_and_secrets_come_by_name(settings: Settings, pa
     unknown = Rules(hooks=HookSet((Hook(kind=HookKind.PRE_TOOL_USE, function=elsewhere),)))
     assert not await has_recorded_rules(unknown, settings)
     with pytest.raises(InvalidInput, match="started with hooks"):
-        Rules.resume(unknown.to_json(), await complete_rules(Rules(), unknown.to_json(), settings, is_own=True))
+        Rules.from_json(unknown.to_json(), await complete_rules(Rules(), unknown.to_json(), settings, is_own=True))
 
 
 async def test_code_of_a_project_that_nobody_trusted_is_not_imported(

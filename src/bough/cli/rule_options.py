@@ -54,12 +54,12 @@ class RuleOptions:
         Raises:
             InvalidInput: A value or a file of hooks is invalid.
         """
-        from bough.conversation.rules import rules_of
+        from bough.conversation.rules import read_settings_rules
 
         policy = settings.policy if self.policy is None else self.policy
         if policy is None and may_write:
             policy = "rules"
-        rules = rules_of(replace(settings, policy=policy), workspace)
+        rules = read_settings_rules(replace(settings, policy=policy), workspace)
         return {**rules, "limits": self._limits(), "secrets": secrets_named(self.secret or ())}
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:

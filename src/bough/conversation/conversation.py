@@ -45,7 +45,7 @@ from bough.conversation.open import Beginning, create_or_open, page_of, reopen
 from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesOfRun, check_given, limits_by_count
+from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, split_limits
 from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
 from bough.conversation.run.loop import NodeListener
@@ -342,7 +342,7 @@ class AsyncConversation(ConversationBase[T]):
         Raises:
             Conflict: It is not in quarantine.
         """
-        await adopt(self._journal, self._in_force.given, by=by, policy=policy)
+        await adopt(self._journal, self._in_force.local, by=by, policy=policy)
 
     async def approve(
         self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
@@ -410,11 +410,10 @@ class AsyncConversation(ConversationBase[T]):
         It may be wider than before: the log is a person's to change. What another object was given in memory continues
         to narrow it there.
         """
-        check_given({"confirmation_policy": policy})
-        given = replace(self._in_force.given, policy=policy)
-        recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
+        local = self._in_force.local.override({"confirmation_policy": policy})
+        recorded = {"policy": policy.to_json()} | ({"analyzer": local.analyzer.to_json()} if local.analyzer else {})
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        self._in_force.given = given
+        self._in_force.local = local
 
     async def set_limits(self, *limits: Limits) -> None:
         """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
@@ -422,16 +421,14 @@ class AsyncConversation(ConversationBase[T]):
         Raises:
             InvalidInput: None is given, or two count the same.
         """
-        by_count = limits_by_count(limits)
-        if not by_count:
+        changes = split_limits(limits)
+        if not changes:
             raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
-        run, total = by_count.get("run"), by_count.get("conversation")
-        recorded = ({"limits": run.to_json()} if run else {}) | ({"total": total.to_json()} if total else {})
+        recorded = {name: bounds.to_json() for name, bounds in changes.items()}
         if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
             recorded["limits"] = self._in_force().limits.to_json()
         await self._journal.append(StateChanged(changes={"policies": recorded}))
-        given = self._in_force.given
-        self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
+        self._in_force.local = replace(self._in_force.local, **changes)
 
     async def set_model(self, model: str | Model) -> None:
         """Continue with another model, from the next step on, in whatever process the run is.
@@ -777,8 +774,9 @@ class AsyncConversation(ConversationBase[T]):
             self._journal,
             self._agent,
             self._environment,
-            self._in_force if limits is None else RulesOfRun(self._in_force, limits),
+            self._in_force,
             root=self._record.root,
+            limits=limits,
             delegation=self._environment.delegation,
             on_node=on_node,
         )

@@ -75,7 +75,7 @@ async def adopt(journal: Journal, given: Rules, *, by: str, policy: Policy | Non
     state = journal.state
     if not state.quarantined:
         raise Conflict(f"{journal.cid} is not in quarantine", hint="only an imported conversation is adopted")
-    rules = Rules.without_hooks(state.policies, given)
+    rules = Rules.from_json(state.policies, given, is_foreign=True)
     if policy is not None:
         rules = replace(rules, policy=narrower(rules.policy, policy))
     changes = {"adopted": {"by": by}, "policies": rules.to_json()}

@@ -1,4 +1,4 @@
-"""What a conversation may do and use: recorded at its start, kept by its forks, never widened by opening it again."""
+"""The rules of a conversation: recorded at its start, inherited by its forks, and never widened by reopening it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, Unpack, cast
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
@@ -22,6 +22,7 @@ from bough.events.model import Event, StateChanged
 from bough.guard import (
     AllowList,
     AlwaysConfirm,
+    CallRules,
     ConfirmRisky,
     Guard,
     HookSet,
@@ -38,25 +39,24 @@ from bough.guard import (
     policy_from_json,
     policy_named,
 )
-from bough.guard.confirmation_policy import narrower as narrower_policy
 from bough.guard.hook_file import load_hooks
-from bough.guard.limits import narrower as narrower_limits
+from bough.guard.limits import Per, narrower
 from bough.settings import Settings
 from bough.skills import TrustStore
 from bough.types import JsonObject, require_type
 
 
 class GivenRules(TypedDict, total=False):
-    """What a caller may say of the rules; each has a default.
+    """The rules as arguments of a conversation; each has a default.
 
     Attributes:
-        confirmation_policy: Which tool calls wait for a person; the settings' one by default.
-        security_analyzer: Says how risky a call is.
-        hooks: Commands and functions that are asked; none are read from files unless given.
+        confirmation_policy: Which tool calls wait for a person; that of the settings by default.
+        security_analyzer: Rates the risk of calls.
+        hooks: Commands and functions that are asked about calls; without this argument, no hook file is read.
         allow_list: Which calls may be made at all; all by default.
-        condenser: Keeps what the model sees short; nothing is condensed by default.
-        secrets: What scripts that declare them are given; masked wherever they turn up.
-        limits: Bounds of each run, or of the conversation; a sequence gives both. See `Limits.per`.
+        condenser: Shortens what the model sees; nothing is condensed by default.
+        secrets: Values for scripts that declare them; masked wherever they occur.
+        limits: Bounds of each run, or of the conversation; a sequence sets both. See `Limits.per`.
     """
 
     confirmation_policy: Policy
@@ -68,31 +68,45 @@ class GivenRules(TypedDict, total=False):
     limits: Limits | Sequence[Limits] | None
 
 
-_POLICY = "for example AlwaysConfirm()"
-_GIVEN: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
-    "confirmation_policy": ((AlwaysConfirm, NeverConfirm, ConfirmRisky), _POLICY),
-    "security_analyzer": ("analyze", "for example RuleAnalyzer()"),
-    "hooks": (HookSet, "for example HookSet([Hook(…)])"),
-    "allow_list": (AllowList, "for example AllowList.of('read_file')"),
-    "condenser": ("condense", "for example SummarizingCondenser()"),
-    "secrets": (Secrets, 'for example Secrets({"TOKEN": EnvSecret("TOKEN")})'),
-    "limits": ((Limits, list, tuple), "give Limits(…), or one of each `per`"),
+class _Argument(NamedTuple):
+    """One key of `GivenRules`.
+
+    Attributes:
+        field: The field of `Rules` that it sets; `limits` may also set `total`.
+        kind: Its classes, or a method that it must have.
+    """
+
+    field: str
+    kind: type | tuple[type, ...] | str
+    hint: str
+
+
+_LIMITS_HINT = "give Limits(…), or one of each `per`"
+_ARGUMENTS: Mapping[str, _Argument] = {
+    "confirmation_policy": _Argument(
+        "policy", (AlwaysConfirm, NeverConfirm, ConfirmRisky), "for example AlwaysConfirm()"
+    ),
+    "security_analyzer": _Argument("analyzer", "analyze", "for example RuleAnalyzer()"),
+    "hooks": _Argument("hooks", HookSet, "for example HookSet([Hook(…)])"),
+    "allow_list": _Argument("allow_list", AllowList, "for example AllowList.of('read_file')"),
+    "condenser": _Argument("condenser", "condense", "for example SummarizingCondenser()"),
+    "secrets": _Argument("secrets", Secrets, 'for example Secrets({"TOKEN": EnvSecret("TOKEN")})'),
+    "limits": _Argument("limits", (Limits, list, tuple), _LIMITS_HINT),
 }
-"""What each rule is: of which type, or with which method."""
 
 
-def check_given(given: Mapping[str, Any]) -> None:
-    """Check rules that somebody gives by name: one that is left out for a typing error would not be in force.
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Check rules passed by name. A misspelled one would silently not apply.
 
     Raises:
-        InvalidInput: There is no such rule, or one is of another kind.
+        InvalidInput: A name is unknown, or a value is of the wrong kind.
     """
-    for name, value in given.items():
-        if name not in _GIVEN:
-            near = get_close_matches(name, _GIVEN, 1)
-            known = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(_GIVEN)}"
-            raise InvalidInput(f"a conversation has no rule named {name!r}", hint=known)
-        kind, hint = _GIVEN[name]
+    for name, value in arguments.items():
+        if name not in _ARGUMENTS:
+            near = get_close_matches(name, _ARGUMENTS, 1)
+            suggestion = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(_ARGUMENTS)}"
+            raise InvalidInput(f"a conversation has no rule named {name!r}", hint=suggestion)
+        _, kind, hint = _ARGUMENTS[name]
         if value is None:
             continue
         if not isinstance(kind, str):
@@ -102,33 +116,25 @@ def check_given(given: Mapping[str, Any]) -> None:
 
 
 UNBOUNDED = Limits(steps=None, tasks=None, depth=None, unpriced="allow")
-"""No bound of a run."""
+"""A run without bounds."""
 
 NO_TOTAL = Limits(per="conversation", unpriced="allow")
-"""A conversation without bounds of its own."""
-
-
-_NARROWING = ("policy", "analyzer", "allow_list", "limits", "total")
+"""A conversation without bounds, except those of its runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
-    """The rules of one conversation.
+class Rules(CallRules):
+    """The rules of one conversation: those of its calls, and what it may use.
+
+    A policy that depends on risks gets a `RuleAnalyzer` if there is no analyzer.
 
     Attributes:
-        policy: Which calls wait for a person.
-        analyzer: Says how risky a call is; a policy that asks for risks has rules where none is given.
-        allow_list: Which calls may be made at all; without entries, all.
         limits: Bounds of one run.
-        total: Bounds of the conversation, with what it was forked from.
-        condenser: Keeps what the model sees short.
-        secrets: What scripts may be given by name; recorded by name only.
+        total: Bounds of the conversation and its fork ancestors together.
+        condenser: Shortens what the model sees.
+        secrets: Values for scripts; a log records their names only.
     """
 
-    policy: Policy = field(default_factory=NeverConfirm)
-    analyzer: SecurityAnalyzer | None = None
-    hooks: HookSet = field(default_factory=HookSet)
-    allow_list: AllowList = field(default_factory=AllowList)
     limits: Limits = UNBOUNDED
     total: Limits = NO_TOTAL
     condenser: Condenser = field(default_factory=NoCondenser)
@@ -139,177 +145,134 @@ class Rules:
             object.__setattr__(self, "analyzer", RuleAnalyzer())
 
     @classmethod
-    def build(cls, settings: Settings, **given: Unpack[GivenRules]) -> Rules:
-        """Return the rules that a caller asks for; bounds that are not given are none.
+    def build(cls, settings: Settings, **arguments: Unpack[GivenRules]) -> Rules:
+        """Return the rules of these arguments. Runs without `limits` are unbounded.
 
         Raises:
-            InvalidInput: A rule is unknown or of another kind; two limits count the same.
+            InvalidInput: An argument is unknown or of the wrong kind; two limits have the same `per`.
         """
-        check_given(given)
-        limits = limits_by_count(given.get("limits"))
-        return cls(
-            policy=given.get("confirmation_policy") or _default_policy(settings),
-            analyzer=given.get("security_analyzer"),
-            hooks=given.get("hooks") or HookSet(),
-            allow_list=given.get("allow_list") or AllowList(),
-            condenser=given.get("condenser") or NoCondenser(),
-            secrets=given.get("secrets") or Secrets(),
-            limits=limits.get("run") or UNBOUNDED,
-            total=limits.get("conversation") or NO_TOTAL,
-        )
+        rules = cls().override(arguments)
+        if arguments.get("confirmation_policy") is None:
+            # Not before `override`: it would add an analyzer that the policy in `arguments` does not need.
+            rules = replace(rules, policy=_default_policy(settings))
+        return rules
+
+    def override(self, arguments: Mapping[str, Any]) -> Self:
+        """Return these rules with those named by `arguments` replaced; an argument that is None changes nothing.
+
+        The result may be wider. Whoever must not widen rules passes it to `narrow`.
+
+        Raises:
+            InvalidInput: See `build`.
+        """
+        check_arguments(arguments)
+        changes = {_ARGUMENTS[name].field: value for name, value in arguments.items() if value is not None}
+        limits = split_limits(changes.pop("limits", None))
+        return replace(self, **changes, **limits)
 
     def within(self, spec: AgentSpec | None) -> Rules:
-        """Return these rules with everything that the agent's own ones forbid forbidden as well."""
-        if spec is None or (spec.limits, spec.confirmation_policy, spec.allow_list) == (None, None, None):
-            return self
-        limits = limits_by_count(spec.limits)
-        return self.narrow(
-            Rules(
-                policy=spec.confirmation_policy or NeverConfirm(),
-                allow_list=spec.allow_list or AllowList(),
-                limits=limits.get("run") or UNBOUNDED,
-                total=limits.get("conversation") or NO_TOTAL,
-                secrets=self.secrets,
-            )
-        )
+        """Return these rules, narrowed by those of the agent."""
+        own = None if spec is None else read_spec_rules(spec)
+        # An agent has no rules about secrets: `narrow` would withhold those that the other side lacks.
+        return self.narrow(replace(Rules().override(own), secrets=self.secrets)) if own else self
 
     def with_default_bounds(self) -> Rules:
-        """Return the rules of a conversation that begins: its runs are bounded unless somebody says otherwise."""
+        """Return the rules of a new conversation, whose runs are bounded even without `limits`."""
         return replace(self, limits=Limits()) if self.limits == UNBOUNDED else self
 
-    def as_given(self) -> GivenRules:
-        """Return the rules by the names that a caller gives them by."""
-        return GivenRules(
-            confirmation_policy=self.policy,
-            security_analyzer=self.analyzer,
-            hooks=self.hooks,
-            allow_list=self.allow_list,
-            condenser=self.condenser,
-            secrets=self.secrets,
-            limits=(self.limits, self.total),
-        )
-
-    def narrowing(self, recorded: JsonObject) -> JsonObject:
-        """Return what these rules, in force with the recorded ones, add to them; empty where they add nothing.
-
-        What somebody is stricter about is recorded with the first thing they write, so that it holds for everybody.
-        Secrets and the condenser are not rules of what may happen, and hooks that are asked elsewhere must be given.
-        """
-        if "policy" not in recorded:
-            return {}
-        whole = self.to_json()
-        return {name: whole[name] for name in _NARROWING if name in whole and whole[name] != recorded.get(name)}
+    def as_arguments(self) -> GivenRules:
+        """Return the rules as arguments, from which `build` makes equal rules."""
+        arguments = {name: getattr(self, argument.field) for name, argument in _ARGUMENTS.items()}
+        return cast("GivenRules", {**arguments, "limits": (self.limits, self.total)})
 
     def guard(self, cid: UUID, workspace: Path) -> Guard:
         """Return the guard of a conversation in its workspace."""
-        guard = replace(self._bare_guard(), conversation_id=str(cid), workspace=workspace)
-        return replace(guard, masker=self.secrets.masker()) if self.secrets.names else guard
+        masker = self.secrets.masker() if self.secrets.names else None
+        return Guard(self, conversation_id=str(cid), workspace=workspace, masker=masker)
 
-    def _bare_guard(self) -> Guard:
-        """Return the guard of no conversation, which reads no secret."""
-        return Guard(
-            conversation_id="",
-            workspace=Path(),
-            hooks=self.hooks,
-            analyzer=self.analyzer,
-            policy=self.policy,
-            allow_list=self.allow_list,
+    def narrow(self, other: CallRules) -> Self:
+        """Return these rules with everything that `other` forbids forbidden as well; the condenser stays."""
+        narrowed = super().narrow(other)
+        if not isinstance(other, Rules):
+            return narrowed
+        return replace(
+            narrowed,
+            limits=narrower(self.limits, other.limits),
+            total=narrower(self.total, other.total),
+            secrets=self.secrets.narrow(other.secrets.names),
         )
 
     def to_json(self) -> JsonObject:
         """Return what the log records: never a secret's value."""
         return {
-            "policy": self.policy.to_json(),
-            "analyzer": None if self.analyzer is None else self.analyzer.to_json(),
-            "hooks": self.hooks.to_json(),
-            "allow_list": self.allow_list.to_json(),
+            **super().to_json(),
             "limits": self.limits.to_json(),
             **({"total": self.total.to_json()} if self.total != NO_TOTAL else {}),
             "condenser": condenser_to_json(self.condenser),
             "secrets": list(self.secrets.names),
         }
 
-    def narrow(self, other: Rules) -> Rules:
-        """Return these rules with everything that `other` forbids forbidden as well."""
-        guard = self._bare_guard().narrow(other._bare_guard())
-        return replace(
-            self,
-            policy=narrower_policy(self.policy, other.policy),
-            analyzer=guard.analyzer,
-            hooks=guard.hooks,
-            allow_list=guard.allow_list,
-            limits=narrower_limits(self.limits, other.limits),
-            total=narrower_limits(self.total, other.total),
-            secrets=self.secrets.narrow(other.secrets.names),
-        )
-
     @classmethod
-    def of_state(cls, state: State, given: Rules) -> Rules:
-        """Return the rules of a log, narrowed by what is given; in quarantine every call asks, and nothing is secret.
+    def from_json(cls, recorded: JsonObject, local: Rules, *, is_foreign: bool = False) -> Rules:
+        """Return the recorded rules of a conversation, narrowed by `local`.
 
-        Raises: see `resume`.
-        """
-        if not state.quarantined:
-            return cls.resume(state.policies, given)
-        apart = replace(given, secrets=Secrets())
-        return cls.without_hooks(state.policies, apart).narrow(cls(policy=AlwaysConfirm()))
-
-    @classmethod
-    def without_hooks(cls, recorded: JsonObject, given: Rules) -> Rules:
-        """Return the recorded rules of a log from elsewhere, narrowed by what is given.
-
-        Its hooks and secrets are somebody else's, and an analyzer that it only names nobody has here.
-        """
-        plain = recorded | {"hooks": None, "secrets": None}
-        try:
-            _analyzer(recorded.get("analyzer"), given.analyzer)
-        except InvalidInput:
-            plain["analyzer"] = None
-        return cls.resume(plain, given)
-
-    @classmethod
-    def resume(cls, recorded: JsonObject, given: Rules) -> Rules:
-        """Return the rules of a conversation that is opened again: the recorded ones, narrowed by what is given.
-
-        Hooks, an analyzer that is not data, and secrets must be given again: a log only names them, and a log may
+        Hooks, analyzers that are not data, and secrets come from `local`: a log has only their names, and a log may
         come from anywhere.
 
+        Args:
+            is_foreign: Whether the log comes from another store. Its hooks and secrets, and an analyzer that cannot be
+                rebuilt, are then ignored.
+
         Raises:
-            InvalidInput: The record names hooks or an analyzer that were not given.
+            InvalidInput: The record names hooks or an analyzer that `local` lacks.
         """
         if "policy" not in recorded:
-            return given
-        _require_hooks(recorded.get("hooks") or [], given.hooks)
+            return local
+        if not is_foreign:
+            _require_hooks(recorded.get("hooks"), local.hooks)
         limits, total = read_recorded_limits(recorded)
-        found = cls(
+        condenser = condenser_from_json(recorded.get("condenser"), local.condenser)
+        rules = cls(
             policy=policy_from_json(recorded["policy"]),
-            analyzer=_analyzer(recorded.get("analyzer"), given.analyzer),
-            hooks=given.hooks,
+            analyzer=_read_analyzer(recorded.get("analyzer"), local.analyzer, is_foreign=is_foreign),
+            hooks=local.hooks,
             allow_list=allow_list_from_json(recorded.get("allow_list")),
             limits=limits,
             total=total,
-            condenser=condenser_from_json(recorded.get("condenser"), given.condenser),
-            secrets=given.secrets,
+            condenser=condenser,
         )
-        kept = given.secrets.narrow(recorded.get("secrets") or ())
-        return replace(found.narrow(given), condenser=found.condenser, secrets=kept)
+        secrets = local.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
+        return replace(rules.narrow(local), secrets=secrets)
+
+    @classmethod
+    def from_state(cls, state: State, local: Rules) -> Rules:
+        """Return the rules of a log, narrowed by `local`. In quarantine every call waits, and there are no secrets.
+
+        Raises: see `from_json`.
+        """
+        if not state.quarantined:
+            return cls.from_json(state.policies, local)
+        without_secrets = replace(local, secrets=Secrets())
+        return cls.from_json(state.policies, without_secrets, is_foreign=True).narrow(CallRules(policy=AlwaysConfirm()))
 
 
-def limits_by_count(given: Limits | Sequence[Limits] | None) -> dict[str, Limits]:
-    """Return limits by what they count.
+LIMITS_FIELDS: Mapping[Per, str] = {"run": "limits", "conversation": "total"}
+"""The field of `Rules` for each `Limits.per`."""
+
+
+def split_limits(limits: Limits | Sequence[Limits] | None) -> dict[str, Limits]:
+    """Return limits by the field of `Rules` that they set: `limits` for a run, `total` for the conversation.
 
     Raises:
-        InvalidInput: Two count the same, or one is no `Limits`.
+        InvalidInput: Two have the same `per`, or one is no `Limits`.
     """
-    several = () if given is None else given
-    require_type(several, (Limits, list, tuple), "limits", "give Limits(…), or one of each `per`")
-    each = (several,) if isinstance(several, Limits) else tuple(several)
-    if not all(isinstance(limits, Limits) for limits in each):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"invalid limits {given!r}", hint="give Limits(…), or one of each `per`")
-    found = {limits.per: limits for limits in each}
-    if len(found) < len(each):
+    several = (limits,) if isinstance(limits, Limits) else tuple(limits or ())
+    if not all(isinstance(bounds, Limits) for bounds in several):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"invalid limits {limits!r}", hint=_LIMITS_HINT)
+    by_per = {bounds.per: bounds for bounds in several}
+    if len(by_per) < len(several):
         raise InvalidInput("two limits count the same", hint="give one with per='run' and one with per='conversation'")
-    return dict(found)
+    return {LIMITS_FIELDS[per]: by_per[per] for per in LIMITS_FIELDS if per in by_per}
 
 
 def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
@@ -321,66 +284,69 @@ def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
     limits = limits_from_json(recorded.get("limits") or {})
     total = limits_from_json(recorded["total"]) if recorded.get("total") else NO_TOTAL
     if limits.per == "conversation":  # written before a run had bounds of its own
-        return Limits(), narrower_limits(limits, total)
+        return Limits(), narrower(limits, total)
     return limits, total
 
 
-class RulesInForce:
-    """The rules of a conversation now: what its log says, narrowed by what this object was given.
+_RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total")
+"""The rules that narrow a log. Not hooks, which every process that opens it would have to pass."""
 
-    Called at every step and before every effect; parsed anew only when the recorded rules have changed.
+
+class RulesInForce:
+    """The rules of an open conversation: those of its log, narrowed by those of this object.
+
+    Called at every step and before every effect, so that a change by another process applies at once.
+
+    Attributes:
+        local: Rules of this object only: hooks, secrets and analyzers that a log only names, and stricter rules.
     """
 
-    def __init__(self, state: State, given: Rules) -> None:
-        """Keep the rules of the conversation that `state` folds.
-
-        Args:
-            given: Of this object: hooks, secrets and analyzers that a log only names, and what it is stricter about.
-        """
+    def __init__(self, state: State, local: Rules) -> None:
+        self.local = local
         self._state = state
-        self._given = given
-        self._recorded: JsonObject | None = None
-        self._quarantined = False
-        self._rules = given
-
-    @property
-    def given(self) -> Rules:
-        """What this object was given."""
-        return self._given
-
-    @given.setter
-    def given(self, rules: Rules) -> None:
-        self._given, self._recorded = rules, None
-
-    def make_events(self) -> list[Event]:
-        """Return the event that records what this object is stricter about than its log; none where it is not."""
-        if self._state.quarantined:
-            return []  # quarantine is not a rule of the log: it ends with the adoption
-        narrowing = self().narrowing(self._state.policies)
-        return [StateChanged(changes={"policies": narrowing})] if narrowing else []
+        self._rules = local
+        self._sources: tuple[JsonObject, bool, Rules] | None = None
 
     def __call__(self) -> Rules:
-        """Return them. O(1) while the log says the same.
+        """Return them. O(1) while neither the log's rules nor `local` changed.
 
         Raises:
-            InvalidInput: The log names hooks or an analyzer that were not given here.
+            InvalidInput: The log names hooks or an analyzer that `local` lacks.
         """
-        recorded, quarantined = self._state.policies, self._state.quarantined
-        if recorded is not self._recorded or quarantined != self._quarantined:
-            if recorded != self._recorded or quarantined != self._quarantined:
-                self._rules = Rules.of_state(self._state, self._given)
-            self._recorded, self._quarantined = recorded, quarantined
+        sources = (self._state.policies, self._state.quarantined, self.local)
+        if sources != self._sources:  # tuples compare by identity first
+            self._rules, self._sources = Rules.from_state(self._state, self.local), sources
         return self._rules
 
+    def make_events(self) -> list[Event]:
+        """Return the event that records where these rules are stricter than the log, so that they hold for everybody.
 
-def rules_of(settings: Settings, workspace: Path | None = None) -> GivenRules:
-    """Return what a person's settings say of the rules: the policy by name, the hooks of the home.
+        Empty if they are nowhere stricter. Secrets and the condenser do not restrict calls and are not compared.
+        """
+        recorded = self._state.policies
+        if self._state.quarantined or "policy" not in recorded:
+            return []  # what quarantine forbids is not recorded: it ends with the adoption
+        rules = self().to_json()
+        stricter = {
+            name: rules[name] for name in _RECORDED_WHEN_STRICTER if name in rules and rules[name] != recorded.get(name)
+        }
+        return [StateChanged(changes={"policies": stricter})] if stricter else []
+
+
+def read_spec_rules(spec: AgentSpec) -> GivenRules:
+    """Return the rules that an agent sets for its conversations; those that are None are omitted."""
+    names = ("limits", "confirmation_policy", "allow_list")
+    return cast("GivenRules", {name: rule for name in names if (rule := getattr(spec, name)) is not None})
+
+
+def read_settings_rules(settings: Settings, workspace: Path | None = None) -> GivenRules:
+    """Return the rules of a person's settings: the policy by name, and the hooks of the home folder.
 
     Args:
-        workspace: Brings its own hooks along where a person has trusted them; None brings none.
+        workspace: Adds its own hooks if a person trusts them; None adds none.
 
     Raises:
-        InvalidInput: The policy has no such name, or a file of hooks that counts is not right.
+        InvalidInput: No policy has that name, or a hook file in use is invalid.
     """
     home = settings.home
     if workspace is None:
@@ -394,31 +360,8 @@ def _default_policy(settings: Settings) -> Policy:
     return policy_named("allow" if settings.policy is None else settings.policy)
 
 
-class RulesOfRun:
-    """The rules in force with bounds of one run beside them, which no log records.
-
-    Args:
-        rules: Of the conversation.
-        limits: Of the run.
-    """
-
-    def __init__(self, rules: RulesInForce, limits: Limits) -> None:
-        self._in_force = rules
-        self._limits = limits
-
-    def make_events(self) -> list[Event]:
-        """Return the event that records what the conversation is stricter about than its log."""
-        return self._in_force.make_events()
-
-    def __call__(self) -> Rules:
-        """Return them. Raises: see `RulesInForce`."""
-        rules = self._in_force()
-        return replace(rules, limits=narrower_limits(rules.limits, self._limits))
-
-
-def _require_hooks(recorded: list[Any], given: HookSet) -> None:
-    here: list[Any] = given.to_json() or []
-    missing = [hook for hook in recorded if hook not in here]
+def _require_hooks(recorded: Any, hooks: HookSet) -> None:
+    missing = hooks.find_missing(recorded)
     if missing:
         names = ", ".join(str(hook.get("command") or hook.get("function")) for hook in missing)
         raise InvalidInput(
@@ -428,12 +371,15 @@ def _require_hooks(recorded: list[Any], given: HookSet) -> None:
         )
 
 
-def _analyzer(recorded: Any, given: SecurityAnalyzer | None) -> SecurityAnalyzer | None:
-    if recorded is None or (given is not None and given.to_json() == recorded):
-        return given
+def _read_analyzer(recorded: Any, analyzer: SecurityAnalyzer | None, *, is_foreign: bool) -> SecurityAnalyzer | None:
+    """Return the recorded analyzer: `analyzer` if it has the same record, else rebuilt from the record."""
+    if recorded is None or (analyzer is not None and analyzer.to_json() == recorded):
+        return analyzer
     try:
         return analyzer_from_json(recorded)
     except InvalidInput as error:
+        if is_foreign:
+            return analyzer
         raise InvalidInput(
             f"the conversation was started with the analyzer {recorded.get('kind')!r}, which its record only names",
             hint="give security_analyzer= as it was started",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bough.guard.risk import Assessment as Assessment
     from bough.guard.risk import Risk as Risk
     from bough.guard.risk import RiskFinding as RiskFinding
+    from bough.guard.rules import CallRules as CallRules
     from bough.guard.secrets import EnvSecret as EnvSecret
     from bough.guard.secrets import FileSecret as FileSecret
     from bough.guard.secrets import Secrets as Secrets
@@ -60,6 +61,7 @@ else:
             "bough.guard.masker": "MaskStream Masker",
             "bough.guard.request": "ToolRequest",
             "bough.guard.risk": "Assessment Risk RiskFinding",
+            "bough.guard.rules": "CallRules",
             "bough.guard.secrets": "EnvSecret FileSecret Secrets secrets_from_json",
         },
     )

@@ -1,4 +1,4 @@
-"""Says how risky a tool call is, by rules: the tool, its paths, its command line, and secrets in its arguments."""
+"""Rates the risk of tool calls by rules: the tool, its paths, its command line, and secrets in its arguments."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Protocol, cast
 from bough.errors import InvalidInput
 from bough.guard.names import names
 from bough.guard.paths import path_findings
-from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, texts_of
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, list_texts
 from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
 
 class SecurityAnalyzer(Protocol):
-    """Something that says how risky a call is. Whatever it raises, the guard does not let the call through.
+    """Rates the risk of calls. If it raises, the guard rejects the call.
 
-    One that asks nobody outside of this process (a model, a service) may say so with `outside = False`; for any other
-    the call it is asked about is made durable first.
+    Before an analyzer is asked, the call is made durable. An analyzer that contacts nothing outside of this process
+    (no model, no service) may have `outside = False` to skip that.
     """
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return the risk and the reasons for it; UNKNOWN where it cannot be told."""
+        """Return the risk with its reasons; UNKNOWN if it cannot be determined."""
         ...
 
     def to_json(self) -> JsonObject:
-        """What a conversation records of it."""
+        """Return its record in a log."""
         ...
 
 
@@ -44,13 +44,13 @@ _SHELLS = names("run_command run_shell shell bash terminal execute_bash exec_com
 
 
 class RuleAnalyzer:
-    """Judges by rules alone: the same call in the same workspace always gets the same answer.
+    """Rates calls by rules only, so that the same call in the same workspace always has the same risk.
 
-    A tool without a rule is UNKNOWN, even when nothing in its arguments looks harmful.
+    A tool without a rule is UNKNOWN, even if nothing in its arguments looks harmful.
 
     Args:
-        risks: Tools of your own and how risky each is at least; these come before what is built in.
-        shells: Further tools whose `command` is a command line and nothing else.
+        risks: The minimum risk of tools by name; replaces the built-in rule of a tool.
+        shells: More tools whose `command` argument is a command line and that do nothing else.
     """
 
     outside = False
@@ -62,38 +62,39 @@ class RuleAnalyzer:
         self._shells = _SHELLS | self._own_shells
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return what the rules say. Looks at links on disk (in another thread), runs nothing, asks nobody."""
+        """Return the findings of all rules. Follows links on disk in a thread; runs nothing and asks no model."""
         if call.arguments.keys() & (COMMAND_NAMES | PATH_NAMES):
             return await asyncio.to_thread(self.assess, call)
         return self.assess(call)
 
     def assess(self, call: ToolRequest) -> Assessment:
-        """Return what `analyze` returns, without a loop."""
+        """Return the same as `analyze`, synchronously."""
         return Assessment.collect(self._findings(call))
 
     def to_json(self) -> JsonObject:
-        """Its name, and what was added to the rules that are built in."""
-        out: JsonObject = {"kind": "RuleAnalyzer"}
+        """Return its kind and its own tools."""
+        data: JsonObject = {"kind": "RuleAnalyzer"}
         if self._own:
-            out["risks"] = {tool: risk.value for tool, risk in sorted(self._own.items())}
+            data["risks"] = {tool: risk.value for tool, risk in sorted(self._own.items())}
         if self._own_shells:
-            out["shells"] = sorted(self._own_shells)
-        return out
+            data["shells"] = sorted(self._own_shells)
+        return data
 
     def _findings(self, call: ToolRequest) -> Iterator[RiskFinding]:
-        yield from self._by_tool(call)
+        yield from self._assess_tool(call)
         yield from secret_findings(call.arguments)
         for name, value in call.arguments.items():
             if name in COMMAND_NAMES:
-                yield from _command(value, call)
+                yield from _assess_command(value, call)
             elif name in PATH_NAMES:
-                yield from _paths(value, call)
+                yield from _assess_paths(value, call)
             elif name in CODE_NAMES and call.tool == "python":
-                yield from _code(value)
+                yield from _assess_code(value)
 
-    def _by_tool(self, call: ToolRequest) -> Iterator[RiskFinding]:
-        tool = call.tool if call.tool in self._risks or call.tool in self._shells else _snake(call.tool)
+    def _assess_tool(self, call: ToolRequest) -> Iterator[RiskFinding]:
+        tool = call.tool if call.tool in self._risks or call.tool in self._shells else _snake_case(call.tool)
         if tool in self._shells and tool not in self._own:
+            # A known shell has no risk itself, its command line has; without one, nothing is known.
             if not COMMAND_NAMES & call.arguments.keys():
                 yield RiskFinding(Risk.UNKNOWN, f"`{call.tool}` runs a command that is not among its arguments")
         elif tool in self._risks:
@@ -102,13 +103,13 @@ class RuleAnalyzer:
             yield RiskFinding(Risk.UNKNOWN, f"there is no rule for the tool `{call.tool[:60]}`")
 
 
-def _snake(name: str) -> str:
-    """`Read` and `ReadFile` are `read` and `read_file`."""
+def _snake_case(name: str) -> str:
+    """Return a tool name in snake case: `ReadFile` is `read_file`."""
     return "".join(f"_{c.lower()}" if c.isupper() and at else c.lower() for at, c in enumerate(name))
 
 
-def _command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
-    from bough.guard.shell.assess import assess_shell  # the grammar is loaded when the first command is seen
+def _assess_command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
+    from bough.guard.shell.assess import assess_shell  # loads the grammar
 
     text = command_text(value)
     if not text and value not in ("", None):
@@ -116,25 +117,25 @@ def _command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     yield from assess_shell(text, workspace=call.workspace)
 
 
-def _code(value: Json) -> Iterator[RiskFinding]:
-    """Judge code as `run_command` judges `python3 file.py`, and by the words that make `python3 -c` a high risk."""
+def _assess_code(value: Json) -> Iterator[RiskFinding]:
+    """Yield a HIGH finding for code with harmful words, as for `python3 -c`."""
     from bough.guard.shell.runners import is_harmful_code
 
-    if any(is_harmful_code(text) for text in texts_of(value)):
+    if any(is_harmful_code(text) for text in list_texts(value)):
         yield RiskFinding(Risk.HIGH, "the code starts programs, deletes, decodes or connects")
 
 
-def _paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
-    write = _snake(call.tool) not in _READING
-    for path in texts_of(value):
+def _assess_paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
+    write = _snake_case(call.tool) not in _READING  # an unknown tool may write
+    for path in list_texts(value):
         yield from path_findings(path, workspace=call.workspace, write=write)
 
 
 def analyzer_from_json(value: Json) -> RuleAnalyzer:
-    """Return the analyzer that `RuleAnalyzer.to_json` described.
+    """Return the analyzer of a record.
 
     Raises:
-        InvalidInput: It describes another analyzer, or none.
+        InvalidInput: It is not the record of a `RuleAnalyzer`.
     """
     data: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
     try:
@@ -175,7 +176,7 @@ _SHAPES: tuple[tuple[str, str], ...] = (
 
 
 def secret_findings(value: Json) -> Iterator[RiskFinding]:
-    """Yield one HIGH finding for each kind of secret in a JSON value, naming the kind and never the text."""
+    """Yield a HIGH finding for each kind of secret in a JSON value, with the kind and never the text."""
     text = "\n".join(_strings(value))
     for name, shape in _SHAPES:
         if re.search(shape, text):
@@ -183,7 +184,7 @@ def secret_findings(value: Json) -> Iterator[RiskFinding]:
 
 
 def _strings(value: Json) -> Iterator[str]:
-    """Every text in a JSON value, keys too; not recursive, whatever the depth."""
+    """Yield all texts in a JSON value, keys included. Not recursive, so depth is not bounded by the stack."""
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()

@@ -1,6 +1,6 @@
-"""When a tool call waits for a person: three policies, and which of two is the narrower.
+"""Policies that decide when a tool call waits for a person.
 
-A policy is nothing but the set of risks it asks about, so the union of two of them is again one of them.
+A policy is the set of risks that it confirms, so the union of two policies is a policy as well.
 Source: OpenHands (`AlwaysConfirm`, `NeverConfirm`, `ConfirmRisky`).
 """
 
@@ -22,7 +22,7 @@ class ConfirmationPolicy(Protocol):
         ...
 
     def to_json(self) -> JsonObject:
-        """The policy as `policy_from_json` reads it."""
+        """Return the policy as `policy_from_json` reads it."""
         ...
 
 
@@ -31,11 +31,11 @@ class AlwaysConfirm:
     """Every call waits."""
 
     def needs_confirmation(self, risk: Risk) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def to_json(self) -> JsonObject:
-        """Its name."""
+        """Return its kind."""
         return {"kind": "AlwaysConfirm"}
 
 
@@ -44,11 +44,11 @@ class NeverConfirm:
     """No call waits."""
 
     def needs_confirmation(self, risk: Risk) -> bool:
-        """False."""
+        """Return False."""
         return False
 
     def to_json(self) -> JsonObject:
-        """Its name."""
+        """Return its kind."""
         return {"kind": "NeverConfirm"}
 
 
@@ -61,7 +61,7 @@ class ConfirmRisky:
         confirm_unknown: Whether a call of unknown risk waits.
 
     Raises:
-        InvalidInput: The threshold is UNKNOWN, which is not a height.
+        InvalidInput: The threshold is UNKNOWN, which has no order.
     """
 
     threshold: Risk = Risk.HIGH
@@ -75,11 +75,11 @@ class ConfirmRisky:
             )
 
     def needs_confirmation(self, risk: Risk) -> bool:
-        """Whether the risk reaches the threshold; for UNKNOWN, what `confirm_unknown` says."""
+        """Whether the risk is at or above the threshold; for UNKNOWN, `confirm_unknown`."""
         return self.confirm_unknown if risk is Risk.UNKNOWN else risk >= self.threshold
 
     def to_json(self) -> JsonObject:
-        """Its name and fields."""
+        """Return its kind and fields."""
         return {
             "kind": "ConfirmRisky",
             "threshold": self.threshold.value,
@@ -88,14 +88,14 @@ class ConfirmRisky:
 
 
 Policy: TypeAlias = AlwaysConfirm | NeverConfirm | ConfirmRisky
-"""The policies there are; being a closed set, any two can be compared and joined."""
+"""All policies. The set is closed, so that any two can be compared and combined."""
 
 
 def policy_from_json(value: Json) -> Policy:
     """Return the policy that `to_json` wrote.
 
     Raises:
-        InvalidInput: The kind, a field or a value is not one of a policy.
+        InvalidInput: It is not the record of a policy.
     """
     data = dict(cast(dict[str, Any], value)) if isinstance(value, dict) else {}
     kind = data.pop("kind", None)
@@ -105,6 +105,7 @@ def policy_from_json(value: Json) -> Policy:
         return NeverConfirm()
     if kind == "ConfirmRisky" and data.keys() <= {"threshold", "confirm_unknown"}:
         return _confirm_risky(**data)
+    # Also for unknown fields: a policy of a newer version may confirm more than what this one would make of it.
     raise InvalidInput(
         f"{value!r} is not a confirmation policy",
         hint='give {"kind": …} with AlwaysConfirm, NeverConfirm, or ConfirmRisky (threshold, confirm_unknown)',
@@ -121,7 +122,7 @@ def _confirm_risky(threshold: Json = "HIGH", confirm_unknown: Json = True) -> Co
 
 
 def policy_named(name: str) -> Policy:
-    """Return the policy a setting names: `allow` never asks, `ask` always does, `rules` asks about risky calls.
+    """Return a policy by its name in the settings: `allow` never confirms, `ask` always, `rules` risky calls.
 
     Raises:
         InvalidInput: No policy has that name.
@@ -133,7 +134,7 @@ def policy_named(name: str) -> Policy:
 
 
 def narrower(a: Policy, b: Policy) -> Policy:
-    """Return the policy that asks whenever `a` or `b` does. Commutative, associative, idempotent in effect."""
+    """Return the policy that confirms whenever `a` or `b` does. Commutative, associative and idempotent in effect."""
     if isinstance(a, AlwaysConfirm) or isinstance(b, AlwaysConfirm):
         return AlwaysConfirm()
     if isinstance(a, NeverConfirm):
@@ -144,5 +145,5 @@ def narrower(a: Policy, b: Policy) -> Policy:
 
 
 def allows_change(old: Policy, new: Policy) -> bool:
-    """Whether `new` asks at least wherever `old` does, which is what a fork may change."""
+    """Whether `new` confirms at least what `old` confirms, as a change by a fork must."""
     return all(new.needs_confirmation(risk) for risk in Risk if old.needs_confirmation(risk))

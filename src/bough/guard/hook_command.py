@@ -1,7 +1,7 @@
-"""Runs a hook's command: input as JSON, a small environment, bounded output, and nothing left when it is over.
+"""Runs the command of a hook outside the sandbox: JSON input, a small environment, bounded output, no survivors.
 
-These are the user's own hooks, and hooks of a project that a person let run on this machine: they run with the user's
-rights, outside any sandbox. Other hooks of projects run in the sandbox (`hook_programs.py`).
+Only the user's own hooks run like this, and project hooks that a person allowed to. They have the user's rights. Other
+hooks of projects run in the sandbox (see `hook_programs.py`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,20 @@ from bough.guard.hook_verdict import MAX_TEXT, HookAnswer, read_answer
 from bough.types import JsonObject
 
 OUTPUT_BYTES = 64 << 10
-"""How much of each stream is kept; a hook may write more, and is not held up by it."""
+"""The maximum kept of each stream. More output is discarded and does not block the hook."""
 
 _DRAIN_SECONDS = 1.0
-_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TERM")
+_PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TERM")
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How a command ended: its exit code (negative: the signal), or that it never started or was killed."""
+class HookExit:
+    """How a hook's command ended.
+
+    Attributes:
+        exit_code: Negative for a signal; None if the command did not start or was killed after its timeout.
+        trouble: Why there is no exit code; empty if there is one.
+    """
 
     exit_code: int | None
     stdout: str = ""
@@ -45,22 +50,23 @@ async def run_command(
     workspace: Path,
     timeout_seconds: float,
     extra_env: Mapping[str, str] | None = None,
-) -> Ran:
-    """Run a command line in `workspace` and return how it ended. Cancelling kills it and all it started.
+) -> HookExit:
+    """Run a command line in `workspace` and return how it ended. Cancelling kills its whole process group.
 
     Args:
-        payload: Written to its standard input as one line of JSON.
-        extra_env: Variables besides those of every hook.
+        payload: Its standard input, as one line of JSON.
+        extra_env: Variables in addition to those of every hook.
     """
     stdout, stderr = Pipe(OUTPUT_BYTES), Pipe(OUTPUT_BYTES)
     try:
         process = await _start(command, payload, workspace, (stdout, stderr), extra_env or {})
     except (OSError, ValueError) as error:
-        return Ran(None, trouble=f"it could not be started: {error}")
+        return HookExit(None, trouble=f"it could not be started: {error}")
     else:
-        on_time = await _until_ended(process, timeout_seconds)
+        on_time = await _wait_or_kill(process, timeout_seconds)
+        # With a limit: a process that left the group may hold the pipe open for ever.
         await asyncio.wait([stdout.ended, stderr.ended], timeout=_DRAIN_SECONDS)
-        return Ran(
+        return HookExit(
             process.returncode if on_time else None,
             _text(stdout),
             _text(stderr),
@@ -75,6 +81,7 @@ async def _start(
     command: str, payload: JsonObject, workspace: Path, pipes: tuple[Pipe, Pipe], extra_env: Mapping[str, str]
 ) -> Process:
     line = json.dumps(payload, ensure_ascii=True).encode() + b"\n"
+    # A file, not a pipe: a hook that never reads its input must not block this process.
     with tempfile.TemporaryFile() as stdin:
         stdin.write(line)
         stdin.seek(0)
@@ -88,20 +95,21 @@ async def _start(
                 stderr=pipes[1].write_fd,
                 cwd=workspace,
                 env=environment(payload, workspace, os.environ) | dict(extra_env),
-                start_new_session=True,
+                start_new_session=True,  # makes the process group that `_kill_group` ends
             )
         finally:
+            # The streams end only when no process holds a writing end, this one included.
             pipes[0].close_writing_end()
             pipes[1].close_writing_end()
 
 
 def environment(payload: JsonObject, workspace: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return what a hook sees of the environment: no keys, no secrets, only where it is and what it is asked."""
-    return {name: outer[name] for name in _KEPT if name in outer} | describe_event(payload, str(workspace))
+    """Return the environment of a hook. An allow-list, since API keys are in the environment of this process."""
+    return {name: outer[name] for name in _PASSED_VARIABLES if name in outer} | describe_event(payload, str(workspace))
 
 
 def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
-    """Return the variables that tell a hook what it is asked about, and where the project is."""
+    """Return the variables that describe the event and the project to a hook."""
     return {
         "BOUGH_PROJECT_DIR": project,
         "CLAUDE_PROJECT_DIR": project,
@@ -112,13 +120,14 @@ def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
     }
 
 
-async def _until_ended(process: Process, timeout_seconds: float) -> bool:
-    """Wait for the command; whether it ended in time. Its whole process group is gone afterwards."""
+async def _wait_or_kill(process: Process, timeout_seconds: float) -> bool:
+    """Wait for the command, then kill its process group. Returns whether it ended in time."""
     ended = asyncio.ensure_future(process.wait())
     try:
-        done, _ = await asyncio.wait([ended], timeout=timeout_seconds)
-        return bool(done)
+        finished, _ = await asyncio.wait([ended], timeout=timeout_seconds)
+        return bool(finished)
     finally:
+        # Also after it ended in time or was cancelled: it may have left processes in the background.
         _kill_group(process.pid)
         await finish(ended)
 
@@ -126,7 +135,7 @@ async def _until_ended(process: Process, timeout_seconds: float) -> bool:
 def _kill_group(group: int) -> None:
     try:
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # nobody is left in it; macOS says the second
+    except (ProcessLookupError, PermissionError):  # the group is empty; macOS raises the second
         return
 
 
@@ -135,19 +144,20 @@ def _text(pipe: Pipe) -> str:
 
 
 _NOT_STARTED = (126, 127)
-"""What a shell answers when the program is not there, or cannot be executed."""
+"""Exit codes of a shell if the program is missing or cannot be executed."""
 
 
-def command_answer(ran: Ran, *, plain_is_context: bool) -> HookAnswer:
-    """Return what a command's end means: 0 is its output, 2 is no, another an error that decides nothing."""
-    output = (ran.stdout + ran.stderr).strip()
-    if ran.trouble:
-        return HookAnswer(failed=True, reason=ran.trouble, output=output)
-    if ran.exit_code == 0:
-        return replace(read_answer(ran.stdout, plain_is_context=plain_is_context), output=output)
-    if ran.exit_code == 2:
-        reason = ran.stderr.strip() or read_answer(ran.stdout, plain_is_context=False).reason or ran.stdout.strip()
+def read_exit(hook_exit: HookExit, *, plain_is_context: bool) -> HookAnswer:
+    """Return the answer of a command: 0 means its output, 2 means deny, other codes are errors without a decision."""
+    output = (hook_exit.stdout + hook_exit.stderr).strip()
+    if hook_exit.trouble:
+        return HookAnswer(failed=True, reason=hook_exit.trouble, output=output)
+    if hook_exit.exit_code == 0:
+        return replace(read_answer(hook_exit.stdout, plain_is_context=plain_is_context), output=output)
+    if hook_exit.exit_code == 2:
+        stdout = hook_exit.stdout.strip()
+        reason = hook_exit.stderr.strip() or read_answer(stdout, plain_is_context=False).reason or stdout
         return HookAnswer(decision="deny", reason=reason[:MAX_TEXT] or "a hook said no", output=output)
-    if ran.exit_code is None or ran.exit_code < 0 or ran.exit_code in _NOT_STARTED:
-        return HookAnswer(failed=True, reason=f"it could not run (exit code {ran.exit_code})", output=output)
-    return HookAnswer(error=True, reason=f"it failed with exit code {ran.exit_code}", output=output)
+    if hook_exit.exit_code is None or hook_exit.exit_code < 0 or hook_exit.exit_code in _NOT_STARTED:
+        return HookAnswer(failed=True, reason=f"it could not run (exit code {hook_exit.exit_code})", output=output)
+    return HookAnswer(error=True, reason=f"it failed with exit code {hook_exit.exit_code}", output=output)

@@ -1,4 +1,4 @@
-"""Reads hooks from the files that OpenHands and Claude Code use, and knows which places are looked into."""
+"""Loads hooks from the files of OpenHands and Claude Code."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from bough.types import Json, JsonObject
 MAX_BYTES = 1 << 20
 _KINDS = {name: kind for kind in HookKind for name in (kind.value, kind.name.lower())}
 PROJECT_FILES = (".bough/hooks.json", ".openhands/hooks.json", ".claude/settings.json")
-"""Where a project may bring hooks along, relative to it: what trust in its hooks has to cover."""
+"""Hook files of a project, relative to it. A person trusts each of them separately."""
 _HINT = 'the shape is {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "…"}]}]}}'
 
 
 def load_hooks(path: Path) -> HookSet:
-    """Return the hooks of a file (`hooks.json`, or a `settings.json` with a `hooks` key); none if there is no file.
+    """Return the hooks of a file (`hooks.json`, or a `settings.json` with a `hooks` key); none if the file is missing.
 
-    What was left out of it is in the notes.
+    The notes list what was ignored in it.
 
     Raises:
-        InvalidInput: The file cannot be read or a hook in it is wrong; a guard that is half there is none.
+        InvalidInput: The file cannot be read, or a hook in it is invalid; no other hook of it is used then.
     """
     data = _read(path)
     notes: list[str] = []
-    hooks = tuple(hook for name, groups in _sections(data, path) for hook in _section(name, groups, path, notes))
+    hooks = tuple(
+        hook for name, groups in _list_sections(data, path) for hook in _parse_section(name, groups, path, notes)
+    )
     return HookSet(hooks, tuple(notes))
 
 
 def _read(path: Path) -> JsonObject:
     try:
         with path.open("rb") as handle:
-            text = handle.read(MAX_BYTES + 1)
-        data = json.loads(text) if len(text) <= MAX_BYTES else None
+            content = handle.read(MAX_BYTES + 1)
+        data = json.loads(content) if len(content) <= MAX_BYTES else None
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -46,29 +48,30 @@ def _read(path: Path) -> JsonObject:
     return cast(JsonObject, data)
 
 
-def _sections(data: JsonObject, path: Path) -> list[tuple[str, Json]]:
-    """The kinds of a file; a settings file without `hooks` has none, a file of hooks alone needs no outer key."""
+def _list_sections(data: JsonObject, path: Path) -> list[tuple[str, Json]]:
+    """Return the sections of a file by kind. `hooks.json` may omit the outer key `hooks`, `settings.json` may not."""
     if "hooks" in data:
-        inner = data["hooks"]
-        if not isinstance(inner, dict):
+        sections = data["hooks"]
+        if not isinstance(sections, dict):
             raise InvalidInput(f"{path}: `hooks` must be an object", hint=_HINT)
-        return list(cast(JsonObject, inner).items())
+        return list(cast(JsonObject, sections).items())
     return [] if path.name == "settings.json" else list(data.items())
 
 
-def _section(name: str, groups: Json, path: Path, notes: list[str]) -> Iterator[Hook]:
+def _parse_section(name: str, groups: Json, path: Path, notes: list[str]) -> Iterator[Hook]:
     kind = _KINDS.get(name)
-    if kind is None:
+    if kind is None:  # a kind of another agent; refusing the file would make it unusable in both
         notes.append(f"{path}: bough has no moment called {name!r}; its hooks are never asked")
         return
-    for group in _list(groups, f"{path}: {name}"):
-        entry = _object(group, f"{path}: {name}")
+    for group in _require_list(groups, f"{path}: {name}"):
+        entry = _require_object(group, f"{path}: {name}")
         matcher = entry.get("matcher")
-        for item in _list(entry.get("hooks", [entry] if "command" in entry else []), f"{path}: {name}.hooks"):
-            yield from _hook(kind, matcher, _object(item, f"{path}: {name}.hooks"), path, notes)
+        for item in _require_list(entry.get("hooks", [entry] if "command" in entry else []), f"{path}: {name}.hooks"):
+            yield from _parse_hook(kind, matcher, _require_object(item, f"{path}: {name}.hooks"), path, notes)
 
 
-def _hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, notes: list[str]) -> Iterator[Hook]:
+def _parse_hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, notes: list[str]) -> Iterator[Hook]:
+    # Claude Code has hooks of type `prompt`, too. They are noted, so that a person does not rely on them.
     if item.get("type", "command") != "command":
         notes.append(f"{path}: a {kind.value} hook of type {item.get('type')!r} is not asked; only commands are")
         return
@@ -82,8 +85,8 @@ def _hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, notes: li
     try:
         yield Hook(
             kind=kind,
-            command=_text(item.get("command", ""), f"{where}: command"),
-            matcher=_text("*" if matcher is None else matcher, f"{where}: matcher"),
+            command=_require_text(item.get("command", ""), f"{where}: command"),
+            matcher=_require_text("*" if matcher is None else matcher, f"{where}: matcher"),
             timeout_seconds=60.0 if timeout is None else float(cast(float, timeout)),
             on_failure=failure,
             waits=item.get("async") is not True,
@@ -93,19 +96,19 @@ def _hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, notes: li
         raise InvalidInput(f"{path}: {error.message}", hint=error.hint or _HINT) from error
 
 
-def _list(value: Json, where: str) -> list[Any]:
+def _require_list(value: Json, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidInput(f"{where} must be a list", hint=_HINT)
     return cast(list[Any], value)
 
 
-def _object(value: Json, where: str) -> JsonObject:
+def _require_object(value: Json, where: str) -> JsonObject:
     if not isinstance(value, dict):
         raise InvalidInput(f"{where} must hold objects", hint=_HINT)
     return cast(JsonObject, value)
 
 
-def _text(value: Json, where: str) -> str:
+def _require_text(value: Json, where: str) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"{where} must be a text, not {value!r}", hint=_HINT)
     return value

@@ -1,9 +1,9 @@
-"""The programs of a project's hooks, as a person trusted them: copies, from which the hooks run in the sandbox.
+"""Copies of the programs of a project's hooks, taken when a person trusts them; hooks run these in the sandbox.
 
-A hook's command names a file; what that file reads or imports lies beside it, where scripts of the sandbox can write.
-So the folder of each file that a command names is copied when the hook is trusted, and shown in the sandbox in its
-place. Files at the top of the project, whose folder is the project itself, are copied alone; modules that Python files
-among them import come from a copy too. Nothing is imported from the working folder.
+A hook's command names a file. That file may read or import its neighbours, which scripts in the sandbox can change. So
+the folder of each file that a command names is copied, and mounted in the sandbox in its place. Files at the top of the
+project are copied alone, since their folder is the project; the modules that Python files among them import are copied
+as well. Nothing is imported from the working folder.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Final, cast
 from bough.errors import BoughError
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.request import WORK
-from bough.guard.hook_command import OUTPUT_BYTES, Ran, describe_event, run_command
+from bough.guard.hook_command import OUTPUT_BYTES, HookExit, describe_event, run_command
 from bough.skills.trust.python_code import read_code
 from bough.skills.trust.snapshot import SnapshotStore
 from bough.skills.trust.tree import SkillTree, read_file_tree
 from bough.types import JsonObject
 
 MODULES: Final = ""
-"""The name of the copy with modules that no folder of a named file contains."""
+"""The name of the copy of modules that are outside of all copied folders."""
 
 _MODULES_AT: Final = "/hook"
 _MODULE_OPTION = re.compile(r"\s-m\s+([\w.]+)")
@@ -34,12 +34,12 @@ _MODULE_OPTION = re.compile(r"\s-m\s+([\w.]+)")
 
 @dataclass(frozen=True)
 class HookPrograms:
-    """Copies of the programs that a file of hooks names.
+    """Copies of the programs that a hook file names.
 
     Attributes:
-        copies: Path in the project (`MODULES`: of modules) and digest of each copy.
-        search: Folders of the copy of modules in which Python searches.
-        on_host: Whether the hooks run on this machine, outside the sandbox, which a person allowed.
+        copies: Path in the project, or `MODULES`, and digest of each copy.
+        search: Folders in the copy of modules, for Python's search path.
+        on_host: Whether a person allowed the hooks to run outside the sandbox.
     """
 
     copies: tuple[tuple[str, str], ...] = ()
@@ -47,12 +47,12 @@ class HookPrograms:
     on_host: bool = False
 
     def to_json(self) -> JsonObject:
-        """Return what the trust store has of them."""
+        """Return their record in the trust store."""
         return {"copies": dict(self.copies), "search": list(self.search), "host": self.on_host}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> HookPrograms:
-        """Return the programs that `to_json` wrote."""
+        """Return the programs of a record."""
         copies = cast("dict[str, str]", value.get("copies") or {})
         return cls(tuple(sorted(copies.items())), tuple(value.get("search") or ()), value.get("host") is True)
 
@@ -60,13 +60,13 @@ class HookPrograms:
 def copy_programs(
     project: Path, files: Iterable[Path], commands: Iterable[str], snapshots: SnapshotStore, *, on_host: bool
 ) -> HookPrograms:
-    """Copy the programs of a file of hooks as they are now. O(bytes).
+    """Copy the programs of a hook file. O(bytes).
 
     Args:
-        files: What the commands name.
+        files: The files that the commands name.
 
     Raises:
-        PermissionDenied: One cannot be copied: it is too large, or a link leads out of its folder.
+        PermissionDenied: One cannot be copied because it is too large, or a link leads out of its folder.
         StoreError: The copies cannot be written.
     """
     names = sorted({os.path.relpath(file, project) for file in files})
@@ -77,8 +77,9 @@ def copy_programs(
         units.add(folder or path)
         if not folder and path.endswith(".py"):
             modules.append(path.removesuffix(".py"))
-    whole = {unit for unit in units if not any(unit.startswith(f"{other}/") for other in units)}
-    copies = {unit: _copy_unit(project / unit, snapshots) for unit in sorted(whole)}
+    # A folder within another one is already part of that copy.
+    outermost = {unit for unit in units if not any(unit.startswith(f"{other}/") for other in units)}
+    copies = {unit: _copy_unit(project / unit, snapshots) for unit in sorted(outermost)}
     search: list[str] = []
     if modules:
         copies[MODULES] = _copy_modules(project, modules, snapshots, search)
@@ -102,11 +103,11 @@ def _copy_modules(project: Path, modules: Iterable[str], snapshots: SnapshotStor
 
 @dataclass(frozen=True)
 class ProgramRunner:
-    """Runs a project's hooks with the programs that a person trusted.
+    """Runs a project's hooks with the copies of their programs.
 
     Attributes:
-        project: The project that the paths of the programs are relative to.
-        snapshots: The folder of copies.
+        project: The folder that the paths of the programs are relative to.
+        snapshots: The folder with the copies.
     """
 
     project: Path
@@ -115,16 +116,17 @@ class ProgramRunner:
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """What no script may change, because it runs on this machine."""
+        """Programs that run outside the sandbox, so that no script may change them."""
         paths = [path for path, _ in self.programs.copies if path != MODULES]
         return tuple(self.project / path for path in paths) if self.programs.on_host else ()
 
-    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
+    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
         """Run a command line and return how it ended. Cancelling kills it and all it started."""
         store = SnapshotStore(self.snapshots)
         folders = {path: copy.folder for path, digest in self.programs.copies if (copy := store.find(digest))}
+        # Never with the file of the project instead: it may have been changed since a person saw it.
         if len(folders) < len(self.programs.copies):
-            return Ran(None, trouble="the copy of its program is gone: run `bough skills trust` again")
+            return HookExit(None, trouble="the copy of its program is gone: run `bough skills trust` again")
         if self.programs.on_host:
             env = self._python_path({path: str(folder) for path, folder in folders.items()})
             return await run_command(
@@ -134,7 +136,7 @@ class ProgramRunner:
 
     async def _run_in_sandbox(
         self, command: str, payload: JsonObject, folders: Mapping[str, Path], workspace: Path, timeout_seconds: float
-    ) -> Ran:
+    ) -> HookExit:
         from bough.execution.local import LocalSandboxCodeExecutor
 
         mounts: list[Mount] = []
@@ -142,17 +144,17 @@ class ProgramRunner:
             if path == MODULES or (self.project / path).is_dir():
                 mounts.append(Mount(source=folder, target=_MODULES_AT if path == MODULES else f"{WORK}/{path}"))
                 continue
-            # Landlock shows folders only, so the command names a single file where its copy is.
-            place = f"{_MODULES_AT}-{number}"
-            command, count = _name_elsewhere(command, path, place)
+            # Landlock can only show folders, so the command is changed to name a single file in the folder of its copy.
+            target = f"{_MODULES_AT}-{number}"
+            command, count = _replace_path(command, path, target)
             source = folder if count else folder / path
-            mounts.append(Mount(source=source, target=place if count else f"{WORK}/{path}"))
+            mounts.append(Mount(source=source, target=target if count else f"{WORK}/{path}"))
         sandbox_paths = {path: _MODULES_AT if path == MODULES else f"{WORK}/{path}" for path in folders}
-        inside = {**payload, "cwd": WORK, "working_dir": WORK}
+        sandbox_payload = {**payload, "cwd": WORK, "working_dir": WORK}
         request = CodeExecutionInput(
             code=command,
             language="sh",
-            stdin=json.dumps(inside, ensure_ascii=True).encode() + b"\n",
+            stdin=json.dumps(sandbox_payload, ensure_ascii=True).encode() + b"\n",
             workspace=workspace,
             mounts=tuple(mounts),
             env=describe_event(payload, WORK) | self._python_path(sandbox_paths),
@@ -164,27 +166,28 @@ class ProgramRunner:
             async with LocalSandboxCodeExecutor() as executor:
                 result = await executor.execute(request)
         except BoughError as error:
-            how = "`bough skills trust --host-hooks` lets it run outside the sandbox"
-            return Ran(None, trouble=f"it cannot run in the sandbox: {error.message} ({how})")
+            hint = "`bough skills trust --host-hooks` lets it run outside the sandbox"
+            return HookExit(None, trouble=f"it cannot run in the sandbox: {error.message} ({hint})")
         trouble = f"it timed out after {timeout_seconds:g} s and was killed" if result.timed_out else ""
         exit_code = None if result.timed_out else result.exit_code
-        return Ran(exit_code, result.text, result.error_text, trouble)
+        return HookExit(exit_code, result.text, result.error_text, trouble)
 
     def _python_path(self, folders: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables with which Python imports from the copies, not from what a script can write."""
+        """Return the variables that make Python import from the copies only."""
         modules = [os.path.normpath(os.path.join(folders[MODULES], root)) for root in self.programs.search]
         package_folders = [
             folder for path, folder in folders.items() if path != MODULES and (self.project / path).is_dir()
         ]
         return {
             "PYTHONPATH": os.pathsep.join((*package_folders, *modules)),
-            "PYTHONSAFEPATH": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONSAFEPATH": "1",  # keeps the working folder, which scripts can write, off the search path
+            "PYTHONDONTWRITEBYTECODE": "1",  # hooks of other projects may share a copy
         }
 
 
-def _name_elsewhere(command: str, name: str, folder: str) -> tuple[str, int]:
-    """Return a command line that names a file of the project's top in another folder, and how often it does."""
+def _replace_path(command: str, name: str, folder: str) -> tuple[str, int]:
+    """Return a command line that names a file of the project's top in `folder` instead, and the number of changes."""
+    # With an optional folder in front: `./check.py`, `$PROJECT/check.py`, `"$PROJECT"/check.py`.
     variable = r"\$\{?\w+\}?"
     pattern = rf"""(?<![\w./$-])(?:{variable}/|"{variable}"/|\./)?{re.escape(name)}(?![\w./-])"""
     return re.subn(pattern, lambda _: f"{folder}/{name}", command)

@@ -1,9 +1,8 @@
-"""Which hooks of a project a person has agreed to: the very files, and the very programs of the project that they name.
+"""Trust in the hooks of a project: in its hook files, and in the programs of the project that they name.
 
-A repository that was cloned brings its hooks along. They are asked only after a person trusted them as they are, and no
-longer once any of these files has changed, even in mid-run: an agent may write where such a program lies. They run in
-the sandbox with the programs as they were trusted (`hook_programs.py`), or, where a person allowed that, on this
-machine.
+A cloned repository may contain hooks. They run only after a person trusted them, and stop running when any of these
+files changes, also during a run, since an agent may write where such a program is. They run in the sandbox with copies
+of the trusted programs (see `hook_programs.py`), or outside of it if the person allowed that.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from bough.errors import Conflict, InvalidInput
-from bough.guard.hook_command import Ran
+from bough.guard.hook_command import HookExit
 from bough.guard.hook_file import PROJECT_FILES, load_hooks
 from bough.guard.hook_programs import HookPrograms, ProgramRunner, copy_programs
 from bough.guard.hooks import Hook, HookSet
@@ -27,7 +26,7 @@ from bough.skills.trust.snapshot import SnapshotStore
 from bough.types import JsonObject
 
 MAX_FILES = 2000
-"""How many files a file of hooks may name; one with more of them cannot be trusted."""
+"""The maximum number of files that a hook file may name. One with more cannot be trusted."""
 
 _WORDS = re.compile(r"""[^\s'"`;|&<>(){}=,]+""")
 _VARIABLE = re.compile(r"""\$\{?\w+\}?["']?/?""")
@@ -38,16 +37,17 @@ _IMPLIED = {
     "yarn": "package.json",
     "just": "justfile",
 }
-"""Programs that run what a file of the project says without naming it."""
+"""Programs that run a file of the project which the command does not name."""
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """What a person agrees to who trusts a file of hooks as it is.
+class HookFile:
+    """A hook file of a project, with a digest of everything that trust in it covers.
 
     Attributes:
-        digest: Of the file and of what its commands name; empty where that is too much to be trusted.
-        runner: Runs them with the programs that were trusted; None where nobody trusted them yet.
+        name: Its path in the project.
+        digest: Of the file and of all files that its commands name; empty if these are too many to be trusted.
+        runner: Runs its hooks with the trusted programs; None if it is not trusted.
     """
 
     project: Path
@@ -56,52 +56,54 @@ class Agreed:
     runner: ProgramRunner | None = None
 
     @classmethod
-    def now(cls, project: Path, name: str) -> Agreed:
-        """Return what one would agree to now. O(bytes of the files)."""
+    def read(cls, project: Path, name: str) -> HookFile:
+        """Return the file in its current state. O(bytes) of all files."""
         files = tuple(
             islice(_distinct(project / name, _list_named_files(_load(project / name), project)), MAX_FILES + 1)
         )
-        return cls(project, name, digest_of(files) if len(files) <= MAX_FILES else "")
+        return cls(project, name, compute_digest(files) if len(files) <= MAX_FILES else "")
 
     @property
     def key(self) -> str:
-        """The file, relative to the top of the project: its name in the trust store."""
+        """Its path relative to the root of the project, as the trust store names it."""
         return os.path.relpath(self.project / self.name, project_root(self.project))
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """What no script may change while these hooks are asked."""
+        """Paths that no script may change while these hooks are in use."""
         return () if self.runner is None else self.runner.guarded
 
-    def holds(self) -> bool:
-        """Whether all of it is still as it was."""
-        return bool(self.digest) and Agreed.now(self.project, self.name).digest == self.digest
+    def is_unchanged(self) -> bool:
+        """Whether all of the files are unchanged. O(bytes)."""
+        # The files to compare are listed again, so that a file which a command names now counts, too.
+        return bool(self.digest) and HookFile.read(self.project, self.name).digest == self.digest
 
-    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
-        """Run a command with the programs that were trusted."""
+    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
+        """Run a command with the trusted programs and return how it ended."""
         if self.runner is None:
-            return Ran(None, trouble="nobody has trusted it")
+            return HookExit(None, trouble="nobody has trusted it")
         return await self.runner.run(command, payload, workspace=workspace, timeout_seconds=timeout_seconds)
 
 
 def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
-    """Return the hooks of the user's home folder, then those of the project that a person has trusted as they are.
+    """Return the hooks of the user's home folder, then the trusted hooks of the project.
 
-    Files that are not trusted, or have changed since, are named in the notes; nothing of them is asked.
+    The notes name files that are not trusted, or changed since; their hooks are not used.
 
     Raises:
-        InvalidInput: A file that counts is wrong.
+        InvalidInput: A file in use is invalid.
     """
     all_hooks = load_hooks(home / "hooks.json")
-    for agreed in project_hooks(project):
-        file = agreed.project / agreed.name
-        programs = trust.find_programs(project, agreed.key)
-        if agreed.digest and programs is not None and trust.trusts_file(project, agreed.key, agreed.digest):
-            runner = ProgramRunner(agreed.project, HookPrograms.from_json(programs), home / "snapshots")
-            agreed = replace(agreed, runner=runner)
+    for hook_file in list_project_hooks(project):
+        file = hook_file.project / hook_file.name
+        programs = trust.find_programs(project, hook_file.key)
+        if hook_file.digest and programs is not None and trust.trusts_file(project, hook_file.key, hook_file.digest):
+            runner = ProgramRunner(hook_file.project, HookPrograms.from_json(programs), home / "snapshots")
+            agreement = replace(hook_file, runner=runner)
+            # The file may change between its digest and this line; each hook compares the digest before it runs.
             hooks = load_hooks(file)
             all_hooks = all_hooks.narrow(
-                replace(hooks, hooks=tuple(replace(hook, agreed=agreed) for hook in hooks.hooks))
+                replace(hooks, hooks=tuple(replace(hook, agreement=agreement) for hook in hooks.hooks))
             )
         else:
             note = f"the hooks of {file} are not asked: `bough skills trust` trusts them as they are now"
@@ -110,44 +112,45 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
 
 
 def trust_hooks(
-    project: Path, hooks_files: Iterable[Agreed], *, home: Path, trust: TrustStore, on_host: bool = False
+    project: Path, hook_files: Iterable[HookFile], *, home: Path, trust: TrustStore, on_host: bool = False
 ) -> tuple[str, ...]:
-    """Trust files of hooks of a project, and the programs they name, as a person saw them. Returns their names.
+    """Trust hook files of a project and the programs they name, as a person saw them. Returns their names.
 
     Args:
-        hooks_files: What the person saw; see `project_hooks`.
-        on_host: Whether the hooks may run on this machine, outside the sandbox.
+        hook_files: What the person saw; see `list_project_hooks`.
+        on_host: Whether the hooks may run outside the sandbox.
 
     Raises:
-        Conflict: A file has changed meanwhile.
+        Conflict: A file changed in the meantime.
         PermissionDenied: A program cannot be copied.
     """
     snapshots = SnapshotStore(home / "snapshots")
-    agreed = {hooks_file.key: hooks_file for hooks_file in hooks_files if hooks_file.digest}
+    by_key = {hook_file.key: hook_file for hook_file in hook_files if hook_file.digest}
     programs: dict[str, JsonObject] = {}
-    for key, hooks_file in agreed.items():
-        hooks = _load(hooks_file.project / hooks_file.name)
-        files = _list_named_files(hooks, hooks_file.project)
+    for key, hook_file in by_key.items():
+        hooks = _load(hook_file.project / hook_file.name)
+        files = _list_named_files(hooks, hook_file.project)
         commands = [hook.command for hook in hooks]
-        programs[key] = copy_programs(hooks_file.project, files, commands, snapshots, on_host=on_host).to_json()
-        if not hooks_file.holds():
-            raise Conflict(f"{hooks_file.project / hooks_file.name} changed while it was being read", hint="try again")
-    digests = {key: hooks_file.digest for key, hooks_file in agreed.items()}
+        programs[key] = copy_programs(hook_file.project, files, commands, snapshots, on_host=on_host).to_json()
+        # After the copy: if nothing changed since the person looked, the copy has what they saw.
+        if not hook_file.is_unchanged():
+            raise Conflict(f"{hook_file.project / hook_file.name} changed while it was being read", hint="try again")
+    digests = {key: hook_file.digest for key, hook_file in by_key.items()}
     trust.trust(project, also=digests, skills={}, programs=programs)
-    return tuple(agreed)
+    return tuple(by_key)
 
 
-def project_hooks(project: Path) -> list[Agreed]:
-    """Return the project's files of hooks, each as it is now; a settings file without hooks is none."""
+def list_project_hooks(project: Path) -> list[HookFile]:
+    """Return the hook files of a project in their current state, without settings files that have no hooks."""
     top = project.absolute()
-    return [Agreed.now(top, name) for name in PROJECT_FILES if _may_hold_hooks(top / name)]
+    return [HookFile.read(top, name) for name in PROJECT_FILES if _may_hold_hooks(top / name)]
 
 
 def _load(file: Path) -> tuple[Hook, ...]:
     try:
         return load_hooks(file).hooks
     except InvalidInput:
-        return ()  # it says so when it is read for good, which is when it is trusted
+        return ()  # reported by `find_hooks`, once the file is trusted
 
 
 def _may_hold_hooks(file: Path) -> bool:
@@ -156,12 +159,12 @@ def _may_hold_hooks(file: Path) -> bool:
     try:
         hooks = load_hooks(file)
     except InvalidInput:
-        return True
+        return True  # listed, so that a person sees the invalid file
     return bool(hooks.hooks or hooks.notes)
 
 
-def digest_of(files: Iterable[Path]) -> str:
-    """Return the hash of names and contents; of what cannot be read, that it cannot."""
+def compute_digest(files: Iterable[Path]) -> str:
+    """Return the sha256 of names and contents, hexadecimal. For an unreadable file, the error counts as its content."""
     digest = hashlib.sha256()
     for file in files:
         try:
@@ -174,13 +177,16 @@ def digest_of(files: Iterable[Path]) -> str:
 
 
 def _list_named_files(hooks: Iterable[Hook], project: Path) -> Iterator[Path]:
-    """Yield the files of the project that commands name, those of folders that they name, and those they imply."""
+    """Yield the files that commands name or imply, and all files in folders that they name.
+
+    Any word may be a path, so a file too many is listed rather than one too few.
+    """
     for hook in hooks:
         words = _WORDS.findall(_VARIABLE.sub(" ", hook.command))
         words += [word.lstrip("/") for word in words]  # `$(pwd)/check.sh`
         words += [_IMPLIED[base] for base in map(os.path.basename, words) if base in _IMPLIED]
         for word in dict.fromkeys(words):
-            yield from _files(project / word, project)
+            yield from _expand(project / word, project)
 
 
 def _distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
@@ -192,21 +198,22 @@ def _distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def _files(path: Path, project: Path) -> Iterator[Path]:
-    """Yield what a word of a command leads to; what lies outside of the project it did not bring along."""
+def _expand(path: Path, project: Path) -> Iterator[Path]:
+    """Yield the file at a path, or all files below it. Paths outside of the project did not come with it."""
     try:
+        # Inside as written or after links: a link out of the project is part of it, and its target is what runs.
         inside = path.absolute().is_relative_to(project.absolute()) or path.resolve().is_relative_to(project.resolve())
         if not inside or path.resolve() == project.resolve():
             return
         if path.is_file():
             yield path
         elif path.is_dir():
-            yield from _below(path)
+            yield from _walk(path)
     except (OSError, ValueError):
         return
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for base, folders, names in os.walk(folder):
-        folders.sort()
+        folders.sort()  # in place: makes the order of the walk, and so the digest, reproducible
         yield from (Path(base, name) for name in sorted(names))

@@ -1,4 +1,4 @@
-"""What hooks answer, and what several answers come to.
+"""Parses answers of hooks, and combines several answers into a verdict.
 
 Source: the hook formats of Claude Code and OpenHands (`decision`, `hookSpecificOutput`, `continue`).
 """
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from bough.events.model import HookRan
 
 MAX_TEXT = 16 << 10
-"""Characters of a reason or a context that are kept."""
+"""The maximum length of a reason or a context, in characters."""
 
 Decision: TypeAlias = Literal["allow", "deny", "ask", "none"]
-"""What a hook says; `allow` never overrides a policy, it only means that the hook has looked."""
+"""The decision of a hook. `allow` never overrides a policy; it has the same effect as `none`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HookAnswer:
-    """What one hook said.
+    """The answer of one hook.
 
     Attributes:
-        failed: It did not start, hung, crashed or answered nonsense, so what it would have said is not known.
-        error: It ended with an exit code that is neither yes nor no; what went wrong is in `reason`.
-        output: What it wrote, bounded, for the record.
+        failed: It did not start, timed out, crashed or returned an invalid answer, so its decision is unknown.
+        error: It exited with a code that is neither yes nor no; `reason` has the details.
+        output: Its output, bounded, for the record.
     """
 
     decision: Decision = "none"
@@ -42,11 +42,11 @@ class HookAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class HookVerdict:
-    """What all hooks of one event came to: deny over ask over allow over none.
+    """The combined answer of all hooks of one event: deny over ask over allow over none.
 
     Attributes:
-        context: What they want the model to know, in their order.
-        events: One a hook, to be recorded.
+        context: Texts for the model, in the order of the hooks.
+        events: One for each hook, to be recorded.
     """
 
     decision: Decision = "none"
@@ -64,19 +64,19 @@ _WORDS: dict[str, Decision] = {
     "none": "none",
     "": "none",
 }
-_GRAVITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
+_SEVERITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 
 def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
-    given_decisions = set(decisions)
-    for decision in _GRAVITY:
-        if decision in given_decisions:
+    present = set(decisions)
+    for decision in _SEVERITY:
+        if decision in present:
             return decision
     return "none"
 
 
 def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> HookVerdict:
-    """Return the most severe decision with its reasons, and every context."""
+    """Return the most severe decision with its reasons, and all contexts."""
     all_answers = tuple(answers)
     decision = _pick_most_severe(answer.decision for answer in all_answers)
     return HookVerdict(
@@ -88,13 +88,13 @@ def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> 
 
 
 def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
-    """Return what a hook printed: a JSON object with a verdict, or text.
+    """Parse the output of a hook: a JSON object with a decision, or text.
 
     Args:
-        plain_is_context: Whether text that is not JSON is meant for the model.
+        plain_is_context: Whether text that is not JSON is for the model.
     """
     stripped = text.strip()
-    if not stripped.startswith("{"):
+    if not stripped.startswith("{"):  # progress output of a script is no decision, and no failure either
         return HookAnswer(context=stripped[:MAX_TEXT] if plain_is_context else "", output=stripped)
     try:
         data = json.loads(stripped)
@@ -104,12 +104,13 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
 
 
 def answer_from_json(data: Json, *, output: str = "") -> HookAnswer:
-    """Return the answer in a JSON object; one with a decision nobody knows is a failure."""
+    """Return the answer of a JSON object; an unknown decision is a failure."""
     fields = cast(dict[str, Any], data) if isinstance(data, dict) else {}
     nested = fields.get("hookSpecificOutput")
     special = cast(dict[str, Any], nested) if isinstance(nested, dict) else {}
     words = [special.get("permissionDecision"), fields.get("decision")]
     decisions: list[Decision | None] = [_WORDS.get(str(word).lower()) for word in words if word is not None]
+    # An unknown decision must not count as none: a misspelled `denny` would let the call run.
     if None in decisions or not isinstance(data, dict):
         return HookAnswer(
             failed=True, reason=f"it answered something that is not a decision: {words!r:.200}", output=output

@@ -1,4 +1,4 @@
-"""Programs and functions of the user that are asked at six moments of a conversation, and may say no.
+"""Hooks: programs and functions of the user that run at six points of a conversation and may refuse a call.
 
 Source: the hooks of Claude Code and OpenHands, whose files are read as they are.
 """
@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from bough.errors import InvalidInput
-from bough.guard.hook_command import Ran, command_answer, run_command
+from bough.guard.hook_command import HookExit, read_exit, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
-from bough.guard.request import names_of
+from bough.guard.request import tool_names
 from bough.types import Json, JsonObject, require_type
 
 EVENT_OUTPUT = 4 << 10
-"""Characters of a hook's output that its event keeps."""
+"""The maximum length of a hook's output in its event, in characters."""
 
 
 async def nothing_to_settle() -> None:
-    """Return: what is asked about is in no log."""
+    """Do nothing. For hooks outside of a conversation, whose input is in no log."""
 
 
 class HookKind(Enum):
-    """When a hook is asked. PreToolUse, UserPromptSubmit and Stop may say no; the others are only told."""
+    """When a hook runs. PreToolUse, UserPromptSubmit and Stop hooks may refuse; the others are only notified."""
 
     PRE_TOOL_USE = "PreToolUse"
     POST_TOOL_USE = "PostToolUse"
@@ -42,12 +42,12 @@ class HookKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class HookInput:
-    """What a hook is told.
+    """The input of a hook.
 
     Attributes:
         arguments: The tool's arguments.
-        response: What the tool returned, after it ran.
-        source: Why a conversation starts or ends (`startup`, `resume`, …).
+        response: The result of the tool, for PostToolUse.
+        source: Why the conversation starts or ends (`startup`, `resume`, …).
     """
 
     kind: HookKind
@@ -61,7 +61,7 @@ class HookInput:
     source: str | None = None
 
     def payload(self) -> JsonObject:
-        """The input as hooks read it, with the names that both formats use."""
+        """Return the JSON that hooks read, with the field names of both formats."""
         payload: JsonObject = {
             "hook_event_name": self.kind.value,
             "event_type": self.kind.value,
@@ -79,41 +79,41 @@ class HookInput:
 
 
 class Agreement(Protocol):
-    """What a person agreed to who trusted a project's hooks."""
+    """The files of a project's hooks, as a person trusted them."""
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """What no script may change while these hooks are asked."""
+        """Paths that no script may change while these hooks are in use."""
         ...
 
-    def holds(self) -> bool:
-        """Whether all of it is still as it was. Reads files."""
+    def is_unchanged(self) -> bool:
+        """Whether all of the files are unchanged. Reads them."""
         ...
 
-    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> Ran:
-        """Run a command as the person agreed to, and return how it ended."""
+    async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
+        """Run a command with the trusted programs and return how it ended."""
         ...
 
 
 HookFunction: TypeAlias = Callable[[JsonObject], Any]
-"""Takes the payload; returns (or awaits to) None, a `HookAnswer`, or a JSON object as a command would print it."""
+"""Takes the payload and returns None, a `HookAnswer`, or a JSON object as a command would print it. May be async."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """One hook: a command line or a function, and when it is asked.
+    """One hook: a command line or a function, and when it runs.
 
     Attributes:
-        matcher: A tool's name, `*` or nothing for all, or a regular expression that the whole name must match.
-        on_failure: What a PreToolUse hook that did not run to an answer means.
-        waits: Whether its answer counts; one that was declared `async` is run and recorded, and decides nothing.
-        outside: Whether it reaches outside of this process: writes, sends, asks. What it is asked about is then durable
-            first. False only for a function that looks and answers, and does nothing else.
-        source: The file it comes from.
-        agreed: Of a project's hook, what a person agreed to; it is asked only while that holds.
+        matcher: A tool's name, `*` or empty for all tools, or a regular expression that matches the whole name.
+        on_failure: The effect of a PreToolUse hook without an answer, for example after a timeout.
+        waits: Whether its answer counts. A hook declared `async` is run and recorded, and decides nothing.
+        outside: Whether it has effects outside of this process, such as writing or sending. Its input is then durable
+            before it runs. False only for a function without such effects.
+        source: The file that it was read from.
+        agreement: For a hook of a project, the files that a person trusted. It runs only while they are unchanged.
 
     Raises:
-        InvalidInput: Not exactly one of `command` and `function`, a timeout out of range, or a broken expression.
+        InvalidInput: Not exactly one of `command` and `function`, a timeout out of range, or an invalid expression.
     """
 
     kind: HookKind
@@ -125,7 +125,7 @@ class Hook:
     waits: bool = True
     outside: bool = True
     source: str = ""
-    agreed: Agreement | None = None
+    agreement: Agreement | None = None
 
     def __post_init__(self) -> None:
         if bool(self.command.strip()) == (self.function is not None):
@@ -146,21 +146,23 @@ class Hook:
                 ) from error
 
     def matches(self, hook_input: HookInput) -> bool:
-        """Whether it is asked about this."""
+        """Whether it runs for this input."""
         if hook_input.kind is not self.kind:
             return False
         subject = hook_input.tool if hook_input.tool is not None else hook_input.source
         if self.matcher in ("", "*") or subject is None:
             return True
         pattern = self.matcher.strip("/") if re.fullmatch(r"/.+/", self.matcher) else self.matcher
-        return any(name == self.matcher or re.fullmatch(pattern, name) for name in names_of(subject))
+        return any(name == self.matcher or re.fullmatch(pattern, name) for name in tool_names(subject))
 
     async def ask(self, hook_input: HookInput) -> HookAnswer:
-        """Return its answer; whatever goes wrong in it is part of the answer."""
-        if self.agreed is not None and not await asyncio.to_thread(self.agreed.holds):
+        """Run it and return its answer. Does not raise: a failure is part of the answer."""
+        # Before every run, not once: an agent may change a program of the hook during the conversation.
+        if self.agreement is not None and not await asyncio.to_thread(self.agreement.is_unchanged):
             answer = HookAnswer(failed=True, reason="its files are no longer as they were trusted, so it did not run")
         else:
             answer = await (self._run(hook_input) if self.function is None else self._call(self.function, hook_input))
+        # An `async` hook cannot deny, so its failure must not deny either.
         if not self.waits:
             return replace(answer, decision="none", context="", error=answer.error or answer.failed, failed=False)
         if answer.failed and self.kind is HookKind.PRE_TOOL_USE and self.on_failure == "deny":
@@ -170,12 +172,13 @@ class Hook:
         return answer
 
     async def _run(self, hook_input: HookInput) -> HookAnswer:
-        run = run_command if self.agreed is None else self.agreed.run
-        ran = await run(
+        run = run_command if self.agreement is None else self.agreement.run
+        hook_exit = await run(
             self.command, hook_input.payload(), workspace=hook_input.workspace, timeout_seconds=self.timeout_seconds
         )
+        # As Claude Code does: only these kinds pass plain output on to the model.
         plain = hook_input.kind in (HookKind.USER_PROMPT_SUBMIT, HookKind.SESSION_START)
-        return command_answer(ran, plain_is_context=plain)
+        return read_exit(hook_exit, plain_is_context=plain)
 
     async def _call(self, function: HookFunction, hook_input: HookInput) -> HookAnswer:
         try:
@@ -183,7 +186,7 @@ class Hook:
                 returned = await _call_function(function, hook_input.payload())
         except TimeoutError:
             return HookAnswer(failed=True, reason=f"it timed out after {self.timeout_seconds:g} s")
-        except Exception as error:  # noqa: BLE001 - a user's code; recorded, and it never lets a call through
+        except Exception as error:  # noqa: BLE001 - a user's code; the failure is recorded and counts as no answer
             return HookAnswer(failed=True, reason=f"it raised {type(error).__name__}: {error}")
         if returned is None or isinstance(returned, HookAnswer):
             return returned or HookAnswer()
@@ -195,7 +198,7 @@ class Hook:
         return self.command if self.function is None else getattr(self.function, "__qualname__", repr(self.function))
 
     def to_json(self) -> JsonObject:
-        """What a conversation records of it."""
+        """Return its record in a log."""
         data: JsonObject = {"kind": self.kind.value, "matcher": self.matcher, "timeout": self.timeout_seconds}
         data |= {"command": self.command} if self.function is None else {"function": self.label}
         if self.on_failure == "continue":
@@ -206,20 +209,20 @@ class Hook:
 async def _call_function(function: HookFunction, payload: JsonObject) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(payload)
-    returned = await asyncio.to_thread(function, payload)
+    returned = await asyncio.to_thread(function, payload)  # it may block
     return await returned if inspect.isawaitable(returned) else returned
 
 
 @dataclass(frozen=True)
 class HookSet:
-    """Hooks in the order in which they are asked.
+    """Hooks in the order in which they run.
 
     Raises:
-        InvalidInput: Something else than a `Hook` is among them.
+        InvalidInput: An element is not a `Hook`.
 
     Attributes:
-        hooks: A list is taken too.
-        notes: What was left out of the files they come from, and why; for people.
+        hooks: May be passed as a list.
+        notes: What was ignored in their files, and why; for people.
     """
 
     hooks: tuple[Hook, ...] = ()
@@ -231,29 +234,34 @@ class HookSet:
         object.__setattr__(self, "hooks", tuple(self.hooks))
 
     def narrow(self, other: HookSet) -> HookSet:
-        """Return both sets together, each hook once: the more are asked, the less is let through."""
+        """Return the union of both sets. Each additional hook can only refuse more."""
         return HookSet(
             tuple(dict.fromkeys(self.hooks + other.hooks)),
             tuple(dict.fromkeys(self.notes + other.notes)),
         )
 
+    def find_missing(self, recorded: Json) -> list[JsonObject]:
+        """Return the hooks of a record that this set lacks. The record may be None."""
+        present = [hook.to_json() for hook in self.hooks]
+        return [hook for hook in cast("list[JsonObject]", recorded or []) if hook not in present]
+
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """Programs of a project's hooks that run on this machine, which no script may change."""
-        agreed = dict.fromkeys(hook.agreed for hook in self.hooks if hook.agreed is not None)
-        return tuple(path for programs in agreed for path in programs.guarded)
+        """Programs of a project's hooks that run outside the sandbox, so that no script may change them."""
+        agreements = dict.fromkeys(hook.agreement for hook in self.hooks if hook.agreement is not None)
+        return tuple(path for agreement in agreements for path in agreement.guarded)
 
-    def ask_at(self, kind: HookKind) -> bool:
-        """Whether any hook is asked at this moment."""
+    def has_kind(self, kind: HookKind) -> bool:
+        """Whether any hook is of this kind."""
         return any(hook.kind is kind for hook in self.hooks)
 
     async def run(
-        self, hook_input: HookInput, *, settled: Callable[[], Awaitable[None]] = nothing_to_settle
+        self, hook_input: HookInput, *, settle: Callable[[], Awaitable[None]] = nothing_to_settle
     ) -> HookVerdict:
-        """Ask every hook that matches, one after the other; the first no ends it.
+        """Run the hooks that match, one after the other, until one denies.
 
         Args:
-            settled: Awaited before a hook that reaches outside.
+            settle: Awaited before a hook with effects outside of this process.
         """
         from bough.events.model import HookRan
 
@@ -263,7 +271,7 @@ class HookSet:
             if not hook.matches(hook_input):
                 continue
             if hook.outside:
-                await settled()
+                await settle()  # before the hook: it must never know of a call that a crash removes from the log
             started = time.monotonic()
             answers.append(answer := await hook.ask(hook_input))
             events.append(
@@ -281,7 +289,7 @@ class HookSet:
         return combine(answers, tuple(events))
 
     def to_json(self) -> Json:
-        """What a conversation records of them."""
+        """Return their records in a log."""
         return [hook.to_json() for hook in self.hooks]
 
 

@@ -1,4 +1,4 @@
-"""How much a run or a conversation may use, and which bound is reached first."""
+"""Bounds of what a run or a conversation may use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Unpriced: TypeAlias = Literal["refuse", "allow"]
 Per: TypeAlias = Literal["run", "conversation"]
 
 DEFAULT_STEPS = 500
-"""Steps of a run that nobody bounded: a model that never ends does not run for ever."""
+"""Steps of a run without a bound of steps, so that a model that never ends its turn is stopped."""
 DEFAULT_TASKS = 100
 DEFAULT_DEPTH = 4
 
@@ -27,22 +27,22 @@ _NO_BOUNDS = frozenset({"per", "unpriced"})
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds; None is unbounded. A bound is reached when the value is at or above it, so 0 allows nothing.
+    """Bounds; None is unbounded. A bound is reached if the value is at or above it, so 0 allows nothing.
 
     Attributes:
         requests: Requests to the model.
         total_tokens: Input and output together.
         wall_seconds: Of one run.
-        steps: Model requests with the tools they call; 500 in a run unless said otherwise.
-        tasks: Tasks started by a conversation and its descendants; 100 unless said otherwise.
-        depth: Levels of sub-agents below a conversation; 4 unless said otherwise.
-        per: What is counted: `run`, since the run began, so that running again continues; or `conversation`, all of it
-            and of what it was forked from, so that only other limits let it continue. The three defaults are a run's.
-        unpriced: What a bound of cost means where nobody knows what the model costs: `refuse` to run, since such a
-            bound could not stop it, or `allow`, where it is understood that it does not.
+        steps: Model requests with the tools they call; 500 by default.
+        tasks: Tasks started by a conversation and its descendants; 100 by default.
+        depth: Levels of sub-agents below a conversation; 4 by default.
+        per: `run` counts since the run began, so that another run continues; `conversation` counts all of it and its
+            fork ancestors, so that only other limits let it continue. The three defaults apply to runs.
+        unpriced: How a bound of cost applies to a model without a known price: `refuse` runs, since the bound could not
+            stop them, or `allow` them without that bound.
 
     Raises:
-        InvalidInput: A bound is negative, not a number, or no whole number where things are counted.
+        InvalidInput: A bound is negative, not a number, or not a whole number for a count.
     """
 
     requests: int | None = None
@@ -71,11 +71,11 @@ class Limits:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds that are set, by name."""
+        """The bounds that are not None, by name."""
         return {name: bound for name, bound in vars(self).items() if bound is not None and name not in _NO_BOUNDS}
 
     def to_json(self) -> JsonObject:
-        """The bounds that are set, what they count, and whether a cost that nobody knows is allowed."""
+        """Return the bounds that are not None, `per`, and `unpriced` if it is `allow`."""
         return {**self.bounds, "per": self.per, **({"unpriced": "allow"} if self.unpriced == "allow" else {})}
 
 
@@ -91,31 +91,28 @@ def _check(name: str, bound: object) -> None:
 
 
 def limits_from_json(value: Json) -> Limits:
-    """Return the limits that `to_json` wrote: what is not named is not a bound.
-
-    Those written before `per` counted the whole conversation, and called steps iterations.
+    """Return the limits that `to_json` wrote. Missing bounds are None, not the defaults.
 
     Raises:
-        InvalidInput: A key or a value is not one of limits.
+        InvalidInput: A key or a value is invalid.
     """
     valid_names = [field.name for field in fields(Limits)]
     data = dict(cast(JsonObject, value)) if isinstance(value, dict) else None
-    if data is not None and "iterations" in data:
+    if data is not None and "iterations" in data:  # the name of `steps` in old logs
         data["steps"] = data.pop("iterations")
     if data is None or not data.keys() <= set(valid_names):
         raise InvalidInput(f"invalid limits {value!r}", hint=f"known limits: {', '.join(valid_names)}")
+    # Old logs have no `per`; their limits counted the conversation.
     unset: JsonObject = {"per": "conversation", "steps": None, "tasks": None, "depth": None}
     return Limits(**(unset | data))
 
 
 def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: int = 0) -> LimitReached | None:
-    """Return the first bound that is reached, None when there is room under all of them.
-
-    Bounds of tasks and depth are looked at where tasks are started.
+    """Return the first bound that is reached; None if none is. `tasks` and `depth` are checked when tasks start.
 
     Args:
-        usage: Summed over what `limits.per` names. A cost that is not known reaches every bound, unless it is
-            allowed.
+        usage: Of the run or the conversation, as `limits.per` says. An unknown cost reaches any bound, unless
+            `unpriced` allows it.
     """
     bounds = limits.bounds
     if not bounds:
@@ -138,7 +135,7 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: 
 
 
 def _require_known_cost(limits: Limits, usage: Usage) -> float:
-    """Return the cost; of tokens that nobody can price the bound itself, unless that is allowed."""
+    """Return the cost; for tokens without a price the bound itself, unless `unpriced` allows them."""
     unknown = usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0
     if unknown and limits.unpriced == "refuse":
         return limits.cost_usd or 0.0
@@ -146,25 +143,26 @@ def _require_known_cost(limits: Limits, usage: Usage) -> float:
 
 
 def narrower(a: Limits, b: Limits) -> Limits:
-    """Return the smaller of each pair of bounds; both count the same.
+    """Return the smaller of each pair of bounds. Both have the same `per`.
 
     Raises:
-        InvalidInput: One counts runs, the other conversations.
+        InvalidInput: One is per run, the other per conversation.
     """
     if a == b:
         return a
     if a.per != b.per:
         raise InvalidInput(f"limits per {a.per} and per {b.per} cannot be compared", hint="give both")
     a_bounds, b_bounds = a.bounds, b.bounds
-    bounds: dict[str, Any] = {
-        name: min(own[name] for own in (a_bounds, b_bounds) if name in own)
+    smaller: dict[str, Any] = {
+        name: min(bounds[name] for bounds in (a_bounds, b_bounds) if name in bounds)
         for name in a_bounds.keys() | b_bounds.keys()
     }
     both = a.unpriced == b.unpriced == "allow"
+    # Explicitly None: a `Limits` without them would get the defaults, which neither side has.
     unset: dict[str, Any] = {"steps": None, "tasks": None, "depth": None}
-    return Limits(**(unset | bounds), per=a.per, unpriced="allow" if both else "refuse")
+    return Limits(**(unset | smaller), per=a.per, unpriced="allow" if both else "refuse")
 
 
 def allows_change(old: Limits, new: Limits) -> bool:
-    """Whether `new` is nowhere wider than `old`, which is what a fork may change."""
+    """Whether no bound of `new` is wider than that of `old`, as a change by a fork must be."""
     return narrower(old, new) == new

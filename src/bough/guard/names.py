@@ -1,4 +1,4 @@
-"""Sets of names, written as one text: long lists stay readable in the source."""
+"""Sets of names, written as one text to keep long lists readable."""
 
 from __future__ import annotations
 

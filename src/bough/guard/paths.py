@@ -1,4 +1,4 @@
-"""Where a path leads: into the workspace or out of it, links followed; and which places are nobody's to touch."""
+"""Findings about paths: outside the workspace after following links, credentials, and files that control later runs."""
 
 from __future__ import annotations
 
@@ -18,42 +18,43 @@ _CREDENTIALS = re.compile(
     r"|(^|/)(\.netrc|\.pgpass|\.git-credentials|\.pypirc|\.npmrc|\.vault-token|id_(rsa|dsa|ecdsa|ed25519))$"
     r"|^/etc/(shadow|gshadow|sudoers)|^/proc/[^/]+/(environ|mem)$|^/dev/(mem|kmem)$"
 )
-"""Files that hold keys and passwords by custom; reading one is never routine."""
+"""Where keys and passwords are stored by convention. Reading one is HIGH even inside the workspace."""
 
 _STEERING = re.compile(
     r"(^|/)\.git/(hooks(/|$)|config$|info/attributes$)"
     r"|(^|/)\.(bough|openhands|claude)(/|$)|(^|/)bough\.yaml$|(^|/)\.envrc$"
     r"|(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|bash_history|profile|zshrc|zshenv|zprofile|zsh_history)$"
 )
-"""Files that decide what runs later, or what an agent may do: writing one is a way around every other rule."""
+"""Files that decide what runs later, or what an agent may do. Writing one bypasses all other rules."""
 
 
 def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[RiskFinding]:
-    """Yield what is to be said of reading or writing a path; nothing for one that is safe. Looks at links on disk.
+    """Yield the findings about reading or writing a path; none for a safe one. Follows links on disk.
 
     Args:
         workspace: Absolute.
-        bases: Folders a relative path may start from; the workspace alone when empty.
-        write: Whether it is (or may be) changed.
+        bases: Folders that a relative path may start from; empty for the workspace only.
+        write: Whether the path is, or may be, changed.
     """
-    if _harmless(path) or not path or "\0" in path:
+    if _is_harmless(path) or not path or "\0" in path:  # no system call accepts a path with a NUL
         return
-    for place in dict.fromkeys(_place(path, base) for base in bases or (workspace,)):
+    for place in dict.fromkeys(_resolve_from(path, base) for base in bases or (workspace,)):
+        # Patterns are matched after links are followed: `notes -> ~/.ssh/id_rsa` must not hide a key behind its name.
         if _CREDENTIALS.search(place):
             yield RiskFinding(Risk.HIGH, f"{_short(path)} is where keys and passwords are kept")
         elif write and _STEERING.search(place):
             yield RiskFinding(Risk.HIGH, f"writing {_short(path)} changes what runs later")
-        elif not _inside(place, workspace) and (write or place not in _READABLE_DEVICES):
+        elif not _is_inside(place, workspace) and (write or place not in _READABLE_DEVICES):
             yield _outside(path, write)
 
 
-def _harmless(path: str) -> bool:
+def _is_harmless(path: str) -> bool:
     return path in _HARMLESS or re.fullmatch(r"/dev/fd/\d+", path) is not None
 
 
 def leads_outside(path: str, *, workspace: Path) -> bool:
-    """Whether a path ends outside the workspace after links, `..` and `~` are resolved."""
-    return not _harmless(path) and not _inside(_place(path, workspace), workspace)
+    """Whether a path is outside the workspace after links, `..` and `~` are resolved."""
+    return not _is_harmless(path) and not _is_inside(_resolve_from(path, workspace), workspace)
 
 
 def _outside(path: str, write: bool) -> RiskFinding:
@@ -62,10 +63,10 @@ def _outside(path: str, write: bool) -> RiskFinding:
     return RiskFinding(Risk.MEDIUM, f"reads outside the workspace: {_short(path)}")
 
 
-def _place(path: str, base: Path) -> str:
-    """The real place of a path. A home folder is looked up, never guessed; a pattern is followed up to its mark."""
+def _resolve_from(path: str, base: Path) -> str:
+    """Return the real path, with `~` expanded and links followed."""
     expanded = os.path.expanduser(path) if path.startswith("~") else path
-    if expanded.startswith("~"):
+    if expanded.startswith("~"):  # no such user; joined to `base` it would look like a file of the workspace
         expanded = f"/{expanded}"
     return _resolve(os.path.join(base, expanded))
 
@@ -73,29 +74,30 @@ def _place(path: str, base: Path) -> str:
 def _resolve(path: str) -> str:
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):  # too long, or no text a file system takes: nothing can be there
+    except (OSError, ValueError):  # too long, or not encodable: no such file can exist
         return os.path.normpath(path)
 
 
-def _inside(place: str, workspace: Path) -> bool:
-    if place.startswith(f"{workspace}/"):  # a resolved place goes through no link, so neither does the workspace
+def _is_inside(place: str, workspace: Path) -> bool:
+    if place.startswith(f"{workspace}/"):  # `place` is resolved, so this prefix of it contains no link either
         return True
+    # The workspace itself may be reached through a link, such as /tmp on macOS.
     root = _resolve(str(workspace))
     return place == root or place.startswith(root.rstrip("/") + "/")
 
 
 def pattern_findings(pattern: str, *, workspace: Path, write: bool) -> Iterator[RiskFinding]:
-    """Yield what is to be said of the entries a pattern of one folder matches; links in it are followed.
+    """Yield the findings about the entries of a folder that match a pattern. Links are followed.
 
-    Cost: one look into the folder, at most 1,000 entries; a larger one is UNKNOWN.
+    Lists the folder once; one with more than 1,000 entries is UNKNOWN.
     """
     head, tail = os.path.split(pattern)
-    if re.search(r"[*?\[]", head):
+    if re.search(r"[*?\[]", head):  # would have to list a tree of any size
         yield RiskFinding(Risk.UNKNOWN, f"what {_short(pattern)} matches is not known")
         return
     try:
-        names = sorted(os.listdir(_place(head or ".", workspace)))
-    except (OSError, ValueError):
+        names = sorted(os.listdir(_resolve_from(head or ".", workspace)))
+    except (OSError, ValueError):  # nothing to match
         return
     if len(names) > 1000:
         yield RiskFinding(Risk.UNKNOWN, f"{_short(pattern)} may match too many files to look at")

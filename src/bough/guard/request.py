@@ -1,4 +1,4 @@
-"""A tool call as the guard sees it, before anything runs."""
+"""A tool call before it runs, and which of its arguments hold commands, code and paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bough.types import Json, JsonObject
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRequest:
-    """One tool call that asks to run.
+    """One tool call that is to be reviewed.
 
     Attributes:
         id: The tool call's id.
@@ -29,20 +29,20 @@ class ToolRequest:
 
 
 COMMAND_NAMES = frozenset({"command", "cmd"})
-"""Arguments that hold a command line, whatever the tool."""
+"""Arguments that hold a command line, in any tool."""
 
 CODE_NAMES = names("code source_code script_code program cell cell_source snippet")
-"""Arguments that hold code of a program, whatever the tool."""
+"""Arguments that hold program code, in any tool."""
 
 PATH_NAMES = names(
     "path paths file files file_path filepath filename directory dir folder cwd working_dir working_directory "
     "target target_path destination dest source src output output_path root notebook_path"
 )
-"""Arguments that hold paths, whatever the tool."""
+"""Arguments that hold paths, in any tool."""
 
 
-def texts_of(value: Json) -> tuple[str, ...]:
-    """Return a text, or the texts of a list; nothing for other values."""
+def list_texts(value: Json) -> tuple[str, ...]:
+    """Return a text as a tuple, or the texts in a list; empty for other values."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)):
@@ -51,8 +51,8 @@ def texts_of(value: Json) -> tuple[str, ...]:
 
 
 def command_text(value: Json) -> str:
-    """Return a command line given as a text, or as a list of words (quoted so that the words stay apart)."""
-    return value if isinstance(value, str) else shlex.join(texts_of(value))
+    """Return the command line of a text or of a list of words, which are quoted."""
+    return value if isinstance(value, str) else shlex.join(list_texts(value))
 
 
 _OTHER_NAMES: Mapping[str, frozenset[str]] = {
@@ -65,6 +65,6 @@ _OTHER_NAMES: Mapping[str, frozenset[str]] = {
 }
 
 
-def names_of(tool: str) -> frozenset[str]:
-    """Return the tool's name and what other agents call it, so that their hooks and allow-lists mean it as well."""
+def tool_names(tool: str) -> frozenset[str]:
+    """Return the tool's name and its names in other agents, whose hooks and allow-lists apply to it as well."""
     return _OTHER_NAMES.get(tool, frozenset()) | {tool}

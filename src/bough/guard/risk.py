@@ -1,9 +1,9 @@
-"""How much harm a tool call can do, as far as anyone can tell."""
+"""The risk of a tool call, and the findings that justify it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Risk(Enum):
-    """LOW < MEDIUM < HIGH; UNKNOWN is none of them and refuses to be compared. Values are the words in events."""
+    """LOW < MEDIUM < HIGH. Comparing UNKNOWN raises TypeError. Values are the words in events."""
 
     LOW = "LOW"
     MEDIUM = "MEDIUM"
@@ -20,19 +20,19 @@ class Risk(Enum):
     UNKNOWN = "UNKNOWN"
 
     def __lt__(self, other: Risk) -> bool:
-        return _height(self) < _height(other)
+        return _rank(self) < _rank(other)
 
     def __le__(self, other: Risk) -> bool:
-        return _height(self) <= _height(other)
+        return _rank(self) <= _rank(other)
 
     def __gt__(self, other: Risk) -> bool:
-        return _height(self) > _height(other)
+        return _rank(self) > _rank(other)
 
     def __ge__(self, other: Risk) -> bool:
-        return _height(self) >= _height(other)
+        return _rank(self) >= _rank(other)
 
 
-def _height(risk: Risk) -> int:
+def _rank(risk: Risk) -> int:
     if risk is Risk.UNKNOWN:
         raise TypeError("an unknown risk is neither lower nor higher than another; ask `risk is Risk.UNKNOWN` first")
     return (Risk.LOW, Risk.MEDIUM, Risk.HIGH).index(risk)
@@ -40,22 +40,23 @@ def _height(risk: Risk) -> int:
 
 @dataclass(frozen=True)
 class RiskFinding:
-    """One reason for a risk; `reason` is a sentence for people and holds no secret."""
+    """One reason for a risk. `reason` is a sentence for people and contains no secret."""
 
     risk: Risk
     reason: str
 
 
-_GRAVITY = (Risk.HIGH, Risk.UNKNOWN, Risk.MEDIUM, Risk.LOW)
+# UNKNOWN ranks above MEDIUM, since nothing bounds what such a call may do.
+_SEVERITY = (Risk.HIGH, Risk.UNKNOWN, Risk.MEDIUM, Risk.LOW)
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """What an analyzer found in one tool call. Without findings the risk is UNKNOWN: nobody looked.
+    """What an analyzer found in one tool call. Without findings the risk is UNKNOWN.
 
     Attributes:
-        findings: Gravest first, each once.
-        spent: What asking models about it used; recorded whatever is decided.
+        findings: Most severe first, without duplicates.
+        spent: Usage of models that were asked; recorded whatever the decision.
     """
 
     findings: tuple[RiskFinding, ...] = ()
@@ -68,17 +69,21 @@ class Assessment:
 
     @classmethod
     def collect(cls, findings: Iterable[RiskFinding], *, spent: tuple[UsageAdded, ...] = ()) -> Assessment:
-        """Return the assessment of all findings, most severe first, each once."""
-        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda finding: _GRAVITY.index(finding.risk))), spent)
+        """Return the assessment of these findings, sorted and without duplicates."""
+        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda finding: _SEVERITY.index(finding.risk))), spent)
+
+    def or_unknown(self) -> Assessment:
+        """Return this assessment; if it has no findings, with one UNKNOWN finding."""
+        return self if self.findings else replace(self, findings=(RiskFinding(Risk.UNKNOWN, ""),))
 
     @property
     def risk(self) -> Risk:
         """The most severe risk found: HIGH, then UNKNOWN, then MEDIUM, then LOW."""
-        return min((finding.risk for finding in self.findings), key=_GRAVITY.index, default=Risk.UNKNOWN)
+        return min((finding.risk for finding in self.findings), key=_SEVERITY.index, default=Risk.UNKNOWN)
 
     @property
     def risks(self) -> frozenset[Risk]:
-        """Every risk found. A policy is asked about each, so that none hides behind another."""
+        """Every risk found. A policy judges each separately, so that no risk hides a lower one that it confirms."""
         return frozenset(finding.risk for finding in self.findings) or frozenset({Risk.UNKNOWN})
 
     @property

@@ -23,7 +23,7 @@ from bough.conversation.fork.model_key import is_same_recipient
 from bough.conversation.log.state import State
 from bough.conversation.open import find_log, reopen
 from bough.conversation.parts import Parts
-from bough.conversation.rules import GivenRules, Rules
+from bough.conversation.rules import Rules, read_spec_rules
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
@@ -123,7 +123,7 @@ async def open_conversation(
     spec = with_model(_with_recorded_model(spec, journal.state), model)
     if spec.model is None:  # the first run: `reopen` records the chosen model, so later runs keep it
         spec = settle_spec(spec, settings)
-    rules = Rules.build(settings, **cast("GivenRules", build_spec_rules(spec)))
+    rules = Rules.build(settings, **read_spec_rules(spec))
     if parent_rules is not None:
         rules = replace(
             rules,
@@ -209,7 +209,7 @@ async def complete_rules(rules: Rules, recorded: JsonObject, settings: Settings,
 
     Raises: see `NamedParts`.
     """
-    hooks = find_missing_hooks(rules, recorded)
+    hooks = rules.hooks.find_missing(recorded.get("hooks"))
     recorded_analyzer: JsonObject | None = recorded.get("analyzer")
     analyzer = (
         None
@@ -263,14 +263,10 @@ async def has_recorded_rules(rules: Rules, settings: Settings) -> bool:
         return False
     has_analyzer = is_plain or completed.analyzer is not None
     return (
-        has_analyzer and not find_missing_hooks(completed, recorded) and completed.secrets.names == rules.secrets.names
+        has_analyzer
+        and not completed.hooks.find_missing(recorded["hooks"])
+        and completed.secrets.names == rules.secrets.names
     )
-
-
-def find_missing_hooks(rules: Rules, recorded: JsonObject) -> list[JsonObject]:
-    """Return the recorded hooks that `rules` lacks."""
-    present = cast("list[JsonObject]", rules.hooks.to_json() or [])
-    return [hook for hook in cast("list[JsonObject]", recorded.get("hooks") or []) if hook not in present]
 
 
 def is_plain_analyzer(recorded: JsonObject) -> bool:
@@ -400,16 +396,6 @@ def unknown_agent(name: str, agents: Mapping[str, AgentSpec]) -> NotFound:
 def with_model(spec: AgentSpec, model: str | Model | None) -> AgentSpec:
     """Return `spec` with `model`, unless it names one already."""
     return spec if spec.model is not None or model is None else spec.model_copy(update={"model": model})
-
-
-def build_spec_rules(spec: AgentSpec) -> dict[str, Any]:
-    """Return the rules that a spec sets for its conversations, keyed by the names of `GivenRules`."""
-    rules = {
-        "limits": spec.limits,
-        "confirmation_policy": spec.confirmation_policy,
-        "allow_list": spec.allow_list,
-    }
-    return {name: rule for name, rule in rules.items() if rule is not None}
 
 
 def is_data(recorded: Mapping[str, Any]) -> bool:

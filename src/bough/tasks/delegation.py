@@ -231,9 +231,8 @@ class BrokerDelegation:
             is_own = bound.conversation == asking.conversation
             _check_bound(bound, spent, level=level, prefix="" if is_own else "parent.")
             if is_own:
-                name = "limits" if bound.limits.per == "run" else "total"
                 remaining = subtract_from(bound.limits, measure_since(bound, spent))
-                rules = replace(rules, **{name: replace(bound.limits, **remaining)})
+                rules = rules.override({"limits": replace(bound.limits, **remaining)})
         return rules
 
     async def _find_own_task(self, asking: Asking, task_id: str) -> str:

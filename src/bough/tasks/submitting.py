@@ -19,7 +19,7 @@ from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State, inherit_changed_rules
 from bough.conversation.message import check_message, events_of
 from bough.conversation.open import Beginning
-from bough.conversation.rules import Rules
+from bough.conversation.rules import LIMITS_FIELDS, Rules, read_spec_rules
 from bough.conversation.run.tracing import read_traceparent
 from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
 from bough.events.beside import Tables
@@ -31,7 +31,6 @@ from bough.settings import Settings
 from bough.skills.match.triggers import TriggerIndex
 from bough.tasks.agents import (
     FindHooks,
-    build_spec_rules,
     find_configured,
     find_registered,
     has_recorded_agent,
@@ -235,10 +234,10 @@ class Submitter:
 
     def _rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return a new conversation's rules: the spec's, narrowed by the request's limits and the parent's rules."""
-        rules = Rules.build(self._settings, **cast(Any, build_spec_rules(spec)))
+        rules = Rules.build(self._settings, **read_spec_rules(spec))
         limits = read_limits(request.metadata)
         if limits is not None:
-            name = "limits" if limits.per == "run" else "total"
+            name = LIMITS_FIELDS[limits.per]
             rules = replace(rules, **{name: narrower(getattr(rules, name), limits)})
         if self._hooks is not None:
             rules = replace(rules, hooks=self._hooks(read_workspace(request.metadata)))

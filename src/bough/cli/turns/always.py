@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePath
 
-from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, command_text, texts_of
+from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, command_text, list_texts
 from bough.types import JsonObject
 
 _RANKS = {"LOW": 0, "MEDIUM": 1, "UNKNOWN": 1, "HIGH": 2}
@@ -50,7 +50,7 @@ def shape_of(call: JsonObject) -> str | None:
     if commands:
         shapes = [_command_shape(command) for command in commands]
         return None if None in shapes else f"{tool}: {'; '.join(filter(None, shapes))}"
-    paths = [text for name, value in values.items() if name.lower() in PATH_NAMES for text in texts_of(value)]
+    paths = [text for name, value in values.items() if name.lower() in PATH_NAMES for text in list_texts(value)]
     folders = sorted({str(PurePath(path).parent) for path in paths})
     return f"{tool}: {' '.join(folders)}" if folders else tool
 

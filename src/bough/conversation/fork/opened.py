@@ -13,7 +13,7 @@ from bough.conversation.fork.fork import ForkContents, WrittenFork, write_fork
 from bough.conversation.fork.request import CutPoint, ForkRequest
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
-from bough.conversation.rules import Rules, RulesInForce, limits_by_count
+from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.skills import standing_events
 from bough.errors import InvalidInput
 from bough.execution.base import Isolation
@@ -73,26 +73,17 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
     """Return the rules of a state and of the present, narrowed by what the fork asks for besides."""
     rules, present = parts.rules(), parts.journal.state
     if (state.policies, state.quarantined) != (present.policies, present.quarantined):
-        rules = Rules.of_state(state, rules)
+        rules = Rules.from_state(state, rules)
     if request.secrets == "none":
         rules = replace(rules, secrets=Secrets())
-    overrides = request.overrides
-    if overrides.keys() <= {"model", "system_prompt"}:
+    if not request.stricter_rules:
         return rules
-    if "confirmation_policy" in overrides and not allows_policy(rules.policy, overrides["confirmation_policy"]):
+    stricter = rules.override(request.stricter_rules)
+    if not allows_policy(rules.policy, stricter.policy):
         raise _wider("confirmation policy")
-    limits = limits_by_count(overrides.get("limits"))
-    run, total = limits.get("run", rules.limits), limits.get("conversation", rules.total)
-    if not (allows_limits(rules.limits, run) and allows_limits(rules.total, total)):
+    if not (allows_limits(rules.limits, stricter.limits) and allows_limits(rules.total, stricter.total)):
         raise _wider("limits")
-    stricter = Rules(
-        policy=overrides.get("confirmation_policy", rules.policy),
-        analyzer=overrides.get("security_analyzer", rules.analyzer),
-        hooks=overrides.get("hooks", rules.hooks),
-        allow_list=overrides.get("allow_list", rules.allow_list),
-        limits=run,
-        total=total,
-    )
+    # `narrow`, although both checks passed: hooks, the analyzer and the allow-list of the source must stay as well.
     return replace(rules.narrow(stricter), secrets=rules.secrets)
 
 

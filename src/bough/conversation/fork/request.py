@@ -210,16 +210,20 @@ class ForkRequest:
         if self.overrides:
             self._check_overrides()
 
+    @property
+    def stricter_rules(self) -> JsonObject:
+        """The overrides that are rules, by the names of `GivenRules`."""
+        return {name: value for name, value in self.overrides.items() if name not in ("model", "system_prompt")}
+
     def _check_overrides(self) -> None:
-        from bough.conversation.rules import (
-            check_given,
-        )  # with PydanticAI, which a fork without overrides does not need
+        # Imports PydanticAI, which a fork without overrides does not need.
+        from bough.conversation.rules import check_arguments
 
         model, prompt = self.overrides.get("model", ""), self.overrides.get("system_prompt", "")
         if not isinstance(model, str) and not hasattr(model, "model_name"):
             raise InvalidInput(f"model: this is a {type(model).__name__}", hint="give its name, or a PydanticAI model")
         require_type(prompt, str, "system_prompt", "give a text")
-        check_given({name: value for name, value in self.overrides.items() if name not in ("model", "system_prompt")})
+        check_arguments(self.stricter_rules)
 
     def lineage(self) -> JsonObject:
         """Return what the fork's row says of its origin; equal for equal requests, and only for those."""

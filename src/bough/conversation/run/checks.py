@@ -214,14 +214,15 @@ class Supervisor:
     def guard(self) -> Guard:
         """Return the guard by the rules in force now."""
         state = self._journal.state
-        return replace(self._rules().guard(self._journal.cid, state.workspace), settled=self._journal.settle)
+        return replace(self._rules().guard(self._journal.cid, state.workspace), settle=self._journal.settle)
 
     def _guard_of_calls(self) -> Guard:
         """Return the guard with what the skills in use let be called; their own files and scripts always may."""
         guard, allowed = self.guard(), self._journal.state.allowed_tools
         if allowed is None:
             return guard
-        return replace(guard, allow_list=guard.allow_list.narrow(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT)))
+        allow_list = guard.rules.allow_list.narrow(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT))
+        return replace(guard, rules=replace(guard.rules, allow_list=allow_list))
 
     async def _review(self, call: ToolCall) -> Review:
         request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)

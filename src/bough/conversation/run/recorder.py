@@ -188,7 +188,7 @@ class Recorder(AbstractCapability[ToolContext]):
         What skills narrow stays offered and is refused when called: the list of tools is part of a cached prefix.
         """
         self.tools = frozenset(definition.name for definition in tool_defs)
-        allow_list = self._guard().allow_list
+        allow_list = self._guard().rules.allow_list
         return [run_here(tool) for tool in tool_defs if allow_list.may_permit(tool.name)]
 
     async def wrap_tool_execute(
@@ -334,7 +334,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Run the hooks after the call, and return the events of their verdict."""
-        if not self._guard().hooks.ask_at(HookKind.POST_TOOL_USE):
+        if not self._guard().rules.hooks.has_kind(HookKind.POST_TOOL_USE):
             return []
         request = ToolRequest(
             id=call.tool_call_id,

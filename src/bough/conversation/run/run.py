@@ -27,7 +27,7 @@ from bough.conversation.log.staged_write import Ending, is_control
 from bough.conversation.log.tool_result import find_result, result_chars
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
-from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
+from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.checks import FindReached, Supervisor
 from bough.conversation.run.loop import REMINDER, Loop, NodeListener
 from bough.conversation.run.models import RunModels
@@ -44,6 +44,7 @@ from bough.events.lease import hold_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
 from bough.events.record import Lease, Status, StoredEvent
 from bough.execution.base import Guards
+from bough.guard.limits import Limits, narrower
 from bough.portal import threads
 from bough.types import JsonObject, SystemClock, new_id
 
@@ -57,6 +58,7 @@ class Runner:
 
     Args:
         root: The root conversation of its tree. Requests of one tree share a prefix, which a provider may cache.
+        limits: Bounds of this run, in addition to those of the rules.
         delegation: Runs the tasks of its sub-agents.
         ancestors: Limits of the conversations above it, which apply to its task too.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
@@ -68,9 +70,10 @@ class Runner:
         journal: Journal,
         agent: AgentInForce,
         environment: Environment,
-        rules: RulesInForce | RulesOfRun,
+        rules: RulesInForce,
         *,
         root: UUID,
+        limits: Limits | None = None,
         delegation: Delegation | None = None,
         ancestors: Sequence[SharedBound] = (),
         on_node: NodeListener | None = None,
@@ -81,12 +84,13 @@ class Runner:
         self._spec = agent.builder.spec
         self._environment = environment
         self._in_force = rules
-        self._models = RunModels(environment.settings, rules)
+        self._limits = limits
+        self._models = RunModels(environment.settings, self._read_rules)
         self._root = root
         self._delegation = delegation
         self._shared: SharedBounds | None = None
         if delegation is not None:
-            self._shared = SharedBounds(delegation, journal.cid, ancestors, rules)
+            self._shared = SharedBounds(delegation, journal.cid, ancestors, self._read_rules)
         self._on_node = on_node
         self._find_reached = find_reached
         self._start = journal.state.head
@@ -268,7 +272,7 @@ class Runner:
         supervisor = Supervisor(
             journal,
             recorder,
-            rules=self._in_force,
+            rules=self._read_rules,
             clock=SystemClock(),
             note=self._note,
             shared=self._shared,
@@ -332,7 +336,12 @@ class Runner:
     @property
     def _rules(self) -> Rules:
         """The rules in force now."""
-        return self._in_force()
+        return self._read_rules()
+
+    def _read_rules(self) -> Rules:
+        """Return the rules in force now, narrowed by the limits of this run, which no log records."""
+        rules = self._in_force()
+        return rules if self._limits is None else replace(rules, limits=narrower(rules.limits, self._limits))
 
     def _usable(self, blueprint: Blueprint) -> Blueprint:
         """Return the blueprint without tools that write, if the workspace is read-only."""
@@ -372,7 +381,7 @@ class Runner:
             timeout_seconds=self._environment.settings.timeout_seconds,
             conversation=self._journal.cid,
             lease=self._lease,
-            rules=self._rules.as_given,
+            rules=self._rules.as_arguments,
             delegation=self._delegation,
             bounds=tuple if shared is None else lambda: shared.list_for_child(state),
             untold_tasks=lambda: state.untold_tasks,

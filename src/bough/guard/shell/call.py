@@ -1,4 +1,4 @@
-"""One command as the rules see it: its options, its operands, and where its paths lead."""
+"""A command as its rule sees it: options, operands, and findings about paths."""
 
 from __future__ import annotations
 
@@ -13,39 +13,45 @@ from bough.guard.risk import Risk, RiskFinding
 from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Variables, Word
 
+MAX_DEPTH = 6
+"""Commands nested deeper than this (`sh -c "sh -c …"`, `nice nice …`) are UNKNOWN."""
 
-class TooMuchError(Exception):
-    """A text asks for more looking than any sensible one; what was found until then counts."""
+
+class BudgetExceededError(Exception):
+    """The work budget of an assessment is used up. Findings until then still count."""
 
 
 @dataclass
-class Work:
-    """How much may still be looked at; texts that make rules call each other over and over end here."""
+class WorkBudget:
+    """The remaining work of one assessment.
 
-    left: int = 4_000
+    Bounds texts that nest commands so that rules call each other many times, which `parse.MAX_BYTES` alone does not.
+    """
+
+    remaining: int = 4_000
 
     def spend(self, amount: int = 1) -> None:
-        """Take it off.
+        """Subtract an amount of work.
 
         Raises:
-            TooMuchError: Nothing is left.
+            BudgetExceededError: The budget is used up.
         """
-        self.left -= amount
-        if self.left < 0:
-            raise TooMuchError
+        self.remaining -= amount
+        if self.remaining < 0:
+            raise BudgetExceededError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What holds for every command of a text.
+class ShellContext:
+    """The context that all commands of a text share.
 
     Attributes:
-        bases: Folders that `cd` may have gone to; relative paths start from any of them.
-        functions: Names the text defines itself.
-        work: Shared by everything that one assessment does.
-        depth: How many texts lie around this one (`sh -c` in `sh -c`).
-        nested: Assesses a text that a command would run, one level deeper.
-        command: Assesses a command that a command would run.
+        bases: Folders that relative paths may start from: the workspace, and those that `cd` may have entered.
+        functions: Names of functions that the text defines.
+        budget: Shared by the whole assessment, nested texts included.
+        depth: The number of enclosing texts (`sh -c` in `sh -c`).
+        assess_text: Assesses a text that a command would run, one level deeper.
+        assess_command: Assesses a command that a command would run.
     """
 
     workspace: Path
@@ -53,9 +59,9 @@ class Setting:
     variables: Variables
     functions: frozenset[str]
     depth: int
-    work: Work
-    nested: Callable[[str, Setting], Iterator[RiskFinding]]
-    command: Callable[[ShellCommand, Setting], Iterator[RiskFinding]]
+    budget: WorkBudget
+    assess_text: Callable[[str, ShellContext], Iterator[RiskFinding]]
+    assess_command: Callable[[ShellCommand, ShellContext], Iterator[RiskFinding]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +76,16 @@ class ShellCall:
     name: str
     args: tuple[Word, ...]
     command: ShellCommand
-    setting: Setting
+    context: ShellContext
 
     @property
     def letters(self) -> frozenset[str]:
-        """Letters of short options, clusters taken apart."""
+        """Letters of short options; `-rf` gives `r` and `f`."""
         clusters = (word.text[1:] for word in self.args if re.match(r"-[A-Za-z0-9]", word.text))
         return frozenset(letter for cluster in clusters for letter in cluster)
 
     def has(self, letters: str = "", *names: str) -> bool:
-        """Whether one of the short options or long options (abbreviated or not) is given."""
+        """Whether one of these short or long options is present; long options may be abbreviated."""
         return bool(self.letters & set(letters)) or any(self._long(name) for name in names)
 
     def _long(self, name: str) -> bool:
@@ -88,21 +94,24 @@ class ShellCall:
 
     @property
     def operands(self) -> tuple[Word, ...]:
-        """Arguments that are not options; all of them after `--`. Values of options count as operands."""
+        """Arguments that are not options, and everything after `--`. Values of options count as operands.
+
+        A value that is taken for a path too many costs a false alarm; a path that is taken for a value would go unseen.
+        """
         texts = [word.text for word in self.args]
         end = texts.index("--") if "--" in texts else len(texts)
-        before = tuple(word for word in self.args[:end] if word.text == "-" or not word.text.startswith("-"))
-        return before + self.args[end + 1 :]
+        operands = tuple(word for word in self.args[:end] if word.text == "-" or not word.text.startswith("-"))
+        return operands + self.args[end + 1 :]
 
     @property
     def values(self) -> tuple[Word, ...]:
-        """Operands, and what hangs on options: `--file=X`, `-fX` where X looks like a path, `if=X`."""
+        """Operands, and values attached to options: `--file=X`, `-fX` where X looks like a path, `if=X`."""
         return (*self.operands, *(word for argument in self.args for word in _split_attached(argument)))
 
     def unknown(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
-        """Yield an UNKNOWN finding for the first word whose value cannot be told."""
+        """Yield an UNKNOWN finding for the first word without a known value."""
         for word in self.args if words is None else words:
-            if not word.known:
+            if not word.is_known:
                 yield RiskFinding(Risk.UNKNOWN, f"what `{self.name}` is given depends on {_short(word.text)}")
                 return
 
@@ -111,38 +120,39 @@ class ShellCall:
         yield from self._paths(self.values if words is None else tuple(words), write=False)
 
     def writes(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
-        """Yield findings for paths that are made, changed or deleted."""
+        """Yield findings for paths that are created, changed or deleted."""
         yield from self._paths(self.operands if words is None else tuple(words), write=True)
 
     def _paths(self, words: tuple[Word, ...], *, write: bool) -> Iterator[RiskFinding]:
         yield from self.unknown(words)
         for word in words:
-            yield from word_findings(word, self.setting, write=write)
+            yield from word_findings(word, self.context, write=write)
 
 
-def word_findings(word: Word, setting: Setting, *, write: bool) -> Iterator[RiskFinding]:
-    """Yield findings for a word that is a path; addresses on the network are none."""
-    if not word.known or "://" in word.text:
+def word_findings(word: Word, context: ShellContext, *, write: bool) -> Iterator[RiskFinding]:
+    """Yield findings for a word that is a path; none for URLs."""
+    if not word.is_known or "://" in word.text:
         return
-    setting.work.spend(len(setting.bases))
-    yield from path_findings(word.text, workspace=setting.workspace, bases=setting.bases, write=write)
-    if word.pattern:
-        setting.work.spend(50)
-        yield from pattern_findings(word.text, workspace=setting.workspace, write=write)
+    context.budget.spend(len(context.bases))  # each base costs one `realpath`
+    yield from path_findings(word.text, workspace=context.workspace, bases=context.bases, write=write)
+    if word.is_pattern:
+        context.budget.spend(50)  # lists a folder
+        yield from pattern_findings(word.text, workspace=context.workspace, write=write)
 
 
 def _split_attached(word: Word) -> Iterator[Word]:
+    """Yield the values attached to an option or a key."""
     option, equals, value = word.text.partition("=")
     if equals and value:
-        yield Word(value, word.known, word.computed, word.pattern)
+        yield Word(value, word.is_known, word.is_computed, word.is_pattern)
     elif word.text.startswith("-") and re.match(r"-[A-Za-z](~|/|\.\./|.*/\.\./)", word.text):
-        yield Word(option[2:], word.known, word.computed, word.pattern)
-    if re.match(r"\w*@.", word.text):  # curl's `@file`
-        yield Word(word.text.split("@", 1)[1], word.known, word.computed, word.pattern)
+        yield Word(option[2:], word.is_known, word.is_computed, word.is_pattern)
+    if re.match(r"\w*@.", word.text):  # `curl -d @file`, `-F name=@file`
+        yield Word(word.text.split("@", 1)[1], word.is_known, word.is_computed, word.is_pattern)
 
 
 def base_name(word: Word) -> str:
-    """The name of a command without its folder."""
+    """Return the name of a command without its folder."""
     return os.path.basename(word.text.rstrip("/"))
 
 

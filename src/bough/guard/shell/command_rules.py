@@ -1,4 +1,4 @@
-"""Which rule judges which command. A command that is not named here is UNKNOWN."""
+"""The rule for each command. A command without a rule is UNKNOWN."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from bough.guard.shell.call import ShellCall
 from bough.guard.shell.git import git
 
 Rule: TypeAlias = Callable[[ShellCall], Iterator[RiskFinding]]
-"""Yields what is to be said of a call; nothing for a harmless one."""
+"""Yields the findings about a call; none for a harmless one."""
 
 _NAMES: tuple[tuple[Rule, str], ...] = (
     (
-        files.speak,
+        files.ignore_arguments,
         "echo printf true false : pwd whoami id uname seq expr sleep test [ [[ basename dirname nproc arch tty "
         "free uptime ps groups tput clear bc dc factor umask ulimit locale cal which type help return exit "
         "break continue shift wait jobs fg bg local set shopt popd dirs let getopts read times "
         "export declare typeset readonly",
     ),
     (
-        files.look,
+        files.read,
         "ls dir cat tac head tail less more wc cut tr diff cmp comm file stat du df realpath readlink nl od hexdump "
         "strings md5sum sha1sum sha256sum sha512sum b2sum cksum column paste join fold fmt rev expand unexpand jq "
         "base64 base32 xmllint lsof pgrep pstree lscpu zcat bzcat xzcat zgrep getfacl lsattr",
     ),
     (files.search, "grep egrep fgrep rg"),
-    (files.look_or_write, "sort tree shuf iconv"),
-    (files.second_is_written, "uniq xxd"),
+    (files.read_or_write, "sort tree shuf iconv"),
+    (files.write_second, "uniq xxd"),
     (files.remove, "rm rmdir unlink"),
     (files.destroy, "shred truncate wipe srm scrub"),
     (files.make, "mkdir touch mktemp mkfifo"),
@@ -44,13 +44,13 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
     (files.sed, "sed gsed"),
     (files.awk, "awk gawk mawk nawk"),
     (files.archive, "tar bsdtar zip unzip 7z cpio ar"),
-    (files.go, "cd pushd chdir"),
+    (files.change_folder, "cd pushd chdir"),
     (files.history, "history"),
     (files.environment, "printenv"),
-    (files.clock, "date"),
+    (files.date, "date"),
     (git, "git"),
     (network.curl, "curl wget aria2c http https xh"),
-    (network.connects, "ping dig nslookup host whois traceroute tracepath nmap ftp lynx w3m links"),
+    (network.connect, "ping dig nslookup host whois traceroute tracepath nmap ftp lynx w3m links"),
     (network.ssh, "ssh mosh autossh"),
     (network.transfer, "scp sftp rsync rclone"),
     (network.raw_connection, "nc ncat netcat socat telnet"),
@@ -59,7 +59,7 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
     (runners.shell, "sh bash dash zsh ksh ash fish rbash mksh csh tcsh pwsh"),
     (runners.evaluate, "eval"),
     (runners.source, "source ."),
-    (runners.each_text, "trap alias watch parallel"),
+    (runners.assess_deferred_text, "trap alias watch parallel"),
     (runners.env, "env"),
     (runners.as_root, "sudo doas su pkexec runuser run0 chroot unshare nsenter script systemd-run setpriv capsh"),
     (
@@ -80,7 +80,7 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
     (system.kill_by_name, "pkill killall xkill"),
     (system.unset, "unset"),
     (
-        system.works,
+        system.run_project_tool,
         "make gmake cmake ninja meson pytest tox nox ruff mypy pyright black isort flake8 pylint coverage tsc eslint "
         "prettier jest vitest mocha rustc gcc g++ clang cc c++ javac java mvn gradle gradlew rustfmt gofmt clippy "
         "shellcheck hadolint pre-commit sphinx-build mkdocs pandoc",
@@ -91,11 +91,11 @@ RULES: Mapping[str, Rule] = {
     **{name: rule for rule, names in _NAMES for name in names.split()},
     **dict.fromkeys(runners.PREFIXES, runners.assess_prefixed),
 }
-"""Name of a command -> its rule."""
+"""The rule for each command name."""
 
 
 def prefix_rule(name: str) -> Rule | None:
-    """Return the rule for a family of names (`mkfs.ext4`, `python3.12`, `bash-5.2`), None when there is none."""
+    """Return the rule for a family of names (`mkfs.ext4`, `python3.12`, `bash-5.2`); None if there is none."""
     stem = name.split(".")[0].split("-")[0]
     if stem in ("mkfs", "mke2fs", "fsck"):
         return system.machine

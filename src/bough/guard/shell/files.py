@@ -1,4 +1,4 @@
-"""Commands that look at files, make them, change them or take them away."""
+"""Rules for commands that read, create, change or delete files."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from collections.abc import Iterator
 
 from bough.guard.risk import Risk, RiskFinding
 from bough.guard.shell.call import ShellCall
-from bough.guard.shell.runners import inner, suffix_findings
+from bough.guard.shell.runners import assess_inner, suffix_findings
 from bough.guard.shell.words import Word
 
 
-def look(call: ShellCall) -> Iterator[RiskFinding]:
-    """A command that only reads the files it is given."""
+def read(call: ShellCall) -> Iterator[RiskFinding]:
+    """Commands that only read the files among their arguments."""
     yield from call.reads()
 
 
-def speak(_: ShellCall) -> Iterator[RiskFinding]:
-    """A command that computes and prints; its arguments are not files."""
+def ignore_arguments(_: ShellCall) -> Iterator[RiskFinding]:
+    """Commands that compute and print; their arguments are not files."""
     return iter(())
 
 
 def search(call: ShellCall) -> Iterator[RiskFinding]:
-    """Grep and its kin: the first operand is a pattern, not a file."""
+    """grep, rg …: the first operand is a pattern, not a file."""
     yield from call.reads(call.values if call.has("ef", "regexp", "file") else _without(call.values, call.operands[:1]))
     if call.name == "rg" and call.has("", "pre", "hostname-bin"):
         yield RiskFinding(Risk.UNKNOWN, "`rg --pre` runs another program")
 
 
-def _without(words: tuple[Word, ...], dropped: tuple[Word, ...]) -> tuple[Word, ...]:
-    return tuple(word for word in words if not any(word is other for other in dropped))
+def _without(words: tuple[Word, ...], omitted: tuple[Word, ...]) -> tuple[Word, ...]:
+    # By identity: `grep a a` has a pattern and a file of the same text, and only one of them is omitted.
+    return tuple(word for word in words if not any(word is other for other in omitted))
 
 
-def look_or_write(call: ShellCall) -> Iterator[RiskFinding]:
-    """A reader with an option that names a file to write (`sort -o`, `tree -o`)."""
+def read_or_write(call: ShellCall) -> Iterator[RiskFinding]:
+    """Commands that read, and write with an option (`sort -o`, `tree -o`)."""
     yield from call.reads()
     if call.has("o", "output"):
         yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes a file")
@@ -42,8 +43,8 @@ def look_or_write(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs another program")
 
 
-def second_is_written(call: ShellCall) -> Iterator[RiskFinding]:
-    """`uniq in out`, `xxd in out`: the second operand is a file to write."""
+def write_second(call: ShellCall) -> Iterator[RiskFinding]:
+    """uniq, xxd: the second operand is a file to write."""
     yield from call.reads()
     if len(call.operands) > 1:
         yield RiskFinding(Risk.MEDIUM, f"`{call.name}` may write a file")
@@ -54,7 +55,7 @@ def remove(call: ShellCall) -> Iterator[RiskFinding]:
     """rm, rmdir, unlink."""
     if call.name == "rm" and call.has("rR", "recursive"):
         yield RiskFinding(Risk.HIGH, "deletes folders and all that is in them")
-    if any(word.pattern and word.text.rsplit("/", 1)[-1] in ("*", ".*", "*.*") for word in call.operands):
+    if any(word.is_pattern and word.text.rsplit("/", 1)[-1] in ("*", ".*", "*.*") for word in call.operands):
         yield RiskFinding(Risk.HIGH, "deletes every file of a folder")
     yield RiskFinding(Risk.MEDIUM, "deletes files")
     yield from call.unknown()
@@ -62,18 +63,18 @@ def remove(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def destroy(call: ShellCall) -> Iterator[RiskFinding]:
-    """shred, truncate, wipefs …: what was there is gone."""
+    """shred, truncate …: overwrite files, which cannot be undone."""
     yield RiskFinding(Risk.HIGH, f"`{call.name}` destroys what is there")
     yield from call.writes()
 
 
 def make(call: ShellCall) -> Iterator[RiskFinding]:
-    """mkdir, touch: nothing that exists is lost."""
+    """mkdir, touch …: create files and folders without changing existing content."""
     yield from call.writes(call.values)
 
 
 def change(call: ShellCall) -> Iterator[RiskFinding]:
-    """A command that changes every file it names."""
+    """Commands that change every file among their arguments."""
     yield RiskFinding(Risk.MEDIUM, f"`{call.name}` changes files")
     if call.has("", "filter"):
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` starts another program")
@@ -81,7 +82,7 @@ def change(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def move(call: ShellCall) -> Iterator[RiskFinding]:
-    """mv: what is moved is gone from where it was."""
+    """mv, rename: sources count as written, since they disappear from their folder."""
     yield RiskFinding(Risk.MEDIUM, "moves files")
     if any(word.text.startswith("/dev/") for word in call.operands):
         yield RiskFinding(Risk.HIGH, "moves files to a device")
@@ -89,7 +90,7 @@ def move(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def copy(call: ShellCall) -> Iterator[RiskFinding]:
-    """cp, install: the last operand is written, and what `-t` names."""
+    """cp, install: write the last operand; with `-t`, any of them may be the target."""
     yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes files")
     if call.has("t", "target-directory"):
         yield from call.writes(call.values)
@@ -99,16 +100,16 @@ def copy(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def link(call: ShellCall) -> Iterator[RiskFinding]:
-    """ln: a link out of the workspace makes a door for every later write."""
+    """ln: the target counts as written, since later writes may go through the link."""
     yield RiskFinding(Risk.MEDIUM, "makes a link")
     yield from call.writes(call.values)
 
 
 def dd(call: ShellCall) -> Iterator[RiskFinding]:
-    """dd: `if=` is read, `of=` is written."""
+    """dd: reads `if=` and writes `of=`."""
     for word in call.args:
         key, _, value = word.text.partition("=")
-        target = Word(value, word.known, word.computed)
+        target = Word(value, word.is_known, word.is_computed)
         if key == "of":
             yield RiskFinding(
                 Risk.HIGH if value.startswith("/dev/") and value != "/dev/null" else Risk.MEDIUM, "dd writes"
@@ -120,8 +121,8 @@ def dd(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def mode(call: ShellCall) -> Iterator[RiskFinding]:
-    """chmod: rights for everybody and set-user-id bits are HIGH."""
-    if any(_opens(word.text) for word in call.args):
+    """chmod: write permission for everybody and set-user-id bits are HIGH."""
+    if any(_grants_too_much(word.text) for word in call.args):
         yield RiskFinding(Risk.HIGH, "gives everybody rights, or a file its owner's rights")
     elif call.has("R", "recursive"):
         yield RiskFinding(Risk.HIGH, "changes the rights of a whole tree")
@@ -130,7 +131,8 @@ def mode(call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.writes(call.operands[1:])
 
 
-def _opens(text: str) -> bool:
+def _grants_too_much(text: str) -> bool:
+    """Whether a mode lets everybody write, or sets the set-user-id or set-group-id bit."""
     if re.fullmatch(r"[0-7]{3,5}", text):
         return int(text[-1], 8) & 2 != 0 or (len(text) > 3 and int(text[:-3], 8) & 6 != 0)
     return bool(re.search(r"(^|,)[ugo]*[ao][ugoa]*[+=][rxX]*w|(^|,)\+[rxX]*w|\+[rwxX]*s|=[rwxX]*s", text))
@@ -147,7 +149,7 @@ _FIND_WRITES = ("-fprint", "-fprint0", "-fprintf", "-fls")
 
 
 def find(call: ShellCall) -> Iterator[RiskFinding]:
-    """find, fd: looks, unless it deletes, writes lists or runs commands."""
+    """find, fd: search, but may delete, write lists or run commands."""
     texts = [word.text for word in call.args]
     first = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), len(texts))
     yield from call.reads(call.args[:first])
@@ -158,19 +160,19 @@ def find(call: ShellCall) -> Iterator[RiskFinding]:
             yield RiskFinding(Risk.MEDIUM, "`find` writes its list into a file")
             yield from call.writes(call.args[at + 1 : at + 2])
         elif text in _FIND_RUNS:
-            yield from _assess_found(call, at + 1)
+            yield from _assess_exec(call, at + 1)
     yield from call.unknown()
 
 
-def _assess_found(call: ShellCall, start: int) -> Iterator[RiskFinding]:
-    """Findings of a command that find runs; one that deletes does so to whatever is found."""
+def _assess_exec(call: ShellCall, start: int) -> Iterator[RiskFinding]:
+    """Yield the findings about the command of `find -exec`. A deleting one is HIGH: it deletes every match."""
     words = call.args[start:]
     end = next((at for at, word in enumerate(words) if word.text in (";", "+")), len(words))
     command = tuple(word for word in words[:end] if word.text != "{}")
     if not command:
         yield RiskFinding(Risk.UNKNOWN, "`find` runs a command that is not known")
         return
-    yield from inner(call, command)
+    yield from assess_inner(call, command)
     if command[0].text.rsplit("/", 1)[-1] in ("rm", "rmdir", "unlink", "mv"):
         yield RiskFinding(Risk.HIGH, "`find` deletes or moves whatever it finds")
     yield from suffix_findings(call)
@@ -181,16 +183,18 @@ _SED_REPLACES = re.compile(r"(\d+|\$)?(,(\d+|\$))?\s*[sy]([/|#,:@!%])(?:\\.|(?!\
 
 
 def sed(call: ShellCall) -> Iterator[RiskFinding]:
-    """sed: a program of plain substitutions is known; `e` and `w` run commands and write files."""
+    """sed: only programs of prints and plain substitutions are known; `e` runs commands, `w` writes files."""
     yield from call.unknown()
     in_place = call.has("i", "in-place")
     if in_place:
         yield RiskFinding(Risk.MEDIUM, "`sed -i` changes files")
     programs = call.operands[:1]
     for program in programs:
+        # Not split if it is one substitution: its text may contain `;`.
         lines = re.split(r"[;\n]", program.text) if not _SED_REPLACES.fullmatch(program.text) else [program.text]
         if not all(_SED_PRINTS.fullmatch(line) or _SED_REPLACES.fullmatch(line.strip()) for line in lines):
             yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not read here")
+    # With `-f` or `-e`, operands before and after may be files or programs, so all of them count as files.
     if call.has("f", "file") or (call.has("e", "expression") and len(call.operands) > 1):
         yield from call.writes(call.values) if in_place else call.reads()
     else:
@@ -200,7 +204,7 @@ def sed(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def awk(call: ShellCall) -> Iterator[RiskFinding]:
-    """awk: a program that starts commands is HIGH, one that writes or is in a file is UNKNOWN."""
+    """awk: a program that starts commands is HIGH; one that writes, or is in a file, is UNKNOWN."""
     yield from call.unknown()
     if call.has("f", "file", "include", "load", "exec"):
         yield RiskFinding(Risk.UNKNOWN, "the program of `awk` is not read here")
@@ -214,7 +218,7 @@ def awk(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def archive(call: ShellCall) -> Iterator[RiskFinding]:
-    """tar, zip, unzip …: reads and writes files; options that start programs are HIGH."""
+    """tar, zip, unzip …: read and write files; options that start programs are HIGH."""
     if any(
         re.match(
             r"--(to-command|checkpoint-action|use-compress-program|rsh-command|info-script|unzip-command)|-I|-TT",
@@ -233,23 +237,23 @@ def archive(call: ShellCall) -> Iterator[RiskFinding]:
         yield from call.writes(call.values)
 
 
-def go(call: ShellCall) -> Iterator[RiskFinding]:
-    """cd, pushd: going out of the workspace is reading it."""
+def change_folder(call: ShellCall) -> Iterator[RiskFinding]:
+    """cd, pushd: entering a folder counts as reading it."""
     yield from call.reads(call.operands or (() if call.args else (Word("~"),)))
 
 
 def history(call: ShellCall) -> Iterator[RiskFinding]:
-    """history: looking is harmless, clearing hides what was done."""
+    """history: showing it is harmless; clearing it hides earlier commands."""
     if call.has("cdwanr"):
         yield RiskFinding(Risk.HIGH, "changes the shell's history")
 
 
 def environment(_: ShellCall) -> Iterator[RiskFinding]:
-    """printenv, export -p …: shows the environment."""
+    """printenv: shows the environment."""
     yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
 
 
-def clock(call: ShellCall) -> Iterator[RiskFinding]:
+def date(call: ShellCall) -> Iterator[RiskFinding]:
     """date: shows the time; `-s` sets it."""
     yield from call.reads(word for word in call.values if "/" in word.text)
     if call.has("s", "set"):

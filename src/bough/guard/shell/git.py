@@ -1,4 +1,4 @@
-"""git: what its subcommands look at, change, send and lose."""
+"""The rule for git: global options, then one rule for each group of subcommands."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _CHANGES = names(
 _CONNECTS = names("fetch pull clone ls-remote submodule remote-update lfs")
 _LOSES = names("filter-branch filter-repo prune update-ref replace fast-import reflog gc")
 _VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env", "--super-prefix")
+# An allow-list: git has settings that start programs in every section, and gains new ones.
 _PLAIN_KEYS = re.compile(
     r"(user|color|advice|init|push|pull|log|diff|status|core)\.(name|email|ui|quotepath|default\w*|"
     r"rebase|autocrlf|decorate|date|abbrev|\w+hint\w*|detachedhead|noprefix|short|eol)",
@@ -31,31 +32,34 @@ _PLAIN_KEYS = re.compile(
 
 
 def git(call: ShellCall) -> Iterator[RiskFinding]:
-    """Findings of a git command: its global options first, then the subcommand."""
+    """git: global options first, then the subcommand."""
     words = list(call.args)
     while words and words[0].text.startswith("-"):
         option = words.pop(0)
-        value = words.pop(0) if option.text in _VALUED and words else Word(option.text.partition("=")[2], option.known)
-        yield from _global(call, option.text.partition("=")[0], value)
+        name, _, attached = option.text.partition("=")
+        value = words.pop(0) if option.text in _VALUED and words else Word(attached, option.is_known)
+        yield from _assess_global_option(call, name, value)
     if not words or any(word.text == "--help" for word in words):
         return
-    name, sub = words[0], replace(call, args=tuple(words[1:]))
-    if not name.known:
+    subcommand, args = words[0], tuple(words[1:])
+    if not subcommand.is_known:
         yield RiskFinding(Risk.UNKNOWN, "which git command runs is not known")
     else:
-        yield from _subcommand(name.text, sub)
+        yield from _assess_subcommand(subcommand.text, replace(call, args=args))
 
 
-def _global(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
+def _assess_global_option(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
     if option == "-C":
         yield from call.reads([value])
     elif option in ("-c", "--config-env"):
-        yield from _setting(*value.text.partition("=")[::2])
+        yield from _assess_setting(*value.text.partition("=")[::2])
     elif option in ("--git-dir", "--work-tree", "--exec-path"):
+        # Written, not read: git writes objects and refs there, and runs hooks or programs from these folders.
         yield from call.writes([value])
 
 
-def _setting(key: str, value: str) -> Iterator[RiskFinding]:
+def _assess_setting(key: str, value: str) -> Iterator[RiskFinding]:
+    # `!command` runs a shell command in aliases and credential helpers.
     if value.startswith("!") or re.match(
         r"(?i)alias\.|core\.(hookspath|sshcommand|pager|editor|fsmonitor|askpass)|"
         r"\w+\.(pager|editor|program|textconv|command|helper|clean|smudge)",
@@ -66,18 +70,18 @@ def _setting(key: str, value: str) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the git setting {key[:40]!r}")
 
 
-def _subcommand(name: str, call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_subcommand(name: str, call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.unknown()
-    yield from call.reads(word for word in call.values if word.known)
+    yield from call.reads(word for word in call.values if word.is_known)
     if (
         any(
             re.match(r"--(upload-pack|receive-pack|exec|ext-diff|open-files-in-pager|extcmd)|-x$|-O", word.text)
             for word in call.args
         )
-        and name != "clean"
+        and name != "clean"  # whose `-x` only selects ignored files
     ):
         yield RiskFinding(Risk.UNKNOWN, f"`git {name}` starts another program")
-    if any(word.text.startswith("ext::") for word in call.args):
+    if any(word.text.startswith("ext::") for word in call.args):  # the remote helper `ext` runs the rest as a command
         yield RiskFinding(Risk.HIGH, "git starts a program instead of connecting")
     if name in _RULES:
         yield from _RULES[name](call)
@@ -97,14 +101,14 @@ def _output(call: ShellCall) -> Iterator[RiskFinding]:
     for word in call.args:
         if word.text.startswith("--output="):
             yield RiskFinding(Risk.MEDIUM, "git writes a file")
-            yield from call.writes([Word(word.text.partition("=")[2], word.known)])
+            yield from call.writes([Word(word.text.partition("=")[2], word.is_known)])
 
 
 def _push(call: ShellCall) -> Iterator[RiskFinding]:
     yield RiskFinding(Risk.MEDIUM, "`git push` sends the work to another machine")
     if call.has("fd", "force", "force-with-lease", "force-if-includes", "delete", "mirror", "prune"):
         yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
-    if any(re.match(r"[+:]", word.text) for word in call.operands):
+    if any(re.match(r"[+:]", word.text) for word in call.operands):  # `+branch` forces, `:branch` deletes
         yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
 
 
@@ -156,7 +160,7 @@ def _config(call: ShellCall) -> Iterator[RiskFinding]:
     values = [word.text for word in call.operands if word.text not in ("set", "get", "unset")]
     if len(values) > 1:
         yield RiskFinding(Risk.MEDIUM, "changes git's settings")
-        yield from _setting(values[0], values[1])
+        yield from _assess_setting(values[0], values[1])
 
 
 def _remote(call: ShellCall) -> Iterator[RiskFinding]:

@@ -1,4 +1,4 @@
-"""From the text of a command line to the commands in it, wherever they hide.
+"""Finds the commands in a command line: also in substitutions, functions and here-documents.
 
 Source: the grammar of tree-sitter-bash.
 """
@@ -22,7 +22,7 @@ MAX_NODES = 30_000
 
 @dataclass(frozen=True)
 class Redirect:
-    """Where a stream goes or comes from: `operator` as written (`>`, `>>`, `<`, `&>`, `>|`, …)."""
+    """A redirection of a stream, with the operator as written (`>`, `>>`, `<`, `&>`, `>|`, …)."""
 
     operator: str
     target: Word
@@ -30,17 +30,17 @@ class Redirect:
 
 @dataclass(frozen=True)
 class ShellCommand:
-    """A simple command: its name and arguments, and what is known of its environment.
+    """A simple command: its name and arguments, and where its input comes from.
 
     Attributes:
-        words: Name first; empty for a redirection on its own.
-        piped: Whether another command's output is its input.
-        stdin: Texts given to it as here-documents or here-strings; an unknown one for a file.
+        words: The name first; empty for a redirection without a command.
+        is_piped: Whether another command's output is its input.
+        stdin: Texts of here-documents and here-strings; an unknown word for a file.
     """
 
     words: tuple[Word, ...]
     redirects: tuple[Redirect, ...] = ()
-    piped: bool = False
+    is_piped: bool = False
     stdin: tuple[Word, ...] = ()
 
     @property
@@ -51,33 +51,34 @@ class ShellCommand:
 
 @dataclass
 class Script:
-    """All commands of a text, in no particular order of execution.
+    """All commands of a text, in no particular order.
 
     Attributes:
-        problem: Why the text could not be read in full; what was read is there nevertheless.
-        assigned: Variables that the text sets.
-        fork_bomb: Whether a function starts itself again, more than once or in the background.
+        problem: Why the text could not be parsed completely; the commands that were parsed are still listed.
+        assignments: Variables that the text sets, with their values; None for unknown values.
+        is_fork_bomb: Whether a function calls itself more than once, or in the background.
     """
 
     commands: list[ShellCommand] = field(default_factory=list[ShellCommand])
     problem: str = ""
-    assigned: dict[str, tuple[str, ...] | None] = field(default_factory=dict[str, "tuple[str, ...] | None"])
+    assignments: dict[str, tuple[str, ...] | None] = field(default_factory=dict[str, "tuple[str, ...] | None"])
     functions: set[str] = field(default_factory=set[str])
-    fork_bomb: bool = False
+    is_fork_bomb: bool = False
 
 
 def parse_shell(text: str, variables: Variables | None = None) -> Script:
-    """Return the commands of a text, also those in substitutions, pipelines, functions and here-documents.
+    """Return the commands of a text, including those in substitutions, pipelines, functions and here-documents.
 
-    Never raises: what cannot be read is named in `problem`. O(length), bounded by `MAX_BYTES`.
+    Never raises: `problem` names what could not be parsed. O(length), bounded by `MAX_BYTES`.
 
     Args:
-        variables: Known from outside; the text's own assignments come on top.
+        variables: Values from outside; assignments in the text add to them.
     """
     script = Script()
     source = _join_lines(text).encode("utf-8", "replace")
     if len(source) > MAX_BYTES:
         script.problem = f"the command is longer than {MAX_BYTES} bytes"
+    # The private characters would be taken for expanded braces and blanks.
     elif "\0" in text or any(mark in text for mark in PRIVATE):
         script.problem = "the command holds characters that no shell command needs"
     else:
@@ -86,7 +87,7 @@ def parse_shell(text: str, variables: Variables | None = None) -> Script:
 
 
 def _join_lines(text: str) -> str:
-    """A backslash before a line's end joins two lines, also in the middle of a word; the grammar does not know."""
+    """Join lines that end with a backslash. The grammar does not join them in the middle of a word."""
     return re.sub(r"\\(.)", lambda pair: "" if pair[1] == "\n" else pair[0], text, flags=re.DOTALL)
 
 
@@ -96,18 +97,20 @@ def _read(source: bytes, script: Script, variables: dict[str, tuple[str, ...] | 
         script.problem = "the command has too many parts"
         return
     nodes = list(_walk(root))
-    if root.has_error or any(_torn(node, source) for node in nodes):
+    # Before the commands are collected, not instead: those around an error still raise the risk.
+    if root.has_error or any(_is_torn(node, source) for node in nodes):
         script.problem = "the command could not be read as shell in full"
     variables.setdefault("IFS", (" ",))
+    # All assignments before the first command: in a loop, a later assignment changes an earlier command.
     for node in nodes:
-        _note_variable(node, script, variables)
-    for name in _read_from_input(nodes):
-        variables[name] = script.assigned[name] = None
+        _record_variable(node, script, variables)
+    for name in _list_runtime_variables(nodes):
+        variables[name] = script.assignments[name] = None
     _Collector(script, variables).collect(root)
 
 
 def _walk(root: Node) -> Iterator[Node]:
-    """Every node, parents first, in the order of the text; not recursive, whatever the depth."""
+    """Yield all nodes in text order, parents first. Not recursive, so depth is not bounded by the stack."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -122,43 +125,45 @@ _WORDS = names(
 _WHOLE = names("concatenation string translated_string command_name expansion heredoc_body regex brace_expression")
 
 
-def _torn(node: Node, source: bytes) -> bool:
-    r"""Whether the grammar took one word for two: `'tr'\uncate` is `truncate`, but its tree says `tr uncate`."""
+def _is_torn(node: Node, source: bytes) -> bool:
+    r"""Whether the grammar split one word: `'tr'\uncate` is `truncate`, but parsed as `tr uncate`."""
     if node.type in _WHOLE or node.child_count < 2:
         return False
     return any(
-        before.type in _WORDS and after.type in _WORDS and not source[before.end_byte : after.start_byte].isspace()
-        for before, after in pairwise(node.children)
+        first.type in _WORDS and second.type in _WORDS and not source[first.end_byte : second.start_byte].isspace()
+        for first, second in pairwise(node.children)
     )
 
 
-def _note_variable(node: Node, script: Script, variables: dict[str, tuple[str, ...] | None]) -> None:
+def _record_variable(node: Node, script: Script, variables: dict[str, tuple[str, ...] | None]) -> None:
     if node.type == "variable_assignment":
-        name, values = _assignment(node, variables)
+        name, values = _read_assignment(node, variables)
     elif node.type == "for_statement" and (variable := node.child_by_field_name("variable")):
         name, values = _source(variable), _all_texts(node.children_by_field_name("value"), variables)
     else:
         if node.type == "function_definition" and (name_node := node.child_by_field_name("name")):
             script.functions.add(_source(name_node))
-            script.fork_bomb |= _starts_itself(node, _source(name_node))
+            script.is_fork_bomb |= _is_fork_bomb(node, _source(name_node))
         return
-    before = variables.get(name, ()) if name in script.assigned else ()
-    joined = None if values is None or before is None else tuple(dict.fromkeys(before + values))[: MAX_VALUES + 1]
-    variables[name] = script.assigned[name] = joined
+    # Values add up: which assignment runs last depends on branches. One that is not known makes the variable unknown.
+    earlier = variables.get(name, ()) if name in script.assignments else ()
+    joined = None if values is None or earlier is None else tuple(dict.fromkeys(earlier + values))[: MAX_VALUES + 1]
+    variables[name] = script.assignments[name] = joined
 
 
-def _assignment(node: Node, variables: Variables) -> tuple[str, tuple[str, ...] | None]:
+def _read_assignment(node: Node, variables: Variables) -> tuple[str, tuple[str, ...] | None]:
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     text = _source(name) if name else ""
+    # Appended values and arrays are not tracked, so they are unknown.
     if b"+=" in (node.text or b"")[: len(text.encode()) + 2] or (value and value.type == "array"):
         return text.split("[")[0], None
     return text.split("[")[0], ("",) if value is None else _all_texts([value], variables)
 
 
 def _all_texts(nodes: list[Node], variables: Variables) -> tuple[str, ...] | None:
-    """Return every value the nodes may have; None as soon as one cannot be known."""
+    """Return every value that the nodes may have; None if one is not known."""
     alternatives = [words for node in nodes for words in word_values(node, variables)]
-    if any(not word.known for words in alternatives for word in words):
+    if any(not word.is_known for words in alternatives for word in words):
         return None
     return tuple(" ".join(word.text for word in words) for words in alternatives)
 
@@ -166,8 +171,8 @@ def _all_texts(nodes: list[Node], variables: Variables) -> tuple[str, ...] | Non
 _READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "let"})
 
 
-def _read_from_input(nodes: list[Node]) -> Iterator[str]:
-    """Names of variables that builtins set at run time (`read x`, `printf -v x`)."""
+def _list_runtime_variables(nodes: list[Node]) -> Iterator[str]:
+    """Yield the names of variables that builtins set at run time (`read x`, `printf -v x`)."""
     for node in nodes:
         if node.type == "command" and (name := node.child_by_field_name("name")) and _source(name) in _READERS:
             for argument in node.children_by_field_name("argument"):
@@ -175,7 +180,7 @@ def _read_from_input(nodes: list[Node]) -> Iterator[str]:
                     yield match[1]
 
 
-def _starts_itself(definition: Node, name: str) -> bool:
+def _is_fork_bomb(definition: Node, name: str) -> bool:
     calls = [node for node in _walk(definition) if node.type == "command_name" and _source(node) == name]
     body = definition.child_by_field_name("body")
     return len(calls) > 1 or bool(calls and body and b"&" in (body.text or b"").replace(b"&&", b""))
@@ -186,7 +191,7 @@ def _source(node: Node) -> str:
 
 
 class _Collector:
-    """Walks a tree and notes its commands; input given to a compound belongs to every command in it."""
+    """Collects the commands of a tree. The input of a compound command counts for every command in it."""
 
     def __init__(self, script: Script, variables: Variables) -> None:
         self._script = script
@@ -195,23 +200,22 @@ class _Collector:
     def collect(self, root: Node) -> None:
         stack: list[tuple[Node, bool, tuple[Word, ...]]] = [(root, False, ())]
         while stack:
-            node, piped, stdin = stack.pop()
+            node, is_piped, stdin = stack.pop()
             if node.type in ("command_substitution", "process_substitution"):
-                piped, stdin = False, ()
+                is_piped, stdin = False, ()  # a substitution does not read the input of the command around it
             elif node.type == "redirected_statement":
                 stdin += self._parse_input(node)
                 self._add((), self._redirects(node))
             elif node.type == "command":
-                self._command(node, piped, stdin)
+                self._command(node, is_piped, stdin)
             elif node.type == "unset_command":
                 self._add(tuple(Word(_source(child)) for child in node.children), ())
-            later = False
-            for child in node.children:
-                fed = (node.type == "pipeline" and later) or node.type == "heredoc_redirect"
-                stack.append((child, piped or fed, stdin))
-                later = True
+            for position, child in enumerate(node.children):
+                # The rest of the line after `<<E` (`cat <<E | sh`) is a child of the here-document.
+                has_input = (node.type == "pipeline" and position > 0) or node.type == "heredoc_redirect"
+                stack.append((child, is_piped or has_input, stdin))
 
-    def _command(self, node: Node, piped: bool, stdin: tuple[Word, ...]) -> None:
+    def _command(self, node: Node, is_piped: bool, stdin: tuple[Word, ...]) -> None:
         name = node.child_by_field_name("name")
         if name is None:
             return self._add((), self._redirects(node))
@@ -220,23 +224,23 @@ class _Collector:
             for argument in node.children_by_field_name("argument")
             for word in flat_words(argument, self._variables)
         )
-        fed, redirects = stdin + self._parse_input(node), self._redirects(node)
+        stdin, redirects = stdin + self._parse_input(node), self._redirects(node)
         for words in islice(word_values(name, self._variables), MAX_VALUES):
-            self._add((*words, *arguments), redirects, piped, fed)
+            self._add((*words, *arguments), redirects, is_piped, stdin)
         return None
 
     def _add(
         self,
         words: tuple[Word, ...],
         redirects: tuple[Redirect, ...],
-        piped: bool = False,
+        is_piped: bool = False,
         stdin: tuple[Word, ...] = (),
     ) -> None:
         if words or redirects:
-            self._script.commands.append(ShellCommand(words, redirects, piped, stdin))
+            self._script.commands.append(ShellCommand(words, redirects, is_piped, stdin))
 
     def _parse_input(self, node: Node) -> tuple[Word, ...]:
-        """What a node's input is: the texts of here-documents and here-strings, and files, which are not known."""
+        """Return the input of a node: texts of here-documents and here-strings, and an unknown word for each file."""
         words: list[Word] = []
         for redirect in node.children_by_field_name("redirect"):
             for child in redirect.children:
@@ -244,7 +248,7 @@ class _Collector:
                     words.append(Word(_source(child)))
                 elif redirect.type == "herestring_redirect" and child.is_named:
                     words += flat_words(child, self._variables)
-        words += [Word("", known=False) for redirect in _file_redirects(node) if _operator(redirect) == "<"]
+        words += [Word("", is_known=False) for redirect in _file_redirects(node) if _operator(redirect) == "<"]
         return tuple(words)
 
     def _redirects(self, node: Node) -> tuple[Redirect, ...]:

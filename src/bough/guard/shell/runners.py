@@ -1,4 +1,4 @@
-"""Commands that run other commands: shells, interpreters, and the many that take a command as their arguments."""
+"""Rules for commands that run other commands or code: shells, interpreters, and prefixes such as `timeout`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from bough.guard.names import names
 from bough.guard.risk import Risk, RiskFinding
-from bough.guard.shell.call import ShellCall, base_name
+from bough.guard.shell.call import MAX_DEPTH, ShellCall, base_name
 from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Word
 
@@ -16,12 +16,12 @@ DANGEROUS = names(
     "rm rmdir shred truncate dd mkfs wipefs fdisk parted chmod chown chgrp kill killall pkill sudo doas su git crontab "
     "curl wget nc ncat socat bash sh zsh dash ksh eval mount umount shutdown reboot find mv tee ln"
 )
-"""Names that are looked for behind any command that might run its arguments, wherever they stand."""
+"""Names that count as commands anywhere among the arguments of a command that may run its arguments."""
 
 
 @dataclass(frozen=True)
 class RunnerPrefix:
-    """How to find the command behind a command.
+    """How to find the command among the arguments of a prefix such as `timeout`.
 
     Attributes:
         valued: Options whose value is the next word.
@@ -63,8 +63,8 @@ PREFIXES: Mapping[str, RunnerPrefix] = {
 }
 
 
-def behind(call: ShellCall, prefix: RunnerPrefix) -> tuple[Word, ...]:
-    """Return the words of the command behind a prefix; empty when there is none."""
+def find_command(call: ShellCall, prefix: RunnerPrefix) -> tuple[Word, ...]:
+    """Return the words of the command that follows a prefix; empty if there is none."""
     position, skip = 0, prefix.skip
     args = call.args
     while position < len(args):
@@ -81,43 +81,44 @@ def behind(call: ShellCall, prefix: RunnerPrefix) -> tuple[Word, ...]:
 
 
 def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
-    """Findings of the command behind a prefix, and of any dangerous one that option parsing might have missed."""
-    words = behind(call, PREFIXES[call.name])
+    """Prefixes: the findings about the command that follows, and about dangerous names among all arguments."""
+    words = find_command(call, PREFIXES[call.name])
     if call.name == "flock" and call.has("c"):
-        yield from _texts(call)
+        yield from _assess_inline_text(call)
     if words:
-        yield from inner(call, words)
+        yield from assess_inner(call, words)
     if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
         yield RiskFinding(Risk.UNKNOWN, f"what `{base_name(words[0])}` is given comes from a pipe")
+    # An option that is missing from PREFIXES would shift where the command begins, so its name is searched as well.
     yield from suffix_findings(call)
 
 
-def inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFinding]:
-    """Findings of a command that is given as arguments."""
-    command = ShellCommand(words, piped=call.command.piped, stdin=call.command.stdin)
-    if call.setting.depth >= 6:
+def assess_inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFinding]:
+    """Yield the findings about a command that is passed as arguments."""
+    command = ShellCommand(words, is_piped=call.command.is_piped, stdin=call.command.stdin)
+    if call.context.depth >= MAX_DEPTH:  # each prefix recurses: `nice nice nice …` must not exhaust the stack
         yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply to be read")
     else:
-        yield from call.setting.command(command, replace(call.setting, depth=call.setting.depth + 1))
+        yield from call.context.assess_command(command, replace(call.context, depth=call.context.depth + 1))
 
 
 def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
-    """HIGH findings of any dangerous command named among the arguments, as if it ran from there."""
-    if call.setting.depth >= 2:
+    """Yield the HIGH findings about dangerous commands among the arguments, each as if it ran from there."""
+    if call.context.depth >= 2:  # every position may start a command, so the cost grows with each level
         return
     for position, word in enumerate(call.args[:200]):
-        if word.known and base_name(word) in DANGEROUS:
-            yield from (finding for finding in inner(call, call.args[position:]) if finding.risk is Risk.HIGH)
+        if word.is_known and base_name(word) in DANGEROUS:
+            yield from (finding for finding in assess_inner(call, call.args[position:]) if finding.risk is Risk.HIGH)
 
 
 def env(call: ShellCall) -> Iterator[RiskFinding]:
-    """`env`: its assignments, `-S text`, and the command; alone it shows the environment."""
+    """env: assignments, `-S text`, and a command; without one, it shows the environment."""
     args = list(call.args)
     while args and (args[0].text.startswith("-") or re.match(r"\w+=", args[0].text)):
         word = args.pop(0)
         yield from _env_option(call, word, args)
     if args:
-        yield from inner(call, tuple(args))
+        yield from assess_inner(call, tuple(args))
         yield from suffix_findings(call)
     elif not any(word.text.startswith(("-S", "--split")) for word in call.args):
         yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
@@ -128,89 +129,91 @@ def _env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterator[Risk
     if text in ("-u", "-C", "--unset", "--chdir") and words:
         words.pop(0)
     elif text in ("-S", "--split-string") and words:
-        yield from call.setting.nested(" ".join(item.text for item in words), call.setting)
+        yield from call.context.assess_text(" ".join(item.text for item in words), call.context)
         words.clear()
     elif match := re.match(r"(-\w*S|--split-string=)(.+)", text, re.DOTALL):
-        yield from call.setting.nested(" ".join((match[2], *(item.text for item in words))), call.setting)
+        yield from call.context.assess_text(" ".join((match[2], *(item.text for item in words))), call.context)
         words.clear()
     elif "=" in text and not text.startswith("-"):
-        yield from (item for item in call.setting.nested(f"{text.split('=')[0]}=x", call.setting))
+        # As an assignment of the shell, so that `env LD_PRELOAD=… ls` has the same findings as `LD_PRELOAD=… ls`.
+        yield from call.context.assess_text(f"{text.split('=')[0]}=x", call.context)
 
 
 def as_root(call: ShellCall) -> Iterator[RiskFinding]:
-    """`sudo` and its kin: HIGH whatever comes behind, and that as well."""
+    """sudo, doas, chroot …: always HIGH, with the findings about the command that follows."""
     yield RiskFinding(Risk.HIGH, f"`{call.name}` asks for another user's rights")
     yield from suffix_findings(call)
     if call.has("c", "command"):
-        yield from _texts(call)
+        yield from _assess_inline_text(call)
 
 
 def shell(call: ShellCall) -> Iterator[RiskFinding]:
-    """A shell: the text of `-c`, its input, or the file it is given."""
-    yield from _fed(call)
-    if _inline(call):
-        yield from _texts(call)
-    elif any(word.computed for word in call.operands):
+    """sh, bash …: the findings about the text of `-c` or the standard input; script files are not read."""
+    yield from _assess_stdin(call)
+    if _has_inline_text(call):
+        yield from _assess_inline_text(call)
+    elif any(word.is_computed for word in call.operands):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif call.operands:
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
         yield from call.reads()
-    elif not call.command.stdin and not call.command.piped and not call.has("", "version", "help"):
+    elif not call.command.stdin and not call.command.is_piped and not call.has("", "version", "help"):
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` waits for commands that are not known")
 
 
-def _inline(call: ShellCall) -> bool:
+def _has_inline_text(call: ShellCall) -> bool:
     return any(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*", word.text) for word in call.args)
 
 
-def _texts(call: ShellCall) -> Iterator[RiskFinding]:
-    """Findings of the text that follows `-c`."""
+def _assess_inline_text(call: ShellCall) -> Iterator[RiskFinding]:
+    """Yield the findings about the text that follows `-c`."""
     was_option = False
     for word in call.args:
+        # Options may stand between: `sh -c -x text`.
         if was_option and not word.text.startswith(("-", "+")):
-            yield from text(call, word)
+            yield from assess_word(call, word)
             return
         was_option |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` is told to run a text that is not there")
 
 
-def text(call: ShellCall, word: Word) -> Iterator[RiskFinding]:
-    """Findings of a word that is run as a command line."""
-    if word.computed:
+def assess_word(call: ShellCall, word: Word) -> Iterator[RiskFinding]:
+    """Yield the findings about a word that is run as a command line."""
+    if word.is_computed:
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs a text that is only computed when it runs")
-    elif not word.known:
+    elif not word.is_known:
         yield RiskFinding(Risk.UNKNOWN, f"the text that `{call.name}` runs is not known in full")
-    yield from call.setting.nested(word.text, call.setting)
+    yield from call.context.assess_text(word.text, call.context)
 
 
-def _fed(call: ShellCall) -> Iterator[RiskFinding]:
-    """A program that takes its commands from its input: here-texts are read, a pipe cannot be."""
-    takes_input = not _inline(call) and (not call.operands or call.has("s"))
-    if call.command.piped and takes_input:
+def _assess_stdin(call: ShellCall) -> Iterator[RiskFinding]:
+    """Yield the findings about commands read from standard input: here-documents are assessed, a pipe is HIGH."""
+    takes_input = not _has_inline_text(call) and (not call.operands or call.has("s"))
+    if call.command.is_piped and takes_input:
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
     for word in call.command.stdin if takes_input else ():
-        yield from text(call, word)
+        yield from assess_word(call, word)
 
 
 def evaluate(call: ShellCall) -> Iterator[RiskFinding]:
-    """`eval`: its arguments are one text."""
-    if any(word.computed for word in call.args):
+    """eval: the arguments form one command line."""
+    if any(word.is_computed for word in call.args):
         yield RiskFinding(Risk.HIGH, "`eval` runs a text that is only computed when it runs")
-    elif any(not word.known for word in call.args):
+    elif any(not word.is_known for word in call.args):
         yield RiskFinding(Risk.HIGH, "`eval` runs a text that is not known")
-    yield from call.setting.nested(" ".join(word.text for word in call.args), call.setting)
+    yield from call.context.assess_text(" ".join(word.text for word in call.args), call.context)
 
 
 def source(call: ShellCall) -> Iterator[RiskFinding]:
-    """`source` and `.`: a file, or what another command prints."""
-    if any(word.computed for word in call.args):
+    """source: runs a file, or with `<(…)` the output of a command."""
+    if any(word.is_computed for word in call.args):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
     yield from call.reads()
 
 
-def each_text(call: ShellCall) -> Iterator[RiskFinding]:
-    """`trap`, `alias`, `watch`, `parallel`: arguments that become command lines later."""
+def assess_deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
+    """trap, alias, watch, parallel: arguments that become command lines later."""
     if call.name == "alias" and call.operands:
         yield RiskFinding(Risk.UNKNOWN, "an alias makes a name mean something else")
     for word in call.operands:
@@ -218,9 +221,9 @@ def each_text(call: ShellCall) -> Iterator[RiskFinding]:
         if call.name in ("watch", "parallel"):
             break
         if re.search(r"\W", body) or call.name == "alias":
-            yield from text(call, Word(body, word.known, word.computed))
+            yield from assess_word(call, Word(body, word.is_known, word.is_computed))
     if call.name in ("watch", "parallel"):
-        yield from call.setting.nested(" ".join(word.text for word in call.operands), call.setting)
+        yield from call.context.assess_text(" ".join(word.text for word in call.operands), call.context)
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs commands that are put together when it runs")
         yield from suffix_findings(call)
 
@@ -245,18 +248,18 @@ _HARMFUL_CODE = re.compile(
 
 
 def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
-    """Python, Perl, Node …: code given inline is not read as code, only searched for what is plainly harmful."""
+    """python, perl, node …: inline code is UNKNOWN, and HIGH if it contains harmful words."""
     family = re.sub(r"[\d.]+$", "", call.name).replace("pypy", "python").replace("nodejs", "node")
     codes = _CODE_OPTIONS.get(family, "")
     inline = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
-    if call.command.piped and not call.operands and not call.has("V", "version", "help"):
+    if call.command.is_piped and not call.operands and not call.has("V", "version", "help"):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
     elif call.has(codes, "eval", "print") or (call.command.stdin and not call.operands):
-        yield from _code(call, inline)
-    elif any(word.computed for word in call.operands[:1]):
+        yield from _assess_code(call, inline)
+    elif any(word.is_computed for word in call.operands[:1]):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif family == "python" and call.has("m"):
-        yield from _module(call)
+        yield from _assess_module(call)
     elif call.operands:
         yield RiskFinding(Risk.MEDIUM, f"`{call.name}` runs a program of the workspace")
         yield from call.reads()
@@ -265,12 +268,12 @@ def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def is_harmful_code(text: str) -> bool:
-    """Whether code in any language has words that start programs, delete, decode or connect."""
+    """Whether code in any language contains words that start programs, delete, decode or connect."""
     return _HARMFUL_CODE.search(text) is not None
 
 
-def _code(call: ShellCall, words: list[Word]) -> Iterator[RiskFinding]:
-    if any(is_harmful_code(word.text) or word.computed for word in words):
+def _assess_code(call: ShellCall, words: list[Word]) -> Iterator[RiskFinding]:
+    if any(is_harmful_code(word.text) or word.is_computed for word in words):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs code that starts programs, deletes, decodes or connects")
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs code that is not read here")
 
@@ -279,7 +282,7 @@ _LOOKING_MODULES = names("json.tool calendar this platform sysconfig site tabnan
 _WORKING_MODULES = names("pytest unittest doctest venv compileall build mypy ruff black isort coverage tox")
 
 
-def _module(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_module(call: ShellCall) -> Iterator[RiskFinding]:
     module = next((word.text for word in call.operands), "")
     if module in _WORKING_MODULES:
         yield RiskFinding(Risk.MEDIUM, f"runs the module {module} on the workspace")

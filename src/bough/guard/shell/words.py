@@ -1,7 +1,7 @@
-"""What a word of a command line stands for once quotes, escapes, braces and known variables are resolved.
+"""Expands the words of a command line: quotes, escapes, braces and variables with known values.
 
-A word can have several values (a loop variable, a variable that is set twice, braces); all of them are kept.
-What cannot be known from the text alone stays as it was written, and the word says so.
+A word may have several values (a loop variable, a variable that is set twice, braces); all of them are assessed. A word
+whose value depends on more than the text keeps its source text and is marked as not known.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from itertools import islice, product
 from tree_sitter import Node
 
 MAX_VALUES = 16
-"""A word with more possible values than this is treated as one that cannot be known."""
+"""A word with more possible values than this is not known."""
 
 _OPEN, _COMMA, _CLOSE, _BREAK = "\ue000", "\ue001", "\ue002", "\ue003"
 PRIVATE = (_OPEN, _COMMA, _CLOSE, _BREAK)
-"""Characters that stand for unquoted braces and blanks in here; a text that holds them is refused before."""
+"""Stand for unquoted braces and blanks during expansion. `parse_shell` refuses a text that contains them."""
 
 SUBSTITUTED = "/dev/fd/63"
-"""What a command sees in place of `<(…)`: a file, whose content another command writes."""
+"""The argument in place of `<(…)`: a file whose content another command writes."""
 
 Variables = Mapping[str, tuple[str, ...] | None]
-"""Every value a variable may have; None where that cannot be told."""
+"""Every value that a variable may have; None if not known."""
 
 
 @dataclass(frozen=True)
@@ -32,32 +32,32 @@ class Word:
     """One value of one word.
 
     Attributes:
-        known: Whether `text` is what the command will really see.
-        computed: Whether a command substitution is part of it.
-        pattern: Whether it holds an unquoted `*`, `?` or `[`.
+        is_known: Whether `text` is what the command receives.
+        is_computed: Whether a command substitution is part of it.
+        is_pattern: Whether it holds an unquoted `*`, `?` or `[`.
     """
 
     text: str
-    known: bool = True
-    computed: bool = False
-    pattern: bool = False
+    is_known: bool = True
+    is_computed: bool = False
+    is_pattern: bool = False
 
     def __add__(self, other: Word) -> Word:
         return Word(
             self.text + other.text,
-            self.known and other.known,
-            self.computed or other.computed,
-            self.pattern or other.pattern,
+            self.is_known and other.is_known,
+            self.is_computed or other.is_computed,
+            self.is_pattern or other.is_pattern,
         )
 
 
 def word_values(node: Node, variables: Variables) -> list[tuple[Word, ...]]:
-    """Return the alternatives for what a node becomes: each a tuple of the words it falls into."""
+    """Return the alternative expansions of a node, each a tuple of words."""
     return [tuple(_split(value)) for value in _limit_values(_values(node, variables, False, 0), node)]
 
 
 def flat_words(node: Node, variables: Variables) -> tuple[Word, ...]:
-    """Return all words of all alternatives, for places where it does not matter which one comes true."""
+    """Return the words of all alternatives together."""
     return tuple(word for alternative in word_values(node, variables) for word in alternative)
 
 
@@ -65,8 +65,8 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-def _unknown(node: Node, computed: bool = False) -> list[Word]:
-    return [Word(_text(node), known=False, computed=computed)]
+def _unknown(node: Node, is_computed: bool = False) -> list[Word]:
+    return [Word(_text(node), is_known=False, is_computed=is_computed)]
 
 
 def _limit_values(values: Iterable[Word], node: Node) -> list[Word]:
@@ -75,14 +75,14 @@ def _limit_values(values: Iterable[Word], node: Node) -> list[Word]:
 
 
 _QUOTES: Mapping[str, int] = {"command_name": 0, "concatenation": 0, "string": 1}
-"""Nodes that join their children -> how many characters their quotes take at each end."""
+"""Nodes that join their children, and the width of their quotes at each end."""
 _EXPANSIONS = ("simple_expansion", "expansion")
 _PLAIN = ("word", "number", "string_content", "extglob_pattern")
 
 
 def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[Word]:
-    if depth > 40:
-        return _unknown(node, computed=True)
+    if depth > 40:  # a crafted tree must not exhaust the stack of the interpreter
+        return _unknown(node, is_computed=True)
     kind = node.type
     if kind in _QUOTES:
         return _join_children(node, _QUOTES[kind], variables, quoted or kind == "string", depth)
@@ -95,12 +95,12 @@ def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[
     if kind in _PLAIN or not node.is_named:
         return [_plain(_text(node), quoted)]
     if kind == "process_substitution":
-        return [Word(SUBSTITUTED, computed=True)]
-    return _unknown(node, computed=kind == "command_substitution")
+        return [Word(SUBSTITUTED, is_computed=True)]  # known as a path, but its content comes from a command
+    return _unknown(node, is_computed=kind == "command_substitution")
 
 
 def _join_children(node: Node, edge: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
-    """Join the values of the children; what lies between two children belongs to the text as well."""
+    """Join the values of the children and the source text between them, for which the grammar has no nodes."""
     source, start = node.text or b"", node.start_byte
     parts: list[list[Word]] = []
     position = edge
@@ -130,8 +130,9 @@ def _plain(text: str, quoted: bool) -> Word:
         return Word(re.sub(r'\\([$`"\\\n])', r"\1", text))
     pieces = re.split(r"(\\.)", text, flags=re.DOTALL)
     plain = "".join(p[1:] if p.startswith("\\") and len(p) == 2 else p.translate(_MARKS) for p in pieces)
-    is_known = not re.search(r"[$\s]", "".join(pieces[::2]))  # `$"…"`, `{ {`: words that the grammar reads wrongly
-    return Word(plain, is_known, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
+    # Only unescaped pieces count. `$"…"` and `{ {` reach this point because the grammar reads them wrongly.
+    is_known = not re.search(r"[$\s]", "".join(pieces[::2]))
+    return Word(plain, is_known, is_pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
 
 
 def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list[Word]:
@@ -140,7 +141,8 @@ def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list
         return _unknown(node)
     if quoted:
         return [Word(text) for text in values]
-    return [Word(re.sub(r"\s+", _BREAK, text), pattern=any(mark in text for mark in "*?[")) for text in values]
+    # Unquoted, the shell splits the value into words and matches patterns in it, so `x="rm -rf *"; $x` deletes.
+    return [Word(re.sub(r"\s+", _BREAK, text), is_pattern=any(mark in text for mark in "*?[")) for text in values]
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
@@ -168,14 +170,15 @@ def _split(word: Word) -> Iterator[Word]:
     if _DIVIDED.search(word.text) is None:
         yield word
         return
+    # Braces multiply: `{a,b}{a,b}{a,b}…` has 2^n values.
     texts = list(islice(_braces(word.text), MAX_VALUES * 4 + 1))
     if len(texts) > MAX_VALUES * 4:
-        yield Word(_restore(word.text).replace(_BREAK, " "), known=False, computed=word.computed)
+        yield Word(_restore(word.text).replace(_BREAK, " "), is_known=False, is_computed=word.is_computed)
         return
     for text in texts:
         for piece in text.split(_BREAK):
             if piece or _BREAK not in text:
-                yield Word(_restore(piece), word.known, word.computed, word.pattern)
+                yield Word(_restore(piece), word.is_known, word.is_computed, word.is_pattern)
 
 
 _DIVIDED = re.compile(f"[{_OPEN}{_COMMA}{_CLOSE}{_BREAK}]")
@@ -183,7 +186,7 @@ _CHOICE = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*{_COMMA}[^{_OPEN}{_CLOSE}]*){_
 
 
 def _braces(text: str) -> Iterator[str]:
-    """Expand the innermost unquoted braces with a comma, until there are none."""
+    """Yield the expansions of unquoted braces, innermost first. Braces without a comma stay."""
     match = _CHOICE.search(text)
     if match is None:
         yield text

@@ -19,7 +19,7 @@ from bough.conversation.log.state import Fold
 from bough.conversation.log.tool_result import result_chars
 from bough.conversation.open import FoundLog, reopen
 from bough.conversation.parts import Parts
-from bough.conversation.rules import GivenRules, Rules, rules_of
+from bough.conversation.rules import GivenRules, Rules, read_settings_rules
 from bough.errors import Conflict, NotFound, TooLarge
 from bough.events.beside import Tables
 from bough.events.model import UserMessage
@@ -90,7 +90,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     services = access.services
     check_values(new.secrets)
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
-    rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
+    rules: GivenRules = {**read_settings_rules(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
     store = access.store.keeping(new.about)
     key = new.secrets.get(MODEL_KEY)
     with services.workspaces.making(new.workspace):
@@ -236,7 +236,7 @@ async def reopen_parts(
         Unavailable: A secret cannot be opened.
         PermissionDenied: Its workspace has become a link that leads out of the tenant's folder.
     """
-    settings, rules = services.settings, rules_of(services.settings)
+    settings, rules = services.settings, read_settings_rules(services.settings)
     services.rules.require_workspace(record.owner, state.workspace)
     values = await services.sealed.values(record.owner, state.policies)
     if values:

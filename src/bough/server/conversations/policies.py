@@ -21,7 +21,7 @@ from bough.guard.confirmation_policy import allows_change, narrower
 from bough.guard.limits import allows_change as allows_limits
 from bough.server.access import Access
 from bough.server.bodies.base import is_empty
-from bough.server.bodies.conversations import NewConversation, StartConversation
+from bough.server.bodies.conversations import NewConversation, Overrides, StartConversation
 from bough.server.bodies.rules import (
     parse_analyzer,
     parse_openhands_analyzer,
@@ -36,23 +36,33 @@ _ATTEMPTS = 20
 
 
 def rules_from(access: Access, body: NewConversation) -> GivenRules:
-    """Return the rules of a body.
+    """Return the rules of a new conversation that the caller may set.
 
     Raises:
         PermissionDenied: The policy asks less than the operator's, and the key lacks the scope `approve`.
         InvalidInput: A value does not fit.
     """
+    if body.confirmation_policy is not None:
+        require_policy(access, parse_policy(body.confirmation_policy.as_json()))
+    return parse_rules(body)
+
+
+def parse_rules(body: NewConversation | Overrides) -> GivenRules:
+    """Return the rules of a body.
+
+    Raises:
+        InvalidInput: A value does not fit.
+    """
     rules = GivenRules()
     if body.confirmation_policy is not None:
         rules["confirmation_policy"] = parse_policy(body.confirmation_policy.as_json())
-        require_policy(access, rules["confirmation_policy"])
     if body.security_analyzer is not None:
         rules["security_analyzer"] = parse_analyzer(body.security_analyzer)
     if body.limits is not None:
         rules["limits"] = body.limits.limits()
     if body.allow_list is not None:
         rules["allow_list"] = read_allow_list(body.allow_list)
-    if body.condenser is not None:
+    if isinstance(body, NewConversation) and body.condenser is not None:
         rules["condenser"] = body.condenser.condenser()
     return rules
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 import anyio
@@ -337,12 +337,7 @@ def parse_cut(arguments: ForkArguments) -> int | UUID | None:
 
 def parse_overrides(arguments: ForkArguments) -> ForkOverrides:
     """Return what a fork does otherwise."""
-    overrides = ForkOverrides()
-    if arguments.model is not None:
-        overrides["model"] = arguments.model
-    if arguments.system_prompt is not None:
-        overrides["system_prompt"] = arguments.system_prompt
-    return overrides
+    return cast("ForkOverrides", arguments.model_dump(include={"model", "system_prompt"}, exclude_none=True))
 
 
 def parse_filter(arguments: ListArguments) -> ConversationFilter:

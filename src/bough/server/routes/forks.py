@@ -21,12 +21,12 @@ from bough.server.bodies.agents import parse_agent
 from bough.server.bodies.conversations import Fork, Overrides, drop_unset
 from bough.server.bodies.info import ConversationInfo
 from bough.server.bodies.openhands_events import parse_id
-from bough.server.bodies.rules import parse_analyzer, parse_policy, read_allow_list
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, compute_digest, id_from_key
 from bough.server.conversations.agents import ResolvedAgent, mask_keys, resolve_agent
 from bough.server.conversations.conversation import existing, info_of_new, info_of_record
 from bough.server.conversations.forking import NewFork, fork
+from bough.server.conversations.policies import parse_rules
 from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.conversations import answer_made
 from bough.types import JsonObject
@@ -117,17 +117,5 @@ async def _complete(access: Access, fork: NewFork, agent: ResolvedAgent) -> None
 def _parse_overrides(overrides: Overrides | None) -> ForkOverrides:
     if overrides is None:
         return ForkOverrides()
-    parsed: JsonObject = {}
-    if overrides.model is not None:
-        parsed["model"] = overrides.model
-    if overrides.system_prompt is not None:
-        parsed["system_prompt"] = overrides.system_prompt
-    if overrides.confirmation_policy is not None:
-        parsed["confirmation_policy"] = parse_policy(overrides.confirmation_policy.as_json())
-    if overrides.security_analyzer is not None:
-        parsed["security_analyzer"] = parse_analyzer(overrides.security_analyzer)
-    if overrides.limits is not None:
-        parsed["limits"] = overrides.limits.limits()
-    if overrides.allow_list is not None:
-        parsed["allow_list"] = read_allow_list(overrides.allow_list)
-    return cast("ForkOverrides", parsed)
+    agent = overrides.model_dump(include={"model", "system_prompt"}, exclude_none=True)
+    return cast("ForkOverrides", {**agent, **parse_rules(overrides)})

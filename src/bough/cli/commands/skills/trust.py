@@ -49,7 +49,7 @@ def trust(
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
     from bough.agents.config.code import list_code_files, project_configs
-    from bough.guard.hook_trust import project_hooks, trust_hooks
+    from bough.guard.hook_trust import list_project_hooks, trust_hooks
     from bough.skills import TrustStore
     from bough.skills.find.rule_files import read_rules
     from bough.skills.install.review import check_hosts, review_project, snapshot_reviewed
@@ -60,7 +60,7 @@ def trust(
     folder = require_folder(workspace if directory is None else directory)
     if revoke:
         return _report_revoked(trusted.revoke(folder))
-    hook_files = [hook_file for hook_file in project_hooks(folder) if hook_file.digest]
+    hook_files = [hook_file for hook_file in list_project_hooks(folder) if hook_file.digest]
     hooks = {hook_file.key: hook_file.digest for hook_file in hook_files}
     hooks |= project_configs(folder)
     if rules:
