@@ -113,8 +113,8 @@ def test_a_wrong_argument_is_told_and_nothing_is_written(conversation: Any, use:
     [
         ({"modle": "offline"}, "an agent has no field 'modle'"),
         ({"model": 3}, "AgentSpec.model"),
-        ({"fallback": "openai:gpt-5"}, "AgentSpec.fallback: a list is needed"),
-        ({"tools": look}, "AgentSpec.tools: a list is needed"),
+        ({"fallback": "openai:gpt-5"}, "AgentSpec.fallback: expected a list"),
+        ({"tools": look}, "AgentSpec.tools: expected a list"),
         ({"tools": [3]}, "not a tool: 3"),
         ({"tools": [lambda: 1]}, "'<lambda>' is not a name"),
         ({"tools": [look, look]}, "two tools are named 'look'"),
@@ -122,9 +122,9 @@ def test_a_wrong_argument_is_told_and_nothing_is_written(conversation: Any, use:
         ({"retry": 3}, "AgentSpec.retry: not a RetryPolicy"),
         ({"settings": 3}, "AgentSpec.settings: the model's settings are a mapping"),
         ({"output_type": "City"}, "AgentSpec.output_type: the type itself"),
-        ({"executor": "sandbox"}, "the executor executes nothing"),
+        ({"executor": "sandbox"}, "the executor has no method `execute`"),
         ({"sub_agents": [3]}, "valid dictionary or instance of AgentSpec"),
-        ({"system_prompt": "x", "system_prompt_path": "y"}, "the system prompt is given twice"),
+        ({"system_prompt": "x", "system_prompt_path": "y"}, "system_prompt and system_prompt_path are both set"),
         ({"limits": 3}, "invalid limits"),
     ],
 )

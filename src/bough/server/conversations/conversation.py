@@ -245,7 +245,7 @@ async def reopen_parts(
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
-        cache=services.runs.broker.worker.blueprints.look_every(skills_seconds),
+        cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 

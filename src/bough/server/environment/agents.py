@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from bough.agents.from_data import spec_from_data
 from bough.agents.models.resolve import OFFLINE, takes_base_url
-from bough.agents.spec import AgentSpec
+from bough.agents.spec import AgentSpec, spec_from_data
 from bough.connect.address import check_address
 from bough.conversation import State
 from bough.conversation.agent import read_recorded_spec, settle_spec
