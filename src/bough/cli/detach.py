@@ -33,7 +33,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
         rules: What tenants may use, for a worker; None: a run that the user of this command asks for is not checked.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
-    from bough.server.bounds.running import admission_of
+    from bough.server.bounds.quotas import make_admission
     from bough.server.worker import find_credentials
     from bough.tasks.broker import TaskBroker
 
@@ -44,7 +44,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     return TaskBroker(
         tasks,
         settings=settings,
-        admit=None if rules is None else admission_of(rules),
+        admit=None if rules is None else make_admission(rules),
         hooks=lambda workspace: find_trusted_hooks(settings.home, workspace),
         credentials=find,
     )

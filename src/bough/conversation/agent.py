@@ -13,9 +13,9 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import AgentBuilder, Blueprint, BlueprintCache, open_registry
 from bough.agents.config.default_model import find_default_key, read_default_model
-from bough.agents.usage import is_priced
 from bough.agents.models.resolve import OFFLINE, ResolvedModel, resolve_model, takes_base_url
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
+from bough.agents.usage import is_priced
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State

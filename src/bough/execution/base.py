@@ -310,3 +310,29 @@ class CodeExecutor(Protocol):
     def execute_sync(self, request: CodeExecutionInput) -> CodeExecutionResult:
         """Do what `execute` does, and wait for it; for code without an event loop. It raises the same."""
         ...
+
+
+class CodeExecutorMixin:
+    """Gives an executor `async with`, and `execute_sync` on the library's own event loop."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self: CodeExecutor, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def execute_sync(self: CodeExecutor, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Run `request` and wait for the result. Blocks. Sandboxes that are kept warm stay on one event loop.
+
+        An executor that is still open at the end of the program is closed then.
+
+        Raises:
+            BoughError: `execute` raised it, or this is the library's own event loop, which cannot wait for itself.
+        """
+        from bough.portal import portal  # not at the top: data of a request need no event loop
+
+        loop = portal()
+        loop.hold_weakly(self)
+        return loop.call(self.execute, request)

@@ -12,8 +12,7 @@ from functools import partial
 
 from bough.cancellation import finish
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.mixin import CodeExecutorMixin
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutorMixin, Isolation
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out

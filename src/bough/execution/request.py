@@ -17,8 +17,7 @@ from typing import Final
 
 from bough.errors import InvalidInput, NotSupported
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
-from bough.execution.domain_rule import PORT, DomainRule
-from bough.execution.file_name import split_name
+from bough.execution.destination import PORT, DomainRule
 from bough.execution.script_program import find_script_program
 from bough.execution.value_types import check_kinds
 
@@ -376,3 +375,28 @@ def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None
 
 def _below(path: str, folders: tuple[str, ...]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def split_name(name: str, *, subject: str = "file name") -> list[str]:
+    """Return the parts of a relative path.
+
+    Raises:
+        InvalidInput: It is empty, absolute, too long, has half a surrogate pair, a NUL, a backslash, an empty part, `.`
+            or `..`.
+    """
+    parts = name.split("/")
+    bad = not name or "\0" in name or "\\" in name or not 0 < _size_bytes(name) <= 1024
+    if bad or any(part in ("", ".", "..") or _size_bytes(part) > 255 for part in parts):
+        raise InvalidInput(
+            f"The {subject} {name[:200]!a} is not a plain relative path.",
+            hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
+        )
+    return parts
+
+
+def _size_bytes(name: str) -> int:
+    """Return the length of a name in the file system; 0 if half a surrogate pair makes it invalid."""
+    try:
+        return len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return 0

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from bough.cancellation import finish
 from bough.errors import InvalidInput, Unavailable
-from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation, Mount
-from bough.execution.mixin import CodeExecutorMixin
+from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, CodeExecutorMixin, Isolation, Mount
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
@@ -22,7 +21,7 @@ from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
-from bough.execution.sandbox.bubblewrap import configuration, limits_of
+from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.rung import INSIDE
 
 _log = logging.getLogger("bough.execution")
@@ -87,7 +86,7 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
     workspace.make_private()
     outside = _on_host(inside, workspace)
     conf = configuration(outside, Identity())
-    conf["limits"] = limits_of(inside, count_processes=False)
+    conf["limits"] = resource_limits(inside, count_processes=False)
     conf["python"] = None
     conf["home"] = _home(workspace)
     conf["argv"] = list(_argv(outside))

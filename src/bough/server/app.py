@@ -27,13 +27,11 @@ from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bodies.openhands_events import OpenHandsEvents
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
-from bough.server.bounds.quotas import Quotas
-from bough.server.bounds.running import admission_of
+from bough.server.bounds.quotas import Quotas, make_admission
 from bough.server.bounds.tenants import TenantRules
 from bough.server.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands, SharedExecutor
-from bough.server.environment.configured import load_configured
 from bough.server.environment.workspaces import Workspaces
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
@@ -69,7 +67,7 @@ from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
-from bough.server.worker import find_credentials, keep_quotas
+from bough.server.worker import find_credentials, keep_quotas, load_configured
 from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.named import tasks_in
@@ -220,7 +218,7 @@ class _Plan:
             tasks_in(store),
             settings=settings,
             concurrency=server.concurrency,
-            admit=admission_of(rules, metrics),
+            admit=make_admission(rules, metrics),
             hooks=lambda _: load_hooks(settings.home / "hooks.json"),
             credentials=find_credentials(sealed, rules),
         )

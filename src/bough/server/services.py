@@ -67,6 +67,6 @@ class Services:
     draining: bool = False
     on_drain: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
-    def form_of(self, *, ours: bool) -> EventForm:
+    def form_for(self, *, ours: bool) -> EventForm:
         """Return the form of events that a request asks for."""
         return self.our_events if ours else self.event_form

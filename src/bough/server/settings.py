@@ -112,7 +112,7 @@ class ServerSettings(BaseModel):
         except ValidationError as error:
             raise _explain(error) from error
 
-    def limits_of(self, tenant: str) -> TenantLimits:
+    def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
         return self.tenants.get(tenant, self.limits)
 
@@ -121,7 +121,7 @@ class ServerSettings(BaseModel):
         """Whether the keys of any tenant have quotas of their own."""
         return any(limits.bounds_keys for limits in (self.limits, *self.tenants.values()))
 
-    def folder_of(self, tenant: str, home: Path) -> Path:
+    def folder_for(self, tenant: str, home: Path) -> Path:
         """Return the folder that holds a tenant's files."""
         return (self.root or home / "workspaces") / tenant
 

@@ -284,8 +284,8 @@ def _enter_or_make(fd: int, name: str) -> int:
 
 def _give_to_folder_owner(fd: int, state: os.stat_result, folder: os.stat_result) -> None:
     """Give a file created as root to the owner of its parent folder, so that sandboxed commands can write it."""
-    # Not to the owner of the whole tree: below a tenant's folder of a server, the parent folder may be lent to the uid of
-    # a command right now.
+    # Not to the owner of the whole tree: below a tenant's folder of a server, a running command may have been lent the
+    # parent folder under another uid.
     if os.geteuid() == 0 and state.st_uid == 0 != folder.st_uid:
         os.fchown(fd, folder.st_uid, folder.st_gid)
 

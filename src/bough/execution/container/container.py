@@ -33,6 +33,7 @@ from bough.execution.base import (
     NO_GUARDS,
     CodeExecutionInput,
     CodeExecutionResult,
+    CodeExecutorMixin,
     ExecutionLimits,
     Isolation,
     Mount,
@@ -50,15 +51,14 @@ from bough.execution.container.child import (
 )
 from bough.execution.container.command import CommandOutcome, ContainerCommand, run_in_container
 from bough.execution.container.disk import LOOK_SECONDS, ContainerDisk
-from bough.execution.container.engine import connect, engine_errors, explain_failure, is_refusal, socket_path_of
+from bough.execution.container.engine import connect, engine_errors, explain_failure, is_refusal, parse_socket_path
 from bough.execution.container.janitor import ContainerJanitor
-from bough.execution.mixin import CodeExecutorMixin
-from bough.execution.process.cgroup import memory_group_of
+from bough.execution.process.cgroup import find_memory_group
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
-from bough.execution.process.result import make_timed_out, result_of
+from bough.execution.process.result import build_result, make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -385,7 +385,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             unless_it_works.callback(engine.close)
             image_id = self._find_image(engine)
             # Before the first container: a kill of this process after its creation would leave it for ever.
-            if path := socket_path_of(self._docker_host):
+            if path := parse_socket_path(self._docker_host):
                 self._janitor = ContainerJanitor(path, f"{_OWNER_LABEL}={self._owner}")
             unless_it_works.pop_all()
         return engine, image_id, program
@@ -427,7 +427,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 run = await finish(asyncio.to_thread(start, checked, workspace))
                 connection = await self._await_answer(invitation, run)
             with connection:
-                group = memory_group_of(peer(connection))
+                group = find_memory_group(peer(connection))
                 child = ContainerChild(self._make_launch(checked, workspace), connection, run, group)
                 ended, (collected, ran_out) = await child.run(
                     timeout_seconds=checked.timeout_seconds,
@@ -440,7 +440,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             if run is not None:
                 await finish(asyncio.to_thread(run.end))
             await finish(asyncio.to_thread(workspace.remove))
-        return result_of(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
+        return build_result(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
 
     def _choose_identity(self, checked: Plan) -> Identity:
         """Return whom a run starts as: root of a kept container; else the workspace's owner, or an unused user."""

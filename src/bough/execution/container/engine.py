@@ -33,7 +33,7 @@ def connect(host: str | None = None) -> Any:
         raise SandboxUnavailable(f"No container engine answers: {error}", hint="apt-get install docker.io") from error
 
 
-def socket_path_of(host: str | None) -> str:
+def parse_socket_path(host: str | None) -> str:
     """Return the path of the socket of the engine at `host`, as `connect` takes it; empty where it has none."""
     url = host or os.environ.get("DOCKER_HOST", DEFAULT_HOST)
     return url.removeprefix("unix://") if url.startswith("unix://") else ""

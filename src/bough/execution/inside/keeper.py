@@ -26,7 +26,7 @@ def adopt_orphans():
     init.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def children_of(pid):
+def list_children(pid):
     """Return the pids of the direct children of `pid`, of all its threads."""
     children = []
     try:
@@ -42,7 +42,7 @@ def descendants():
     """Return the pids below this process, outermost first."""
     pids, todo = [], [os.getpid()]
     while todo:
-        children = children_of(todo.pop())
+        children = list_children(todo.pop())
         pids += children
         todo += children
     return pids

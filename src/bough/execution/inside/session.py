@@ -68,7 +68,7 @@ def close_streams():
     os.close(null)
 
 
-def exit_code_of(stop):
+def read_exit_code(stop):
     """Return the exit code that an interpreter would end with; a message goes to the errors."""
     if stop.code is None:
         return 0
@@ -94,7 +94,7 @@ def run_here(conf, namespace):
             code = compile(source.read(), conf["python"], "exec", dont_inherit=True)
         exec(code, namespace)
     except SystemExit as stop:
-        return exit_code_of(stop) << 8
+        return read_exit_code(stop) << 8
     except BaseException:
         show_error()
         return 1 << 8

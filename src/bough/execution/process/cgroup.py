@@ -142,9 +142,9 @@ class LateGroup:
                 self._group.remove()
 
 
-def memory_group_of(pid: int) -> Group | None:
+def find_memory_group(pid: int) -> Group | None:
     """Return the control group that bounds the memory of a process, to look at; None where it cannot be found."""
-    groups = _groups_of(pid)
+    groups = _read_groups(pid)
     version, mount, name = (1, os.path.join(ROOT, "memory"), "memory") if "memory" in groups else (2, ROOT, "")
     folder = os.path.join(mount, groups.get(name, "/").lstrip("/"))
     return Group(version, (folder,)) if os.path.isdir(folder) and folder.rstrip("/") != mount else None
@@ -165,7 +165,7 @@ def usable_hierarchy() -> Hierarchy | None:
 
 def _version_1() -> Hierarchy | None:
     """Return this process's own groups of version 1."""
-    own = _groups_of("self")
+    own = _read_groups("self")
     mounted = {name: os.path.join(ROOT, name) for name in _NEEDED}
     if not all(name in own and os.path.isdir(path) for name, path in mounted.items()):
         return None
@@ -177,7 +177,7 @@ def _version_2() -> Hierarchy | None:
     """Return the first group of version 2, from this process's own to the root, that hands its controllers down."""
     if not os.path.exists(os.path.join(ROOT, "cgroup.controllers")):
         return None
-    folder = _existing(ROOT, _groups_of("self").get("", "/"))
+    folder = _existing(ROOT, _read_groups("self").get("", "/"))
     for candidate in (folder, ROOT):
         if candidate == ROOT:
             _write_if_there(ROOT, "cgroup.subtree_control", "+memory +pids")
@@ -187,7 +187,7 @@ def _version_2() -> Hierarchy | None:
     return None
 
 
-def _groups_of(pid: int | str) -> dict[str, str]:
+def _read_groups(pid: int | str) -> dict[str, str]:
     """Return the group of a process by controller; version 2 has the name ''."""
     groups: dict[str, str] = {}
     for line in _lines(f"/proc/{pid}", "cgroup"):

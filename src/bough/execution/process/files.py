@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
-from bough.execution.file_name import split_name
+from bough.execution.request import split_name
 from bough.tree import FILE, Folder, FolderEntry, list_names, open_descriptor, walk
 
 MAX_ENTRIES = 20_000

@@ -13,7 +13,7 @@ from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected
 from bough.execution.process.identity import Identity
 from bough.execution.process.proxy import AllowListProxy
-from bough.execution.process.result import result_of
+from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -50,7 +50,7 @@ async def run_process(
         raise
     finally:
         await proxy.close()
-    return result_of(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
+    return build_result(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
 
 
 def _harvest(plan: Plan, workspace: Workspace, group: LateGroup) -> tuple[Collected, bool]:

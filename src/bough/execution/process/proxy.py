@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from bough.execution.domain_rule import DomainRule
-from bough.execution.process.public_address import is_public
+from bough.execution.destination import DomainRule, is_public
 
 MAX_CONNECTIONS: Final = 64
 """How many connections of a run are served at once; more are accepted and closed."""

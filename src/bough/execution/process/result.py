@@ -13,7 +13,7 @@ from bough.execution.process.workspace import stale_workspace_error
 from bough.execution.request import Plan
 
 
-def result_of(
+def build_result(
     plan: Plan, ended: Ended, collected: Collected, *, isolation: Isolation, memory_ran_out: bool = False
 ) -> CodeExecutionResult:
     """Return the result; status comes from what the host did and what the kernel said, never from what was printed.

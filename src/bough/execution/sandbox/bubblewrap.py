@@ -15,21 +15,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from bough.execution.base import Isolation
-from bough.execution.domain_rule import PORT
+from bough.execution.destination import PORT
 from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, readable
 from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, free_uid, identity_for
-from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
 from bough.execution.sandbox.rung import (
     FIRST,
     INSIDE,
     PREPARE,
+    Interpreter,
     Preparation,
     RungReport,
     find_conditions,
+    find_interpreter,
+    own_interpreter,
     read_first_sources,
 )
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
@@ -200,7 +202,8 @@ class BubblewrapRung:
         """Return the launch of an interpreter that stays; its input is to be a socket."""
         argv = (self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/session.py")
         launched = self.launch(replace(plan, python=None, argv=argv, cwd=WORK), workspace)
-        limits = {**limits_of(plan, count_processes=True), "NOFILE": plan.request.limits.open_files + _SESSION_FDS}
+        open_files = plan.request.limits.open_files + _SESSION_FDS
+        limits = {**resource_limits(plan, count_processes=True), "NOFILE": open_files}
         at = launched.argv.index("--remount-ro", launched.argv.index(WORK))
         inside = [*_parents(_INSIDE), "--ro-bind", INSIDE, _INSIDE]
         return replace(
@@ -329,11 +332,11 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
         "unreachable": True,  # the program has the uid of the first process and must not read or trace it
         "uid": identity.uid,
         "gid": identity.gid,
-        "limits": limits_of(plan, count_processes=True),
+        "limits": resource_limits(plan, count_processes=True),
     }
 
 
-def limits_of(plan: Plan, *, count_processes: bool) -> dict[str, int]:
+def resource_limits(plan: Plan, *, count_processes: bool) -> dict[str, int]:
     """Return the resource limits of `plan` by their names in `resource`, without `RLIMIT_`.
 
     Args:

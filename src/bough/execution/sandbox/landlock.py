@@ -18,12 +18,21 @@ from bough.execution.base import Isolation
 from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity, identity_for
-from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
-from bough.execution.sandbox.bubblewrap import configuration, limits_of
+from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.preloaded import SUPERVISOR_ENVIRONMENT
-from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport, find_conditions
+from bough.execution.sandbox.rung import (
+    FIRST,
+    INSIDE,
+    PREPARE,
+    Interpreter,
+    Preparation,
+    RungReport,
+    find_conditions,
+    find_interpreter,
+    own_interpreter,
+)
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _READABLE = (
@@ -177,7 +186,7 @@ def _program(plan: Plan) -> dict[str, object]:
     conf = configuration(plan, Identity())
     conf["unreachable"] = False  # sandlock allows no change of that attribute
     conf["stdin"] = f"{_EXCHANGE}/stdin"
-    conf["limits"] = limits_of(plan, count_processes=False)
+    conf["limits"] = resource_limits(plan, count_processes=False)
     return conf
 
 

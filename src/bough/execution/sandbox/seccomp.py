@@ -258,12 +258,12 @@ def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int
         argument: Which argument is the process.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    kind = [] if which is None else [(_LOAD, 0, 0, _place_of(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
+    kind = [] if which is None else [(_LOAD, 0, 0, _argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
     own = [(_JUMP_EQUAL, _BEHIND, 0, pid) for pid in (0, PROGRAM_PID)]
-    return [*kind, (_LOAD, 0, 0, _place_of(argument)), *own, refuse]
+    return [*kind, (_LOAD, 0, 0, _argument_offset(argument)), *own, refuse]
 
 
-def _place_of(argument: int) -> int:
+def _argument_offset(argument: int) -> int:
     """Return where the lower half of an argument is in what a filter sees; a process is an `int`."""
     return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 

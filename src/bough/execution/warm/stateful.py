@@ -25,13 +25,13 @@ from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, processes_below, readable
 from bough.execution.process.process import prepare
-from bough.execution.process.result import result_of
+from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace, stale_workspace_error
 from bough.execution.request import Plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
-from bough.execution.warm.zygote import Key, key_of
+from bough.execution.warm.zygote import Key, make_key
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
@@ -290,7 +290,7 @@ class Sessions:
             self._freed.set()
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
-        key = key_of(plan)
+        key = make_key(plan)
         if plan.request.stateful:
             await self._move(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -409,7 +409,7 @@ class Sessions:
             raise _NotTaken
         session.has_run = True
         ran_out = session.group.memory_kills > kills
-        return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 
     def _touch(self, key: Key) -> None:
         self._kept.move_to_end(key)

@@ -11,12 +11,12 @@ from bough.cancellation import finish
 from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
-from bough.execution.process.result import result_of
+from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, key_of
+from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, make_key
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 60.0
@@ -56,7 +56,7 @@ class WarmSandboxes:
 
     async def run(self, plan: Plan) -> CodeExecutionResult | None:
         """Run `plan` in the zygote that waits for it; None: none does, or it is busy, and nothing was run."""
-        key = key_of(plan)
+        key = make_key(plan)
         zygote = self._kept.get(key)
         if zygote is None or zygote.busy.locked():
             return None
@@ -90,16 +90,16 @@ class WarmSandboxes:
                 return None  # the zygote has died before it heard of the run
             raise
         ran_out = zygote.group.memory_kills > kills
-        return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 
     def has(self, plan: Plan) -> bool:
         """Whether a zygote waits for plans like `plan`."""
-        zygote = self._kept.get(key_of(plan))
+        zygote = self._kept.get(make_key(plan))
         return zygote is not None and zygote.alive
 
     def note_cold_run(self, plan: Plan) -> None:
         """Expect more runs like `plan` from the second one on; one alone would pay for a sandbox that nobody uses."""
-        key = key_of(plan)
+        key = make_key(plan)
         if key in self._ran_cold:
             self.expect(plan)
             return
@@ -109,7 +109,7 @@ class WarmSandboxes:
 
     def expect(self, plan: Plan) -> None:
         """Start a zygote for more runs like `plan`, in the background, unless there is one."""
-        key = key_of(plan)
+        key = make_key(plan)
         if key not in self._kept and key not in self._starting:
             self._starting[key] = asyncio.get_running_loop().create_task(self._start(key, plan))
 

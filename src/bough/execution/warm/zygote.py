@@ -46,7 +46,7 @@ class WarmRung(Protocol):
         ...
 
 
-def key_of(plan: Plan) -> Key:
+def make_key(plan: Plan) -> Key:
     """Return what must be equal for two plans to be run by one zygote."""
     request = plan.request
     shown_paths = tuple(sorted(plan.shown.items()))

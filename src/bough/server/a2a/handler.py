@@ -62,13 +62,12 @@ from bough.server.a2a.tasks import (
     status_update,
     text_update,
 )
-from bough.server.access import Access
+from bough.server.access import Access, watch_key
 from bough.server.bounds.idempotency import BOUGH
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, require_short, start
 from bough.server.conversations.forking import fork
 from bough.server.live.broadcast import Fragment, StreamEnd
-from bough.server.watch import watch_key
 from bough.tasks import Task, TaskState
 from bough.types import Json
 

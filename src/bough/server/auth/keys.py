@@ -246,7 +246,7 @@ class Keys:
         self._wrong: OrderedDict[str, list[float]] = OrderedDict()
         self._exist: tuple[bool, float] | None = None
 
-    async def caller_of(self, key: str | None, client: str) -> Caller:
+    async def authenticate(self, key: str | None, client: str) -> Caller:
         """Return the holder of a key; without any key in the store, the tenant `local`.
 
         Args:

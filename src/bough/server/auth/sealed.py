@@ -173,7 +173,7 @@ class SealedSecrets:
             Unavailable: A value cannot be opened.
         """
         values = await self.values(record.owner, state.policies)
-        return Credentials(secrets_of(values), values.get(MODEL_KEY)) if values else Credentials()
+        return Credentials(make_secrets(values), values.get(MODEL_KEY)) if values else Credentials()
 
     async def lacks_keys(self) -> bool:
         """Whether this store has sealed secrets and none of the keys that are here opens any of them."""
@@ -194,7 +194,7 @@ class SealedSecrets:
             )
 
 
-def secrets_of(values: Mapping[str, str]) -> Secrets:
+def make_secrets(values: Mapping[str, str]) -> Secrets:
     """Return values as secrets of a conversation, the model's key left out."""
     return Secrets({name: _constant(value) for name, value in values.items() if name != MODEL_KEY})
 
@@ -205,7 +205,7 @@ def check_values(values: Mapping[str, str]) -> None:
     Raises:
         InvalidInput: A name cannot be an environment variable's, or a value is too short to be masked.
     """
-    secrets_of(values).values()
+    make_secrets(values).values()
 
 
 def _constant(value: str) -> Callable[[], str]:

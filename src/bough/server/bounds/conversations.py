@@ -50,7 +50,7 @@ class ConversationLimits:
         Raises:
             LimitExceeded: The owner may have no more.
         """
-        bound, now = self._rules.limits_of(owner or LOCAL).conversations, self._monotonic()
+        bound, now = self._rules.limits_for(owner or LOCAL).conversations, self._monotonic()
         counted = self._counted.get(owner)
         if counted is None or counted.number >= bound or now - counted.at > _COUNTED_SECONDS:
             number = await self._store.together(SERVER, lambda tables: _count(tables, owner), read_only=True)

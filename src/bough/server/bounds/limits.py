@@ -41,7 +41,7 @@ class RequestLimits:
         Raises:
             LimitExceeded: The key or the tenant asks more often than allowed; `retry_after_seconds` says when again.
         """
-        limits = self._settings.limits_of(caller.tenant)
+        limits = self._settings.limits_for(caller.tenant)
         self._take(f"tenant {caller.tenant}", limits.requests_per_second)
         if caller.key is not None:
             self._take(f"key {caller.key}", min(limits.key_requests_per_second, limits.requests_per_second))
@@ -66,7 +66,7 @@ class RequestLimits:
         Raises:
             LimitExceeded: The key or the tenant has as many as allowed.
         """
-        limits = self._settings.limits_of(caller.tenant)
+        limits = self._settings.limits_for(caller.tenant)
         bounds = {f"tenant {caller.tenant}": limits.streams}
         if caller.key is not None:
             bounds[f"key {caller.key}"] = limits.key_streams

@@ -1,8 +1,8 @@
-"""What tenants and keys may use in a day, in tokens and dollars: sums of what logs used, asked before more is used."""
+"""Quotas of tenants and keys: tokens and dollars a day, summed up from the logs, and runs at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,9 +15,11 @@ from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
 from bough.server.bounds.tenants import LimitsByTenant
+from bough.tasks.stores.submission import Admission
 
 if TYPE_CHECKING:
     from bough.server.metrics import Metrics  # a worker may lack its package
+
 
 PAYER = "payer"
 """In a task's metadata: the id of the key that asked for it, and pays for it and for what its sub-agents use."""
@@ -89,7 +91,7 @@ class Quotas:
 
     def bounds_keys(self, owner: str | None) -> bool:
         """Whether each key of an owner's tenant has a quota."""
-        return self._settings.limits_of(owner or LOCAL).bounds_keys
+        return self._settings.limits_for(owner or LOCAL).bounds_keys
 
     # What keys use, written where any tenant's keys have quotas.
 
@@ -128,16 +130,16 @@ class Quotas:
         tenant = owner or LOCAL
         if not self._has_quota(tenant):
             return None
-        limits = self._settings.limits_of(tenant)
+        limits = self._settings.limits_for(tenant)
         row = tables.one("server.used_on", owner=owner, day=_today(tables))
         return _find_over(row, {"tokens_a_day": limits.tokens_a_day, "usd_a_day": limits.usd_a_day})
 
     def _compare(self, tables: Tables, owner: str | None, row: Sequence[object] | None) -> LimitReached | None:
-        limits = self._settings.limits_of(owner or LOCAL)
+        limits = self._settings.limits_for(owner or LOCAL)
         return _find_over(row, {"key_tokens_a_day": limits.key_tokens_a_day, "key_usd_a_day": limits.key_usd_a_day})
 
     def _has_quota(self, tenant: str) -> bool:
-        limits = self._settings.limits_of(tenant)
+        limits = self._settings.limits_for(tenant)
         return limits.tokens_a_day is not None or limits.usd_a_day is not None
 
 
@@ -152,3 +154,31 @@ def _find_over(row: Sequence[object] | None, bounds: dict[str, float | None]) ->
         if bound is not None and value >= bound:
             return LimitReached(limit=name, value=value, bound=bound)
     return None
+
+
+def make_admission(settings: LimitsByTenant, metrics: Metrics | None = None) -> Admission:
+    """Return the checks before each run: whether its tenant may queue one more, and whether it may start one more."""
+    quotas = Quotas(settings, metrics)
+
+    def check(tables: Tables, owner: str | None, metadata: Mapping[str, Any]) -> None:
+        quotas.check(tables, owner, metadata.get(PAYER))
+        tenant = owner or LOCAL
+        limits = settings.limits_for(tenant)
+        # Before the count: submissions of one tenant go one by one, so two servers never both add the last one.
+        tables.run("server.lock_tenant", id=tenant)
+        row = tables.one("server.count_runs", owner=owner)
+        bound = limits.runs + limits.queued_runs if limits.runs else 0  # without runs, nothing would ever end the wait
+        if row is not None and row[0] >= bound:
+            if metrics is not None:
+                metrics.limited.labels("runs").inc()
+            raise LimitExceeded(
+                f"{limits.runs} runs may be active, and no more than {bound} with those that wait",
+                hint="wait for one to end",
+                details={"limit": "runs"},
+            )
+
+    def may_start(tables: Tables, owner: str | None) -> bool:
+        row = tables.one("server.count_running", owner=owner)
+        return row is None or row[0] < settings.limits_for(owner or LOCAL).runs
+
+    return Admission((SERVER, USAGE), check, may_start)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from bough.errors import BoughError, PermissionDenied
 from bough.server.auth.caller import LOCAL
-from bough.server.auth.folders import require_inside
+from bough.server.environment.workspaces import require_inside
 from bough.server.settings import ServerSettings, TenantLimits
 from bough.settings import Settings
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("bough.server")
 class LimitsByTenant(Protocol):
     """Says what a tenant may use."""
 
-    def limits_of(self, tenant: str) -> TenantLimits:
+    def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
         ...
 
@@ -45,9 +45,9 @@ class TenantRules:
         self._settings = settings
         self._server = server
 
-    def limits_of(self, tenant: str) -> TenantLimits:
+    def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
-        return self._server.limits_of(tenant)
+        return self._server.limits_for(tenant)
 
     @property
     def bounds_any_key(self) -> bool:
@@ -61,7 +61,7 @@ class TenantRules:
             PermissionDenied: A link leads out of the tenant's folder.
         """
         home, tenant = self._settings.home, owner or LOCAL
-        require_inside(folder, tenant=tenant, root=self._server.folder_of(tenant, home), home=home)
+        require_inside(folder, tenant=tenant, root=self._server.folder_for(tenant, home), home=home)
 
     def require_own_model_key(self, owner: str | None, model: str | None, *, has_key: bool) -> None:
         """Check that a run uses a model key that its tenant may use.
@@ -73,7 +73,7 @@ class TenantRules:
         Raises:
             PermissionDenied: The operator's keys are not for this tenant.
         """
-        if not has_key and model != "offline" and self.limits_of(owner or LOCAL).models == "none":
+        if not has_key and model != "offline" and self.limits_for(owner or LOCAL).models == "none":
             hint = "post one: agent.llm.api_key, or POST /api/conversations/{id}/model"
             raise PermissionDenied("the conversation has no model key of its own", hint=hint)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,15 +23,14 @@ from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, rules_of
 from bough.errors import Conflict, NotFound, TooLarge
 from bough.events.beside import Tables
-from bough.events.model import UserMessage
+from bough.events.model import SkillActivated, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.server.access import Access
-from bough.server.auth.owned import make_missing, make_taken
-from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
-from bough.server.bodies.info import ConversationInfo, RunInfo, build_info
+from bough.server.auth.owned import OwnedStore, make_missing, make_taken
+from bough.server.auth.sealed import MODEL_KEY, check_values, make_secrets
+from bough.server.bodies.info import ConversationInfo, InfoDetails, RunInfo, build_info
 from bough.server.bounds.etag import stale
-from bough.server.conversations.details import read_details
 from bough.server.runs import read_latest_run
 from bough.server.services import Services
 from bough.tasks.stores.relational import TASKS
@@ -90,7 +90,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     services = access.services
     check_values(new.secrets)
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
-    rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
+    rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": make_secrets(new.secrets)}
     store = access.store.keeping(new.about)
     key = new.secrets.get(MODEL_KEY)
     with services.workspaces.making(new.workspace):
@@ -240,7 +240,7 @@ async def reopen_parts(
     services.rules.require_workspace(record.owner, state.workspace)
     values = await services.sealed.values(record.owner, state.policies)
     if values:
-        rules["secrets"] = secrets_of(values)
+        rules["secrets"] = make_secrets(values)
     agent = agent or _agent_in_use(services, state, values)
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
@@ -332,3 +332,40 @@ async def make_document(access: Access, snapshot: Snapshot) -> bytes:
         document = new_info.__pydantic_serializer__.to_json(new_info)
         states.keep_document(record.id, snapshot, document)
     return document
+
+
+_WAITING = "waiting_for_confirmation"
+
+
+async def read_details(store: OwnedStore, record: ConversationRecord, state: State) -> InfoDetails:
+    """Return the details of a conversation that are in events. No statement without skills, tasks and waiting calls."""
+    triggered: dict[str, None] = {}
+    invoked: dict[str, None] = {}
+    children: dict[UUID, None] = {}
+    kinds = (["SkillActivated"] if state.active_skills else []) + (["TaskLinked"] if _has_tasks(state) else [])
+    if kinds:
+        async for stored in store.read(record.id, kinds=kinds):
+            event = stored.event
+            if isinstance(event, SkillActivated) and event.trigger != "always":
+                (invoked if event.trigger == "tool" else triggered)[event.name] = None
+            # Tasks started before the fork are children of the source.
+            if isinstance(event, TaskLinked) and event.conversation is not None and stored.seq >= state.base:
+                children[event.conversation] = None
+    return InfoDetails(
+        triggered=tuple(sorted(triggered)),
+        invoked=tuple(sorted(invoked)),
+        children=tuple(children),
+        waiting_since=await find_waiting_since(store, record) if state.waiting else None,
+    )
+
+
+async def find_waiting_since(store: OwnedStore, record: ConversationRecord) -> datetime:
+    """Return when a waiting conversation started to wait. O(changes of state since)."""
+    async for stored in store.read(record.id, kinds=("StateChanged",), reverse=True):
+        if stored.as_json().get("changes", {}).get("status") == _WAITING:
+            return stored.ts
+    return record.updated
+
+
+def _has_tasks(state: State) -> bool:
+    return bool(state.tasks or state.delegated.requests)

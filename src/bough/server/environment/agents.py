@@ -172,7 +172,7 @@ class AgentCatalogue:
 
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
-        bound = self._rules.limits_of(caller.tenant).access
+        bound = self._rules.limits_for(caller.tenant).access
         if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):
             return spec
         return spec.model_copy(update={"workspace_access": bound})
@@ -188,7 +188,7 @@ class AgentCatalogue:
             fields = {name: value for name, value in fields.items() if name not in _PATHS}
             if fields.get("base_url") not in self._server.models and not takes_base_url(fields.get("model")):
                 fields.pop("base_url", None)
-        bound, access = self._rules.limits_of(caller.tenant).access, fields.get("workspace_access")
+        bound, access = self._rules.limits_for(caller.tenant).access, fields.get("workspace_access")
         if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
             fields["workspace_access"] = bound
         return fields

@@ -280,7 +280,7 @@ class Broadcasts:
         """Return the conversations that have readers here, or had some a short while ago."""
         return self._live.keys()
 
-    def readers_of(self, cid: UUID) -> int:
+    def count_readers(self, cid: UUID) -> int:
         """Return how many read the conversation here."""
         broadcast = self._live.get(cid)
         return 0 if broadcast is None else broadcast.readers

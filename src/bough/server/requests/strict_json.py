@@ -6,7 +6,11 @@ import json
 import math
 from typing import Any, cast
 
-from bough.errors import Malformed
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from bough.errors import Malformed, public_message
+from bough.types import JsonObject
 
 MAX_DEPTH = 64
 _HINT = "send one JSON value in UTF-8"
@@ -75,3 +79,41 @@ def _check(value: Any) -> None:
             elif isinstance(item, str) and not is_text(item):
                 raise Malformed("it has text that cannot be kept", hint="no lone surrogates, no zero characters")
         level = below
+
+
+_PARSE_ERROR = -32700
+
+
+async def read_json_body(request: Request) -> bytes | None:
+    """Return the body of a request, checked; None for a method without body.
+
+    For protocols whose library reads the body again, and accepts any JSON that Python accepts.
+
+    Raises:
+        Malformed: It is not strict JSON.
+    """
+    if request.method not in ("POST", "PUT", "PATCH"):
+        return None
+    body = await request.body()
+    if body:
+        parse_json(body)
+    return body
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that delivers a body that was already read, and then the following messages."""
+    is_delivered = False
+
+    async def receiving() -> Message:
+        nonlocal is_delivered
+        if is_delivered:
+            return await receive()  # a disconnect must still reach the library, else it streams to nobody
+        is_delivered = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receiving
+
+
+def describe_unreadable(error: Malformed) -> JsonObject:
+    """Return the JSON-RPC answer to a body that cannot be parsed."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": public_message(error)}}
