@@ -92,7 +92,7 @@ async def submit_detached(
         InvalidInput: The message is empty, or the workspace is not a folder.
         Conflict: The key has made another task.
     """
-    from bough.tasks.stores.named import open_task_store
+    from bough.tasks.stores.backends import open_task_store
 
     tasks = open_task_store(settings.store)
     broker = make_broker(tasks, settings)

@@ -70,7 +70,7 @@ from bough.server.states import StateCache
 from bough.server.worker import find_credentials, keep_quotas, load_configured
 from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
-from bough.tasks.stores.named import tasks_in
+from bough.tasks.stores.backends import tasks_in
 from bough.types import SystemClock
 
 Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]

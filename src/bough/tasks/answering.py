@@ -16,8 +16,7 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
 from bough.tasks.agents import name_recorded_queue
-from bough.tasks.faults import asks_nothing, unknown_task
-from bough.tasks.model import Task
+from bough.tasks.model import Task, asks_nothing, unknown_task
 from bough.tasks.outcome import describe_request
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE

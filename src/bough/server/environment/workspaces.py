@@ -10,6 +10,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
+from bough.server.bounds.tenants import require_inside
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 
@@ -79,34 +80,3 @@ class Workspaces:
                 with suppress(OSError):  # somebody else put something there
                     place.rmdir()
             raise
-
-
-def require_inside(folder: str | Path, *, tenant: str, root: Path, home: Path) -> Path:
-    """Return the real path of a conversation's folder, which a program in it may have replaced by a link.
-
-    Args:
-        root: The folder of all files of the tenant.
-        home: bough's own folder; its `workspaces` has the copies that forks work in.
-
-    Raises:
-        PermissionDenied: A link on the way leads out of the tenant's folder.
-    """
-    path, real, top = os.path.normpath(folder), os.path.realpath(folder), os.path.realpath(root)
-    # A path without links is still the folder that was checked when the conversation was created.
-    if is_below(real, top) or real == path:
-        return Path(real)
-    copies = os.path.realpath(home / "workspaces")
-    # Here only links above `workspaces` may be followed, never the copy itself: its name must stay the last one.
-    if os.path.realpath(os.path.dirname(path)) == copies and os.path.join(copies, os.path.basename(path)) == real:
-        return Path(real)
-    if tenant == LOCAL and not is_below(path, top) and not is_below(path, os.path.normpath(root)):
-        return Path(real)  # the user's own folders, which the command line works in
-    raise PermissionDenied(
-        "the workspace of the conversation is a link that leads out of the tenant's folder",
-        hint="replace the link by a folder, or start a conversation in another one",
-    )
-
-
-def is_below(path: str, top: str) -> bool:
-    """Whether a normalized path is a folder or lies below it."""
-    return path == top or path.startswith(top.rstrip(os.sep) + os.sep)

@@ -16,7 +16,7 @@ from bough.agents.workspace.tree import WorkspaceTree
 from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
 from bough.server.access import Access
 from bough.server.auth.caller import LOCAL
-from bough.server.environment.workspaces import is_below
+from bough.server.bounds.tenants import is_below
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ from bough.tasks.dispatch.delivery import Delivery, WhyStopped
 from bough.tasks.dispatch.jobs import JobSweep
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task
+from bough.tasks.stores.backends import TaskStorePostgres, read_address
 from bough.tasks.stores.jobs_schema import jobs_schema, newest_step, read_jobs_version
-from bough.tasks.stores.postgres import TaskStorePostgres, read_address
 from bough.tasks.stores.rows import FORMAT
 
 if TYPE_CHECKING:

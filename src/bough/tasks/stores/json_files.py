@@ -20,8 +20,8 @@ from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.tasks.model import Task
+from bough.tasks.stores.backends import TaskStoreSqlite
 from bough.tasks.stores.rows import find_row, parse_id, read_task
-from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.tasks.stores.summary import TASKS
 
 T = TypeVar("T")

@@ -19,8 +19,7 @@ from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.store import EventStore
 from bough.events.stores.names import parse_digits
-from bough.tasks.faults import unknown_task
-from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent
+from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent, unknown_task
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim, TaskFilter, TaskPage, TaskStore
 from bough.tasks.stores.claims import claim_by_id, claim_next, look_next, take_lease

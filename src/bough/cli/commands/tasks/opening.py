@@ -22,7 +22,7 @@ TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Task
 @asynccontextmanager
 async def open_tasks(home: str | None, store: str | None) -> AsyncGenerator[RelationalTaskStore | None]:
     """Open the tasks of the settings' store; None where there is no store yet."""
-    from bough.tasks.stores.named import has_store, open_task_store
+    from bough.tasks.stores.backends import has_store, open_task_store
 
     url = options.settings_of(home, store).store
     if not has_store(url):
