@@ -108,7 +108,7 @@ class SandboxPlace:
         )
 
     async def verify(self, env: Mapping[str, str]) -> Reward:
-        """Run `tests/test.sh`; see `TrialPlace.verify`."""
+        """Run `tests/test.sh` and return the reward that it wrote."""
         await anyio.to_thread.run_sync(self._make_folders)
         outcome = await self._run(
             "exec bash /tests/test.sh",

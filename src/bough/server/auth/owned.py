@@ -329,7 +329,7 @@ class OwnedStore:
         raise NotFound("conversations are named by their whole id here")
 
     async def count_imported(self, cid: UUID) -> int:
-        """Return where what came by import ends. See `EventStore.count_imported`."""
+        """Return the seq before which a log has imported events; 0 if it has none."""
         await self._require(cid)
         return await self._store.count_imported(cid)
 

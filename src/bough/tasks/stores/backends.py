@@ -45,7 +45,7 @@ class TaskStorePostgres(RelationalTaskStore):
     _has_jobs = False
 
     async def open(self) -> EventStore:
-        """Open the log, and create or upgrade the engine's tables. See `TaskStore.open`.
+        """Open the log, and create or upgrade the engine's tables.
 
         Raises:
             Unavailable: The engine is not installed, or its tables are newer than the installed package.
