@@ -1,4 +1,4 @@
-"""The first process of a run without a process namespace: starts the program, leaves nothing behind.
+"""The first process of a run without a process namespace: starts the program, and kills its processes at the end.
 
 It is started as `python3 -I -S keeper.py start CONF_FD STATUS_FD`. It adopts every orphan below it
 (`PR_SET_CHILD_SUBREAPER`), so a daemon that forks twice and opens its own session is still its descendant. When the
@@ -49,7 +49,7 @@ def descendants():
 
 
 def kill_all():
-    """Kill every descendant, and those they made meanwhile, until there is none."""
+    """Kill every descendant, also those started meanwhile, until none is left."""
     while True:
         below = descendants()
         for pid in below:
@@ -91,7 +91,7 @@ def start_program(conf, status_fd):
 
 
 def main():
-    """Run one program and leave nothing of it."""
+    """Run one program and leave no process of it."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     status_fd = int(sys.argv[3])

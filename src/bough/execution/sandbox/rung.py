@@ -1,4 +1,4 @@
-"""One step of the ladder: a sandbox of a certain strength, whether it works on this machine, and how to run in it."""
+"""A rung: one kind of sandbox, whether it works on this machine, and how to run in it with which Python."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
 INSIDE: Final = str(Path(__file__).parent.parent / "inside")
-"""The folder of the programs that run on the other side."""
+"""The folder of the programs that run inside the sandbox."""
 
 FIRST_SOURCES: Final = ("program.py", "init.py")
-"""The files of `INSIDE` that the first process is made of, in the order in which one needs the other."""
+"""The files of `INSIDE` with the code of the first process, in the order of their imports."""
 
 FIRST: Final = """
 import marshal, sys
@@ -43,23 +43,23 @@ count = len(sys.path)
 site.addsitepackages(site.removeduppaths())
 sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[count:]).encode())
 """
-"""Compiles the files that its arguments name, or that its input holds with a zero byte between them, and finds out
-where packages are: both take time that is saved in every run.
+"""Compiles the files named by its arguments, or those in its input with a zero byte between them, and finds
+the folders of packages: both take time that every run saves.
 """
 
 
 def read_first_sources() -> bytes:
-    """Return the input of `PREPARE`, for a sandbox that shows no file of bough's."""
+    """Return the input of `PREPARE`, for a sandbox that contains no file of bough."""
     return b"\0".join(Path(INSIDE, name).read_bytes() for name in FIRST_SOURCES)
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What `PREPARE` found out in a sandbox.
+    """The result of `PREPARE` in a sandbox.
 
     Attributes:
         code: The compiled files of `FIRST_SOURCES`, for the interpreter that runs there.
-        site: The folders of packages that it would add.
+        site: The folders of packages that this interpreter would add.
     """
 
     code: bytes = b""
@@ -67,10 +67,10 @@ class Preparation:
 
     @classmethod
     def parse(cls, output: bytes) -> Self:
-        """Read what `PREPARE` wrote.
+        """Parse the output of `PREPARE`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The data have another form.
         """
         size, _, remainder = output.partition(b" ")
         return cls(
@@ -82,7 +82,7 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
     """Return which conditions of gaps this machine meets. Blocks.
 
     Args:
-        mounts: Whether the rung can make mounts of its own.
+        mounts: Whether the rung can create mounts.
     """
     conditions: dict[Condition, bool] = {
         "root": os.geteuid() == 0,
@@ -94,13 +94,13 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
 
 @dataclass(frozen=True, kw_only=True)
 class RungReport:
-    """What `probe` found out about one rung.
+    """The result of `probe` for one rung.
 
     Attributes:
-        works: Whether a program was really run behind it just now.
-        missing: What it lacks, in one sentence; empty when it works.
-        install: The command that fixes it; empty when there is none.
-        gaps: What it does not keep of the promises in `docs/concepts/isolation.md`, here and for this user.
+        works: Whether a program was just run in it successfully.
+        missing: One sentence about the missing part; empty if it works.
+        install: The command that fixes it; empty if no command does.
+        gaps: The promises of `docs/concepts/isolation.md` that it does not keep on this machine for this user.
     """
 
     name: str
@@ -118,15 +118,15 @@ class Rung(Protocol):
     isolation: Isolation
 
     async def probe(self) -> RungReport:
-        """Find out, by running `true` behind it, whether it works here and now."""
+        """Return whether it works on this machine now, by running `true` in it."""
         ...
 
     def identity(self, plan: Plan) -> Identity:
-        """Return as whom `plan` runs behind it."""
+        """Return the user that runs `plan` in it."""
         ...
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
-        """Return the command that runs `plan` behind it; only after a probe that worked."""
+        """Return the command that runs `plan` in it; call it only after a successful probe."""
         ...
 
 
