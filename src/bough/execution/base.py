@@ -167,7 +167,7 @@ class CodeExecutionInput:
         output_globs: Patterns, relative to `/work`, of the new and changed files to return; None for all.
         execution_id: Runs with the same id may share a warm sandbox.
         stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`; its result reports if
-            earlier variables are lost. An executor without such interpreters refuses True with `NotSupported` before anything
+            earlier variables are lost. An executor without such interpreters raises `NotSupported` before anything
             runs. None for the executor's default.
         guards: The names in `workspace` that must not change; an executor without isolation ignores them.
     """

@@ -1,4 +1,4 @@
-"""The bound of a tenant's conversations, which its lists scan."""
+"""The limit on a tenant's conversations, which its lists scan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Counted:
 
 
 class ConversationLimits:
-    """Counts conversations once a minute, and adds those made here in between; the bound is approximate."""
+    """Counts conversations once a minute and adds those created here in between; the limit is approximate."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 PAYER = "payer"
-"""In a task's metadata: the id of the key that asked for it, and pays for it and for what its sub-agents use."""
+"""The entry of a task's metadata with the id of the key that pays for it and its sub-agents."""
 
 _ASIDE = "ask"
 _DAY_SECONDS = 24 * 60 * 60
@@ -30,7 +30,7 @@ _SECOND = 1_000_000
 
 
 def pay_by(caller: Caller) -> dict[str, Any]:
-    """Return the metadata of a task that a caller's key pays for."""
+    """Return the metadata of a task that the caller's key pays for."""
     return {} if caller.key is None else {PAYER: caller.key}
 
 
@@ -42,10 +42,10 @@ class Quotas:
         self._metrics = metrics
 
     async def require(self, store: EventStore, caller: Caller) -> None:
-        """Check that a caller's tenant and its key may use more today. A row for each quota that there is.
+        """Check that a caller's tenant and its key may use more today. Reads a row for each quota.
 
         Raises:
-            LimitExceeded: One may not; `retry_after_seconds` says when the next day begins.
+            LimitExceeded: A quota is used up; `retry_after_seconds` is the time until the next day.
         """
         if self._has_quota(caller.tenant) or self.bounds_keys(caller.owner):
             await store.together(
@@ -53,10 +53,10 @@ class Quotas:
             )
 
     def check(self, tables: Tables, owner: str | None, key: str | None) -> None:
-        """Check it in a transaction.
+        """Check the quotas in a transaction.
 
         Raises:
-            LimitExceeded: The tenant or the key may use no more today.
+            LimitExceeded: The tenant or the key has used up the quota of the day.
         """
         reached = self._find_reached(tables, owner)
         if reached is None and key is not None and self.bounds_keys(owner):
@@ -73,9 +73,9 @@ class Quotas:
         )
 
     async def find_reached(self, store: EventStore, owner: str | None, cid: UUID) -> LimitReached | None:
-        """Return the quota that a conversation's run has used up: its tenant's, or that of the key that pays for it.
+        """Return the used-up quota of a conversation's run, its tenant's or that of the paying key; None if none is.
 
-        A row for each quota that there is.
+        Reads a row for each quota.
         """
         if not self._has_quota(owner or LOCAL) and not self.bounds_keys(owner):
             return None
@@ -96,11 +96,11 @@ class Quotas:
     # What keys use, written where any tenant's keys have quotas.
 
     def follow(self, store: EventStore) -> None:
-        """Have what is used charged to the key that pays, in the transactions that say so."""
+        """Charge usage to the paying key, in the transactions that record the usage."""
         store.follow(SERVER, ("TaskChanged", *KINDS), self.charge_run)
 
     def charge_run(self, tables: Tables, cid: UUID, stored: StoredEvent) -> None:
-        """Note who pays for a task, or charge what a run used to who does."""
+        """Record the payer of a task, or charge the usage of a run to the payer."""
         if not self._settings.bounds_any_key:
             return
         event = stored.event
@@ -117,7 +117,7 @@ class Quotas:
         tables.run("server.charge_run", conversation=cid, day=day, tokens=tokens, cost_usd=usd)
 
     def charge_key(self, key: str, tables: Tables, cid: UUID, events: Sequence[Event]) -> None:
-        """Charge what a model was asked aside to the key that asked."""
+        """Charge a question to the model outside a run to the key that asked."""
         for _, usage in map(read_usage, events):
             if usage is not None:
                 tokens, usd = usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0
@@ -148,7 +148,7 @@ def _today(tables: Tables) -> int:
 
 
 def _find_over(row: Sequence[object] | None, bounds: dict[str, float | None]) -> LimitReached | None:
-    """Return the first bound, of tokens and of dollars, that a row of both has reached."""
+    """Return the first bound, of tokens or of dollars, that a row has reached."""
     used = (0, 0.0) if row is None else (int(str(row[0])), float(str(row[1])))
     for (name, bound), value in zip(bounds.items(), used, strict=True):
         if bound is not None and value >= bound:

@@ -1,4 +1,4 @@
-"""The limits of tenants, which SIGHUP reloads."""
+"""The limits of tenants, which SIGHUP reloads, and the check that a folder is a tenant's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("bough.server")
 
 
 class LimitsByTenant(Protocol):
-    """Says what a tenant may use."""
+    """Provides the limits of tenants."""
 
     def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
@@ -34,11 +34,11 @@ class LimitsByTenant(Protocol):
 
 
 class TenantRules:
-    """What tenants may use, as the settings said when they were last loaded.
+    """The limits of tenants from the settings as last loaded.
 
     Args:
-        settings: Whose home has the `server:` section.
-        server: As it was read at the start.
+        settings: Settings of the home with the `server:` section.
+        server: The section as read at the start.
     """
 
     def __init__(self, settings: Settings, server: ServerSettings) -> None:
@@ -55,7 +55,7 @@ class TenantRules:
         return self._server.bounds_any_key
 
     def require_workspace(self, owner: str | None, folder: str | Path) -> None:
-        """Check that the folder that a run works in is still its tenant's.
+        """Check that the working folder of a run is still its tenant's.
 
         Raises:
             PermissionDenied: A link leads out of the tenant's folder.
@@ -67,18 +67,18 @@ class TenantRules:
         """Check that a run uses a model key that its tenant may use.
 
         Args:
-            model: Of the run's agent; `offline` needs no key.
-            has_key: Whether one was posted for the conversation; otherwise the operator's would be used.
+            model: The model of the run's agent; `offline` needs no key.
+            has_key: Whether a key was posted for the conversation; otherwise the operator's would be used.
 
         Raises:
-            PermissionDenied: The operator's keys are not for this tenant.
+            PermissionDenied: The tenant may not use the operator's keys.
         """
         if not has_key and model != "offline" and self.limits_for(owner or LOCAL).models == "none":
             hint = "post one: agent.llm.api_key, or POST /api/conversations/{id}/model"
             raise PermissionDenied("the conversation has no model key of its own", hint=hint)
 
     def reload(self) -> None:
-        """Read `limits` and `tenants` of the settings again; settings that cannot be read change nothing."""
+        """Read `limits` and `tenants` of the settings again; unreadable settings change nothing."""
         try:
             now = ServerSettings.load(self._settings)
         except BoughError as error:

@@ -1,4 +1,4 @@
-"""Forks of conversations, as routes, MCP and A2A make them."""
+"""Forking conversations, for routes, MCP and A2A."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bough.types import JsonObject
 
 
 class MadeFork(NamedTuple):
-    """A fork that is in the log, and the fold of its log."""
+    """A new fork, and the fold of its log."""
 
     record: ConversationRecord
     state: State
@@ -33,15 +33,15 @@ async def fork(
     about: JsonObject | None = None,
     **options: Any,
 ) -> MadeFork:
-    """Fork a conversation. Of the source's events none is read again, and no agent is built unless it is replaced.
+    """Fork a conversation. Reads no event of the source again, and builds no agent unless it is replaced.
 
     Args:
-        api_key: Of the model of `agent`; none is sealed here.
-        about: Kept in the fork's row.
-        options: See `AsyncConversation.fork`, which says what else is raised.
+        api_key: The key of the model of `agent`; it is not stored here.
+        about: Stored in the fork's row.
+        options: Options of `AsyncConversation.fork`, which also documents further errors.
 
     Raises:
-        PermissionDenied: Its model's address is one that it may not have without a key of its own.
+        PermissionDenied: Its model's address may not be used without a posted key.
         Unavailable: The key or package of its model is missing.
     """
     services, model = access.services, (overrides or {}).get("model")
@@ -70,9 +70,9 @@ async def fork(
 async def _with_key(
     access: Access, source: ConversationRecord, state: State, agent: AgentSpec, api_key: str | None
 ) -> AgentSpec:
-    """Return the agent of a fork with its model's key: the posted one, its own, or the one sealed for its source.
+    """Return the agent of a fork with its model's key: the posted one, the agent's, or the one stored for its source.
 
-    The source's key is only for the provider and address that it was posted for.
+    The source's key is used only for the provider and address that it was posted for.
     """
     if api_key is None and agent.api_key is None and is_same_recipient(state.agent, agent.snapshot()):
         api_key = (await access.services.sealed.values(source.owner, state.policies)).get(MODEL_KEY)

@@ -60,10 +60,10 @@ class Workspaces:
 
     @contextmanager
     def making(self, folder: Path) -> Generator[None]:
-        """Make the working folder of a conversation that the block starts; if that fails, remove what was made.
+        """Create the working folder of a conversation that the block starts; if that fails, remove the new folders.
 
         Raises:
-            InvalidInput: It cannot be made.
+            InvalidInput: It cannot be created.
             PermissionDenied: A link leads elsewhere.
         """
         missing = [place for place in (folder, *folder.parents) if not place.exists()]
