@@ -67,7 +67,7 @@ class McpEndpoint:
             await self._serving
 
     def drain(self) -> None:
-        """End the streams that wait for notifications: the server is about to stop."""
+        """End the streams that wait for notifications, because the server is stopping."""
         self._draining.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""JSON that can be kept: in UTF-8, not too deep, each name once, every number finite, no text that a store refuses."""
+"""Strict JSON that can be stored: UTF-8, not too deep, unique names, finite numbers, texts that every store accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parse_json(text: bytes | str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        Malformed: It is not JSON in UTF-8, is too deep, or has a number or a text that cannot be kept.
+        Malformed: It is not JSON in UTF-8, is too deep, or has a number or a text that cannot be stored.
     """
     try:
         read = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -49,7 +49,7 @@ def _refuse(name: str) -> Any:
 
 
 def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; one that says a name twice is read differently by whoever looked at it before us."""
+    """Return an object without duplicate names, which a proxy could interpret differently."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise Malformed("it has an object that says a name twice", hint="say each name once")
