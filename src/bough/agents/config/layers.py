@@ -193,7 +193,7 @@ def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) 
     unit = value.get("per") or old.get("per") or "conversation"
     if existing and unit != (old.get("per") or "conversation"):
         return None  # 10 per run and 10 per conversation cannot be compared
-    # Without limits of its own an agent has the defaults per run, so a project must not exceed these.
+    # An agent without limits has the defaults per run, which a project must not exceed.
     bounds = (Limits().bounds if unit == "run" and existing is None else {}) | old
     if value.get("unpriced") == "allow" and old.get("unpriced") != "allow":
         return None

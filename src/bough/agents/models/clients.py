@@ -82,7 +82,7 @@ class _OpenProvider:
         self._lifetime = self._keep_open()
         self._loop = loop
         # A task, because `find` is called while a model is created, which is not asynchronous. A run that starts before
-        # the task enters the provider by itself, so there is no moment without an open client.
+        # the task enters the provider itself, so its client is open in any case.
         self._opening = loop.create_task(self._open(), name=f"open {provider.name}")
         self._closing: asyncio.Task[None] | None = None
 
@@ -98,7 +98,7 @@ class _OpenProvider:
         await self._lifetime.aclose()
 
     async def _keep_open(self) -> AsyncGenerator[None]:
-        # A generator, because an event loop that ends closes its unfinished generators: nobody has to call `release`.
+        # A generator, because a loop that ends closes its unfinished generators, so that no caller has to.
         try:
             async with self.provider:
                 yield

@@ -190,7 +190,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         self._connecting = asyncio.Lock()
         self._options = options
         self.workdir = options.get("workdir", WORK)
-        # `/work` leads elsewhere from one run to the next, and what is mounted there could not be replaced.
+        # `/work` is a link that changes from run to run, and a mount in it could not be replaced.
         self._seat = _WORKSPACE if self.workdir == WORK else self.workdir
         self._workspace = options.get("workspace")
         self._env = dict(options.get("env") or {})
@@ -562,7 +562,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """Create and start the container, and fill its workspace from the image."""
         if self._container is not None:
             return
-        os.chmod(self._run_directory.path, 0o700)  # files of root may lie in it: nobody else passes through
+        os.chmod(self._run_directory.path, 0o700)  # it may contain files of root, so no other user may enter it
         workspace = self._workspace or Path(self._run_directory.new_folder())
         self._workspace = workspace
         with explain_failure("The container could not be started"):
@@ -625,7 +625,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         try:
             container.kill()
         except engine_errors():
-            container.reload()  # it may have ended by itself; whatever else it is, the start tells
+            container.reload()  # it may have stopped already; any other problem is reported by the start
         container.wait()  # a start while it still runs does nothing, and it would stay ended
         container.start()
 

@@ -149,7 +149,7 @@ def call(fds, namespace, control):
         os.write(answer_fd, b"s %d %d %d %s\n" % (status, cpu, after.ru_maxrss, token))
         os.close(answer_fd)
     except OSError:
-        os._exit(status >> 8)  # the code has closed a channel or read the token; the first process tells of the end
+        os._exit(status >> 8)  # the code has closed a channel or read the token; the first process reports the end
 
 
 def main():

@@ -149,7 +149,7 @@ def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
     program.add_site(None)
-    compile("", "", "exec")  # what the first one makes is there for all
+    compile("", "", "exec")  # the first call allocates objects that all children then share
     control = socket.socket(fileno=int(sys.argv[1]))
     control.send(b"r")
     return serve(control)

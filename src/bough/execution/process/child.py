@@ -294,7 +294,7 @@ class ChildProcess:
         """Read the first process's exit status and resource usage; its descendants have exited, or will soon."""
         try:
             pid, status, self._usage = os.wait4(self._process.pid, os.WNOHANG)
-        except ChildProcessError:  # this program waits for any child of its own, and was first
+        except ChildProcessError:  # the calling program reaps all of its children, and was first
             pid, status, self._usage = self._process.pid, 0, None
         if not pid:
             return

@@ -108,7 +108,7 @@ class DiskUse:
             for identity, size in self._list_mapped(member):
                 if identity[0] in devices:
                     blocks_by_identity.setdefault(identity, size)
-        # A descriptor is on its way for microseconds; where it is twice in a row, it is kept there.
+        # A descriptor is in flight for microseconds; if it is there twice in a row, the program keeps it there.
         stuck = sum(
             min(in_flight[number], self._in_flight[number])
             for number in (in_flight.keys() & self._in_flight.keys()) - but
@@ -192,7 +192,7 @@ class DiskUse:
             try:
                 state = os.stat(f"/proc/{pid}/map_files/{begin.decode()}-{end.decode()}")
                 yield identity_of(state), state.st_blocks * 512
-            except OSError:  # only root may look there
+            except OSError:  # only root may read it
                 device = os.makedev(int(major, 16), int(minor, 16))
                 yield (device, int(number)), self._limits.file_size_bytes
 

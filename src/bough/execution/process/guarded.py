@@ -175,7 +175,7 @@ def _rename(fd: int, name: str, new_name: str) -> None:
 def _restore_link(root_fd: int, path: str, target: str) -> None:
     """Restore a missing guarded link; does nothing if its parent folder is missing too."""
     *folders, name = path.split("/")
-    with suppress(OSError), open_beneath(root_fd, folders) as fd:  # it is there, or its folder is not
+    with suppress(OSError), open_beneath(root_fd, folders) as fd:  # the link exists, or its folder does not
         os.symlink(target, name, dir_fd=fd)
 
 

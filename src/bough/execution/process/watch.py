@@ -39,7 +39,7 @@ async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group:
     use = DiskUse((workspace.work, workspace.tmp), limits)
     if plan.workspace is not None:
         room += await asyncio.to_thread(use.measure)
-    # A session may have been there before its group, and memory that was taken before is counted elsewhere for ever.
+    # A session may be older than its group, and memory allocated before is charged to another group for ever.
     is_bounded = group.entered and plan.request.execution_id is None
     has_entered = False
     while True:

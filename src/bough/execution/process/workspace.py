@@ -60,7 +60,7 @@ class Workspace:
         except OSError as error:
             raise _make_unprepared_error(error) from error
         try:
-            # Before the files are looked at: a change of owner moves the ctime by which changes are told.
+            # Before the files are recorded: a change of owner changes the ctime by which changes are detected.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
                 release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=plan.request.guards.names)
             return replace(cls._prepare(plan, run_directory, folder, identity), release=release)

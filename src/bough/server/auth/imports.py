@@ -53,7 +53,7 @@ class ImportStore(OwnedStore):
         try:
             await self._whole.restore(pieces)
         except Conflict as error:
-            raise _make_conflict() from error  # whose it is, is nobody's business
+            raise _make_conflict() from error  # the message must not tell who the owner is
 
 
 def _make_conflict() -> Conflict:

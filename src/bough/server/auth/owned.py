@@ -259,7 +259,7 @@ class OwnedStore:
         page = await self._store.list(own_filter, cursor, limit, order)
         if self._owner is not None:
             return page
-        items = [record for record in page.items if record.owner is None]  # no filter says "of nobody"
+        items = [record for record in page.items if record.owner is None]  # no filter selects rows without an owner
         while len(items) < limit and page.next_cursor is not None:
             page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]

@@ -51,7 +51,7 @@ class Workspaces:
             raise InvalidInput("workspace.working_dir is not a path", hint="name a folder")
         folder = Path(os.path.realpath(root / working_dir))
         if caller.tenant == LOCAL and caller.key is None and folder.is_dir():
-            return folder  # the person's own machine: any folder that is there
+            return folder  # the person's own machine: any existing folder
         if folder != root and root not in folder.parents:
             raise PermissionDenied("workspace.working_dir lies outside of the tenant's folder", hint="leave it out")
         if any(place.exists() and not place.is_dir() for place in (folder, *folder.parents)):
@@ -77,6 +77,6 @@ class Workspaces:
             yield
         except BaseException:
             for place in missing:
-                with suppress(OSError):  # somebody else put something there
+                with suppress(OSError):  # another process has created files in it
                     place.rmdir()
             raise

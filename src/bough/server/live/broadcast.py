@@ -155,7 +155,7 @@ class Broadcast:
             is_refused: Returns whether the reader's key has become invalid; called whenever the readers are woken.
         """
         place, next_order, runs, was_notified = after + 1, self._said, self._runs, False
-        present = max(self.head, place)  # what was there when this reader came
+        present = max(self.head, place)  # the head when this reader joined
         while True:
             async for stored in self._events_from(place):
                 if is_refused is not None and is_refused():

@@ -45,13 +45,13 @@ async def relay_stdio(url: str) -> None:
         ):
             relaying.start_soon(_pass_on, responses, answers)
             await _pass_on(requests, sent)
-            relaying.cancel_scope.cancel()  # the client is gone: nobody hears an answer
+            relaying.cancel_scope.cancel()  # the client has closed its end and reads no more answers
 
 
 async def _pass_on(source: AsyncIterable[SessionMessage | Exception], target: _Sender) -> None:
     async for message in source:
         if isinstance(message, Exception):
-            continue  # a line that is not a message: nobody asked for it
+            continue  # a line that is not a message has no id to answer
         await target.send(SessionMessage(message.message))
 
 

@@ -106,7 +106,7 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _create(self, arguments: StartArguments) -> UUID:
         self._access.caller.require("write", "conversations")
-        if arguments.message is not None:  # before there is anything that it could be said to
+        if arguments.message is not None:  # checked before the conversation is created
             require_short(self._access, UserMessage.text(arguments.message))
         folder = None if arguments.workspace == "." else WorkspaceForm(working_dir=arguments.workspace)
         body = NewConversation(title=arguments.title, tags=arguments.tags, agent=arguments.agent, workspace=folder)

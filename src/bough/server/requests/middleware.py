@@ -155,7 +155,7 @@ class HeadRequests:
             await self._app(get_scope, receiving, sending)
         finally:
             scope.update({name: get_scope[name] for name in _FOUND if name in get_scope})
-        if not ended:  # a stream, which was told that its client is gone
+        if not ended:  # a stream that ended because its client has disconnected
             await send({"type": "http.response.body", "body": b""})
 
 

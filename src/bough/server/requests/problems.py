@@ -158,7 +158,7 @@ def _list_methods(app: FastAPI, request: Request) -> list[str]:
     """Return the methods of all routes of a path; HEAD is served wherever GET is."""
     scope: dict[str, Any] = {**request.scope, "path_params": {}}
     matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
-    # Routes that only say what is not served are not listed, unless there is nothing else.
+    # Routes that only refuse a path are listed only if no other route has it.
     listed = [route for route in matching if getattr(route, "include_in_schema", False)] or matching
     methods = {method for route in listed for method in getattr(route, "methods", None) or ()}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))

@@ -29,7 +29,7 @@ def parse_json(text: bytes | str) -> Any:
         raise Malformed("it is not UTF-8", hint=_HINT) from None
     except RecursionError:
         raise _too_deep() from None
-    except ValueError:  # a number of thousands of digits is none that can be read, too
+    except ValueError:  # also for a number of thousands of digits, which Python refuses to parse
         raise Malformed("it is not valid JSON", hint=_HINT) from None
     _check(value)
     return value
@@ -107,7 +107,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
     async def receiving() -> Message:
         nonlocal is_delivered
         if is_delivered:
-            return await receive()  # a disconnect must still reach the library, else it streams to nobody
+            return await receive()  # a disconnect must still reach the library, else it streams for ever
         is_delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -68,7 +68,7 @@ async def follow_events(socket: WebSocket, id: str) -> None:
     except LimitExceeded:
         await _close(socket, AGAIN_LATER)
     except BoughError as error:
-        # With this key it is refused the next time too: a client that is told to come back later would not stop.
+        # The key stays refused: a client that is asked to reconnect later would never stop.
         await _close(socket, UNAUTHENTICATED if isinstance(error, PermissionDenied) else AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError):
         return  # it has left, or takes nothing: then its connection is ended by its protocol
