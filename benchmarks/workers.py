@@ -27,7 +27,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from bough import AgentSpec, AsyncConversation, Settings
 from bough.events import PostgresEventStore
 from bough.tasks import TaskBroker, TaskState
-from bough.tasks.stores.named import open_task_store
+from bough.tasks.stores.backends import open_task_store
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing.postgres import DURABLE, postgres_server
 from harness import MIN_ROUNDS, Figure, compare_async

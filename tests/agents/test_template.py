@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.agents.build import SUB_AGENTS_HEADING, Blueprint, registry_of, render_prompt, render_sub_agents
+from bough.agents.build import SUB_AGENTS_HEADING, Blueprint, open_registry, render_prompt, render_sub_agents
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput
 
@@ -37,7 +37,7 @@ def test_an_agents_instructions_hold_each_catalogue_once(tmp_path: Path) -> None
     (folder / "SKILL.md").write_text("---\nname: count\ndescription: Count words.\n---\nCount.\n", "utf-8")
     for prompt in ("Work.", "{sub_agents_catalog}\nWork.\n{skills_catalog}"):
         spec = AgentSpec(system_prompt=prompt, sub_agents=[ANALYST], skill_roots=[tmp_path / "skills"])
-        text = Blueprint.of(spec, registry_of(spec, workspace=tmp_path, home=tmp_path)).instructions
+        text = Blueprint.of(spec, open_registry(spec, workspace=tmp_path, home=tmp_path)).instructions
         assert text.count(LINE) == 1
         assert text.count("Count words.") == 1
         assert text.count("load_skill with its name") == 1

@@ -11,9 +11,9 @@ import pytest
 
 from bough.errors import SandboxUnavailable
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
-from bough.execution.process.interpreter import own_interpreter
 from bough.execution.request import plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
+from bough.execution.sandbox.rung import own_interpreter
 
 pytestmark = pytest.mark.anyio
 

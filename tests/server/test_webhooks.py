@@ -212,7 +212,7 @@ async def test_what_a_worker_changes_is_told_by_the_server(serving: Any, setting
     from bough.server.worker import work_for_servers
     from bough.tasks import TaskBroker
     from bough.tasks.serve import serve
-    from bough.tasks.stores.named import open_task_store
+    from bough.tasks.stores.backends import open_task_store
 
     with (
         listening() as listener,

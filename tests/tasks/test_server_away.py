@@ -13,7 +13,7 @@ from tests.tasks.worker_processes import Workers
 from bough import Settings
 from bough.events.owner import owner
 from bough.tasks import EventType, Task, TaskBroker, TaskState
-from bough.tasks.stores.postgres import TaskStorePostgres
+from bough.tasks.stores.backends import TaskStorePostgres
 from bough.testing.postgres import make_database, postgres_server, restart_server
 from bough.types import SystemClock
 

@@ -121,7 +121,7 @@ async def test_requests_look_for_skills_once_a_second(settings: Settings, tmp_pa
     _write_skill(root, "sweep", "Ways to sweep a floor.")
     spec = AgentSpec(name="cleaner", model="offline", skill_roots=[root])
     cache = BlueprintCache(McpPool(), monotonic=lambda: now[0])
-    requests = cache.look_every(1.0)
+    requests = cache.recheck_every(1.0)
 
     def names(from_cache: BlueprintCache) -> set[str]:
         made = from_cache.make(spec, workspace=tmp_path, home=settings.home)

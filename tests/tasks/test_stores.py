@@ -9,7 +9,7 @@ import pytest
 
 from bough.events.stores.postgres import PostgresEventStore
 from bough.tasks import TaskStore, TaskStoreJson, TaskStoreMemory, TaskStoreSqlite
-from bough.tasks.stores.postgres import TaskStorePostgres
+from bough.tasks.stores.backends import TaskStorePostgres
 from bough.testing.postgres import drop_schema
 from bough.testing.task_store import TaskStoreContract
 from bough.types import new_id

@@ -16,7 +16,7 @@ from tests.tasks import counting_agent
 
 from bough.settings import Settings
 from bough.tasks import TaskBroker
-from bough.tasks.stores.named import open_task_store
+from bough.tasks.stores.backends import open_task_store
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(

@@ -1,4 +1,4 @@
-"""Remote agents as tools: name and description of a tool come from the agent's card; its answers are data.
+"""Remote agents as tools: an agent's card provides name and description of its tool; its answers are data.
 
 Source: agentic_patterns (`a2a_clients` of an agent).
 """
@@ -25,10 +25,10 @@ from bough.events.model import TaskEnded, TaskLinked
 from bough.types import JsonObject
 
 MAX_CARD_BYTES = 4 << 10
-"""How much of a card the prompt contains."""
+"""Maximum size of a card's text in the prompt."""
 
 _TEXTS = {TaskStatus.COMPLETED: "result", TaskStatus.INPUT_REQUIRED: "question"}
-"""The key of the answer for the agent's text; for any other status, the text is an error."""
+"""The key of the agent's text in the answer, by status; for any other status, the text is an error."""
 
 Report = Callable[[ToolContext, BoughError], Awaitable[None]]
 
@@ -40,7 +40,7 @@ class _RemoteAgent(NamedTuple):
 
 
 class RemoteAgents(AbstractToolset[ToolContext]):
-    """The tools of an agent's remote agents; their cards are read concurrently at the first step.
+    """The tools that ask an agent's remote agents; their cards are read concurrently at the first step.
 
     An agent that cannot be reached is reported once and omitted; the others work.
 
@@ -50,6 +50,7 @@ class RemoteAgents(AbstractToolset[ToolContext]):
     """
 
     def __init__(self, clients: Sequence[A2AClientExtended], *, report: Report) -> None:
+        # New clients: those of the spec are shared by all its conversations, and `aclose` must not close theirs.
         self._clients = tuple(A2AClientExtended(client.config) for client in clients)
         self._report = report
         self._reading = asyncio.Lock()
@@ -62,6 +63,8 @@ class RemoteAgents(AbstractToolset[ToolContext]):
 
     async def get_tools(self, ctx: RunContext[ToolContext]) -> dict[str, ToolsetTool[ToolContext]]:
         """Return a tool for each agent that can be reached, in the order of the spec."""
+        # Read once and then kept, also without the agents that failed: a tool that appears later would invalidate the
+        # provider's cached prefix.
         async with self._reading:
             if self._tools is None:
                 self._tools = await self._read_cards(ctx.deps)
@@ -113,15 +116,16 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
 
 
 async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
-    """Send a prompt and wait until its task ends or asks a question; a repeated call resumes its task."""
+    """Send a prompt and wait until its task ends or asks a question; a call repeated after a crash resumes its task."""
     client, linked_task = agent.client, deps.task_of_call(call)
     task: JsonObject = {"id": linked_task or ""}
     try:
         if linked_task is not None:
             task = await client.poll(linked_task)
         else:
-            message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
-            task = await client.submit(prompt, task_id, message_id=message)
+            # Derived from the call, so that a repeated call sends the same id and the peer can recognise the message.
+            message_id = None if deps.conversation is None else str(uuid5(deps.conversation, call))
+            task = await client.submit(prompt, task_id, message_id=message_id)
             if task["id"]:  # recorded before waiting, so that a crash from here on loses nothing
                 await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
         status, task = await client.observe(task)
@@ -162,9 +166,9 @@ def _slug(name: str) -> str:
 
 
 def _find_free(name: str, tools: dict[str, Any]) -> str:
-    """Return the name, with a number appended if it is taken."""
-    number, free = 1, name
-    while free in tools:
+    """Return the name, with a number appended if another tool has it."""
+    number, candidate = 1, name
+    while candidate in tools:
         number += 1
-        free = f"{name}_{number}"
-    return free
+        candidate = f"{name}_{number}"
+    return candidate

@@ -1,4 +1,4 @@
-"""Running a user's own PydanticAI agent as a conversation's agent: with its own deps, and bough's tools added."""
+"""Running a user's PydanticAI agent as the agent of a conversation, with its own deps and bough's tools added."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRun
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from typing_extensions import override
 
 from bough.agents.context import ToolContext
 
@@ -22,8 +23,8 @@ from bough.agents.context import ToolContext
 class AdoptedAgent(WrapperAgent[Any, Any]):
     """Runs the wrapped agent unchanged; `iter` adds the conversation's instructions and tools.
 
-    Its own tools get `own_deps`; bough's tools get the context passed to `iter` as `deps`. Instructions, toolsets,
-    capabilities, output validators and settings of the wrapped agent remain in force.
+    The agent's tools get `own_deps`; bough's tools get the context passed to `iter` as `deps`. Instructions, toolsets,
+    capabilities, output validators and settings of the wrapped agent stay in force.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
         capabilities: Sequence[AbstractCapability[Any]] = (),
         **options: Any,
     ) -> AsyncGenerator[AgentRun[Any, Any]]:
-        """Run the wrapped agent on a history. See `AbstractAgent.iter`."""
+        """Run the wrapped agent on a message history, with the deps of both sides."""
         async with self.wrapped.iter(
             deps=self._own_deps,
             model=model or self._model,
             instructions=self._added_instructions or None,
             toolsets=[ToolsetWithDeps(toolset, deps) for toolset in self._added_toolsets],
             model_settings=self._added_settings,
+            # A log holds no system prompt, so the history lacks the agent's own: PydanticAI adds it at each request.
             capabilities=[ReinjectSystemPrompt(), *self._capabilities(deps), *capabilities],
             **options,
         ) as run:
@@ -69,26 +71,26 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
 
 @dataclass
 class ToolsetWithDeps(WrapperToolset[Any]):
-    """A toolset whose tools find `deps` as their deps, whatever the run's are."""
+    """A toolset whose tools get `deps` instead of the deps of the run."""
 
     deps: Any
 
+    @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        """Prepare it for a run."""
         return await super().for_run(self._with_deps(ctx))
 
+    @override
     async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        """Prepare it for a step."""
         return await super().for_run_step(self._with_deps(ctx))
 
+    @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return its tools."""
         return await super().get_tools(self._with_deps(ctx))
 
+    @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool."""
         return await super().call_tool(name, tool_args, self._with_deps(ctx), tool)
 
     def _with_deps(self, ctx: RunContext[Any]) -> RunContext[Any]:

@@ -1,4 +1,4 @@
-"""A plain PydanticAI agent with a configured model, and its run node by node: fixed and dynamic sub-agents.
+"""Plain PydanticAI agents with a configured model, run node by node, for agents that a tool creates.
 
 Source: agentic_patterns (`get_agent`, `run_agent`).
 """
@@ -44,10 +44,10 @@ def get_agent(
     """Return a PydanticAI agent; `kwargs` are those of `pydantic_ai.Agent`.
 
     Args:
-        model: A model or a model string; None takes the entry `config_name` of `models` in `config.yaml`, then the
-            settings' model, then the offline one.
-        config_path: The configuration; searched for as in `AgentSpec.from_config`.
-        model_settings: Take precedence over those of the entry.
+        model: A model or a model string. None uses the entry `config_name` of `models` in `config.yaml`, then the
+            settings' model, then the offline model.
+        config_path: The configuration file; None finds it as `AgentSpec.from_config` does.
+        model_settings: Take precedence over the settings of the entry.
         http_client: Used by the provider of a model given by name.
 
     Raises:
@@ -76,8 +76,8 @@ async def run_agent(
     """Run an agent and return its run with every node; `run.result.usage` and `run.result.usage()` are the same.
 
     Args:
-        verbose: Log each node to `bough.run`.
-        catch_exceptions: Log an exception and return no run, with the nodes so far.
+        verbose: Log each node to the logger `bough.run`.
+        catch_exceptions: Log an exception and return None as the run, with the nodes so far.
         ctx: The context of the tool that runs the agent; its deps become the agent's deps.
     """
     nodes: list[AgentNode] = []

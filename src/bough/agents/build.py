@@ -1,4 +1,4 @@
-"""From a spec to a PydanticAI agent: its instructions, its skills, its tools."""
+"""Building a PydanticAI agent from a spec: its instructions, skills and tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bough.events.model import ErrorRaised
 from bough.skills import SkillRegistry
 
 
-def registry_of(
+def open_registry(
     spec: AgentSpec,
     *,
     workspace: Path,
@@ -45,11 +45,11 @@ def registry_of(
     roots: Sequence[Path] = (),
     changed_rules: Collection[str] = (),
 ) -> SkillRegistry:
-    """Return the skills of `spec`.
+    """Return the registry of the skills that `spec` uses.
 
     Args:
-        roots: Configured folders, used if it discovers skills.
-        changed_rules: See `SkillRegistry.may_follow`.
+        roots: Configured folders, searched only if the spec discovers skills.
+        changed_rules: Digests of the rule files that changed while tools of the conversation ran.
     """
     if spec.skills is not None:
         return make_registry(spec.skills)
@@ -62,7 +62,7 @@ def registry_of(
 
 
 _RETRIES = 100
-"""PydanticAI's own bound on consecutive bad calls; the conversation's detectors and limits apply long before."""
+"""PydanticAI's bound on consecutive bad calls, so high that the conversation's own detectors and limits apply first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +74,9 @@ class Blueprint:
         remote: The remote agents of the spec; closed by `aclose`.
         pool: Runs the servers of the spec, `own_servers`; closed by `aclose` if `owns_pool`.
         toolset: Its skills as tools; None without skills.
-        instructions: The system prompt, the always-active skills, the catalogue; recorded once, so that the prompt
-            stays byte-identical.
-        paths: The skills that touched files activate.
+        instructions: The system prompt, the always-active skills and the catalogue. A conversation records them once,
+            so that the prompt stays byte-identical.
+        paths: The skills that are activated by touched files.
     """
 
     spec: AgentSpec
@@ -95,9 +95,9 @@ class Blueprint:
         """Create the blueprint. Without skills, it has no catalogue and no skill tools.
 
         Args:
-            pool: Runs the spec's MCP servers and is closed by the caller; None creates an own pool.
+            pool: Runs the spec's MCP servers and is closed by the caller; None creates a separate pool.
         """
-        used = pool or McpPool()
+        server_pool = pool or McpPool()
         toolset = None
         if registry.list_all():
             toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
@@ -107,38 +107,37 @@ class Blueprint:
             toolset=toolset,
             servers=_make_skill_servers(registry),
             paths=PathSkillIndex(registry),
-            pool=used,
-            own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),
+            pool=server_pool,
+            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report),
             remote=RemoteAgents(spec.a2a_clients, report=_report),
             owns_pool=pool is None,
             instructions=_render_instructions(spec, toolset),
         )
 
     def for_conversation(self, spec: AgentSpec, *, pool: McpPool | None, has_new_prompt: bool = False) -> Blueprint:
-        """Return the blueprint of one more conversation: what is rendered is shared, connections are its own.
-
-        A skill's server sees the workspace and the secrets of the conversation that started it: no other may use it.
+        """Return the blueprint of another conversation, which shares the rendered texts but no connection.
 
         Args:
-            spec: With the same skills, executor and sub-agents; the rest may differ.
-            pool: As in `of`.
-            has_new_prompt: Whether its prompt differs, too.
+            spec: With the same skills, executor and sub-agents; other fields may differ.
+            pool: Runs the spec's MCP servers and is closed by the caller; None creates a separate pool.
+            has_new_prompt: Whether its prompt differs too.
         """
-        used = pool or McpPool()
+        server_pool = pool or McpPool()
         return replace(
             self,
             spec=spec,
             instructions=_render_instructions(spec, self.toolset) if has_new_prompt else self.instructions,
+            # Never shared: a skill's server sees the workspace and the secrets of the conversation that started it.
             servers=_make_skill_servers(self.registry),
-            pool=used,
-            own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),
+            pool=server_pool,
+            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report),
             remote=RemoteAgents(spec.a2a_clients, report=_report),
             owns_pool=pool is None,
         )
 
     @property
     def standing(self) -> Standing:
-        """The always-active skills, whose text is part of the instructions."""
+        """The always-active skills, whose texts are part of the instructions."""
         return Standing() if self.toolset is None else self.toolset.standing
 
     def require_tools(self, names: Iterable[str]) -> None:
@@ -164,7 +163,7 @@ class Blueprint:
                 )
 
     def _toolsets(self) -> list[FunctionToolset[Any]]:
-        """Return its own toolsets, without empty ones: PydanticAI starts a task for each of them at every step."""
+        """Return the built-in toolsets, without empty ones: PydanticAI starts a task for each at every step."""
         access = self.spec.workspace_access
         workspace = [] if access == "none" else [workspace_toolset(access)]
         skills = [] if self.toolset is None else [self.toolset.toolset()]
@@ -176,7 +175,7 @@ class Blueprint:
     def _reads_results(self, own: Sequence[FunctionToolset[Any]]) -> bool:
         """Whether to offer `read_result`: the agent has tools, and none of that name.
 
-        Decided once, because a tool that is added later would invalidate the provider's cached prefix.
+        Decided from the spec alone, because a tool added later would invalidate the provider's cached prefix.
         """
         toolsets = [*own, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
         tool_names = {name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -192,10 +191,11 @@ class Blueprint:
             await self.pool.aclose()
 
     def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, Any]:
-        """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that continues."""
+        """Return the PydanticAI agent; `instructions` are those recorded by a conversation that continues."""
         instructions = self.instructions if instructions is None else instructions
         spec = self.spec
-        # The same order at every step: a provider's cached prefix starts with the tools. Those that may grow go last.
+        # The order must be the same at every step: a provider's cached prefix starts with the tools. Toolsets that may
+        # grow during a run go last, so that a new tool changes only the end of the prefix.
         own: list[AbstractToolset[Any]] = [*([FunctionToolset(spec.tools)] if spec.tools else []), *spec.toolsets]
         toolsets = [
             *self._toolsets(),
@@ -228,8 +228,9 @@ class Blueprint:
         )
 
     def _capabilities(self, context: ToolContext | None = None) -> list[AbstractCapability[Any]]:
-        """Return what looks at the files that tools touch; first outermost: what changed is known when it is used."""
+        """Return the capabilities that look at the files touched by tools; the first one is the outermost."""
         paths = [PathSkills(self.paths, context)] if self.paths.names else []
+        # `RuleWatch` is the inner one: it records the changed rule files before `PathSkills` activates any of them.
         return [*paths, *([RuleWatch(context)] if _follows_rules(self.spec) else [])]
 
 
@@ -240,12 +241,12 @@ def _follows_rules(spec: AgentSpec) -> bool:
 
 
 class AgentBuilder:
-    """The spec of a conversation's agent, and its blueprint, which is built when it is first asked for.
+    """The spec of a conversation's agent, and its blueprint, which is built on first use.
 
-    Opening or forking a conversation looks for no skill and renders no catalogue: its first run or message does.
+    Opening or forking a conversation discovers no skill and renders no catalogue: its first run or message does.
 
     Args:
-        spec: In use; `change_spec` replaces it.
+        spec: The current spec; `change_spec` replaces it.
         build: Returns the blueprint of a spec.
     """
 
@@ -255,15 +256,15 @@ class AgentBuilder:
 
     @classmethod
     def from_blueprint(cls, blueprint: Blueprint) -> AgentBuilder:
-        """Return the builder of a blueprint that exists."""
+        """Return a builder whose blueprint exists already."""
         new = cls(blueprint.spec, lambda spec: replace(blueprint, spec=spec))
-        new.blueprint = blueprint
+        new.blueprint = blueprint  # fills the cached property
         return new
 
     @property
     def is_built(self) -> bool:
-        """Whether the blueprint has been asked for."""
-        return "blueprint" in vars(self)
+        """Whether the blueprint exists."""
+        return "blueprint" in vars(self)  # reading the property would build it
 
     @cached_property
     def blueprint(self) -> Blueprint:
@@ -278,6 +279,7 @@ class AgentBuilder:
         """Continue with another spec of the same prompt, tools and skills."""
         self.spec = spec
         if self.is_built:
+            # Not built again: running MCP servers and the recorded instructions stay in use.
             self.blueprint = replace(self.blueprint, spec=spec)
 
     async def aclose(self) -> None:
@@ -287,30 +289,31 @@ class AgentBuilder:
 
 
 class BlueprintCache:
-    """Makes the blueprints of a worker's conversations, and renders once what several have in common.
+    """Builds the blueprints of a worker's conversations, and renders common parts only once.
 
-    Skills are looked for each time, by the index and without reading any, so that a change is seen; while they are what
-    they were, registry, tools, catalogue and instructions are those of the conversation before.
+    Each call discovers the skills again, through the index and without reading any, so that changes are seen. As long
+    as they are unchanged, conversations share registry, tools, catalogue and instructions.
 
     Args:
-        pool: Runs the MCP servers of all of them, and stays the caller's to close.
-        size: How many are kept; the least recently used one goes first.
+        pool: Runs the MCP servers of all conversations; the caller closes it.
+        size: Maximum number of entries; the least recently used one is dropped first.
     """
 
     def __init__(self, pool: McpPool, *, size: int = 256, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
         self._size = size
         self._monotonic = monotonic
-        self._look_seconds = 0.0
-        self._kept: OrderedDict[_Key, _KeptBlueprint] = OrderedDict()
+        self._recheck_seconds = 0.0
+        self._entries: OrderedDict[_Key, _CachedBlueprint] = OrderedDict()
 
-    def look_every(self, seconds: float) -> BlueprintCache:
-        """Return the same cache, which looks for skills at most once in so many seconds.
+    def recheck_every(self, seconds: float) -> BlueprintCache:
+        """Return a view of this cache that discovers skills at most once in `seconds`.
 
-        A blueprint that it gives may be that old; rules that are known to have changed are looked for at once.
+        Its blueprints may be that old, unless `changed_rules` says that a rule changed.
         """
         view = BlueprintCache(self._pool, size=self._size, monotonic=self._monotonic)
-        view._kept, view._look_seconds = self._kept, seconds
+        # The same dictionary, so that the view finds what the worker rendered, and the bound counts both.
+        view._entries, view._recheck_seconds = self._entries, seconds
         return view
 
     def make(
@@ -322,40 +325,46 @@ class BlueprintCache:
         roots: Sequence[Path] = (),
         changed_rules: Collection[str] = (),
     ) -> Blueprint:
-        """Return the blueprint of one conversation, to be closed with it. Args: see `registry_of`.
+        """Return the blueprint of one conversation, to be closed with it.
+
+        Args:
+            roots: Configured folders, searched only if the spec discovers skills.
+            changed_rules: Digests of the rule files that changed while tools of the conversation ran.
 
         Raises:
             InvalidInput: Two skills have one name, or the prompt cannot be read.
         """
-        key, now = _key_of(spec, workspace, home, roots), self._monotonic()
-        entry = self._kept.get(key)
-        if entry is None or changed_rules or now - entry.looked >= self._look_seconds:
-            registry = registry_of(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
+        key, now = _Key.from_spec(spec, workspace, home, roots), self._monotonic()
+        entry = self._entries.get(key)
+        # With changed rules nothing old will do: a conversation must not follow a rule that its own tool wrote.
+        if entry is None or changed_rules or now - entry.checked_at >= self._recheck_seconds:
+            registry = open_registry(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
             contents = registry.contents()
+            # An equal registry is dropped: a new one would render the same catalogue once more.
             if entry is None or entry.contents != contents:
-                entry = _KeptBlueprint(contents, Blueprint.of(spec, registry, pool=self._pool), now)
-            entry = self._kept[key] = entry._replace(looked=now)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
+                entry = _CachedBlueprint(contents, Blueprint.of(spec, registry, pool=self._pool), now)
+            entry = self._entries[key] = entry._replace(checked_at=now)
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        self._entries.move_to_end(key)
         return entry.blueprint.for_conversation(spec, pool=self._pool)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
 
-class _KeptBlueprint(NamedTuple):
-    """A blueprint, what the folders held when it was made, and when that was last looked at."""
+class _CachedBlueprint(NamedTuple):
+    """A blueprint, the contents of the skill folders it was built from, and when these were last compared."""
 
     contents: tuple[Any, ...]
     blueprint: Blueprint
-    looked: float
+    checked_at: float
 
 
 class _Key(NamedTuple):
-    """All that instructions, catalogue and skill tools follow from, but for what the folders hold.
+    """Everything that determines instructions, catalogue and skill tools, except the contents of the folders.
 
-    Objects are named by `id`: the blueprint that is kept under the key holds them.
+    Objects are identified by `id`. The blueprint in the entry refers to them, so no id is reused while it is cached.
     """
 
     prompt: str
@@ -368,19 +377,20 @@ class _Key(NamedTuple):
     skill_roots: tuple[Path, ...]
     discovered: tuple[Path, ...]
 
-
-def _key_of(spec: AgentSpec, workspace: Path, home: Path, roots: Sequence[Path]) -> _Key:
-    return _Key(
-        prompt=spec.prompt(),
-        sub_agents=tuple((agent.name, agent.description) for agent in spec.sub_agents),
-        remote=tuple(client.config.name for client in spec.a2a_clients),
-        skills=None if spec.skills is None else tuple(id(skill) for skill in spec.skills),
-        executor=id(spec.executor),
-        catalog_tokens=spec.catalog_tokens,
-        home=home,
-        skill_roots=tuple(spec.skill_roots),
-        discovered=(workspace, *roots) if spec.discover_skills else (),
-    )
+    @classmethod
+    def from_spec(cls, spec: AgentSpec, workspace: Path, home: Path, roots: Sequence[Path]) -> _Key:
+        return cls(
+            prompt=spec.prompt(),
+            sub_agents=tuple((agent.name, agent.description) for agent in spec.sub_agents),
+            remote=tuple(client.config.name for client in spec.a2a_clients),
+            skills=None if spec.skills is None else tuple(id(skill) for skill in spec.skills),
+            executor=id(spec.executor),
+            catalog_tokens=spec.catalog_tokens,
+            home=home,
+            skill_roots=tuple(spec.skill_roots),
+            # Without discovery the workspace has no influence, so conversations in different folders share an entry.
+            discovered=(workspace, *roots) if spec.discover_skills else (),
+        )
 
 
 def _make_skill_servers(registry: SkillRegistry) -> SkillServers:
@@ -388,7 +398,7 @@ def _make_skill_servers(registry: SkillRegistry) -> SkillServers:
 
 
 def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
-    """Return the prompt with its catalogues; always-active skills come after it, before the catalogue of skills."""
+    """Return prompt, always-active skills and catalogue in this order; placeholders in the prompt take catalogues."""
     remote = [(client.config.name, "a remote agent") for client in spec.a2a_clients if client.config.name]
     catalog = render_sub_agents([*((agent.name, agent.description) for agent in spec.sub_agents), *remote])
     if toolset is None:
@@ -417,7 +427,7 @@ _PLACEHOLDER = re.compile(r"\{(sub_agents|skills)_catalog\}")
 _MAX_DESCRIPTION_CHARS = 1024
 
 SUB_AGENTS_HEADING = "# Agents you can delegate to"
-"""Heading of the sub-agents if the prompt has no placeholder for them."""
+"""Heading of the list of sub-agents if the prompt has no placeholder for it."""
 
 
 def render_prompt(prompt: str, *, sub_agents: str, skills: str) -> str:
@@ -434,9 +444,9 @@ def render_prompt(prompt: str, *, sub_agents: str, skills: str) -> str:
         return catalogs[match[1]]
 
     text = _PLACEHOLDER.sub(fill, prompt)  # in one pass, so that braces in a catalogue are not replaced
-    behind = [f"{SUB_AGENTS_HEADING}\n{sub_agents}"] if sub_agents and "sub_agents" not in placed else []
-    behind += [skills] if skills and "skills" not in placed else []
-    return "\n\n".join(filter(None, (text, *behind)))
+    appended = [f"{SUB_AGENTS_HEADING}\n{sub_agents}"] if sub_agents and "sub_agents" not in placed else []
+    appended += [skills] if skills and "skills" not in placed else []
+    return "\n\n".join(filter(None, (text, *appended)))
 
 
 def has_place_for_skills(prompt: str) -> bool:

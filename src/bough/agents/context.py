@@ -1,4 +1,4 @@
-"""The environment of a running tool, passed to every tool as PydanticAI's `deps`."""
+"""The context of a running tool, passed to every tool as PydanticAI's `deps`."""
 
 from __future__ import annotations
 
@@ -36,26 +36,29 @@ def _no_secrets(names: Iterable[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """The environment of one run.
+    """The context of one run.
+
+    The defaults are those of a tool outside a conversation. What changes during a run is a function, because the object
+    itself is created once and frozen.
 
     Attributes:
-        workspace: The working folder; None gives scripts a fresh one each time.
-        guards: What of the workspace neither scripts nor tools change.
-        readonly: Whether the workspace may only be read; scripts get a fresh folder instead of it.
-        executor: What runs scripts where the toolset has none of its own.
-        emit: Appends an event to the conversation's log, durable on return.
-        active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
-        skill_trees: Returns, by name, the digest of the copy that an active skill's scripts and files are taken from.
-        changed_rules: Returns the digests of rule files as tools of the conversation left them.
-        secrets: Returns the environment of a script that declares these names of secrets; it blocks as providers do.
-        mask: Returns a text without the secrets' values.
-        secret_names: Returns the names of the secrets that there are.
+        workspace: The working folder; None gives each script run a new folder.
+        guards: The names in the workspace that neither scripts nor tools may change.
+        readonly: Whether the workspace is read-only; scripts get a new folder instead of it.
+        executor: Runs scripts if the toolset has no executor.
+        emit: Appends an event to the conversation's log; durable when it returns.
+        active_skills: Returns the skills whose text is in the conversation now: hash by name.
+        skill_trees: Returns the snapshots that scripts and files of active skills come from: digest by skill name.
+        changed_rules: Returns the digests of the rule files that tools of the conversation changed.
+        secrets: Returns the environment of a script that declares these secrets. Blocks while providers are read.
+        mask: Returns a text without the values of secrets.
+        secret_names: Returns the names of all available secrets.
         timeout_seconds: Wall time of a script; None takes the executor's default.
         conversation: The id of the conversation; None outside a conversation.
         lease: The lease it runs under.
         rules: Returns the rules in force, by their parameter names in `AsyncConversation.create`.
-        read_result: Returns the whole text of a result of this conversation, by its event's id in hexadecimal.
-        result_chars: How much of a result is shown to the model.
+        read_result: Returns the whole text of a result of this conversation, by the id of its event in hexadecimal.
+        result_chars: Maximum length of a result that the model sees, in characters.
         delegation: Runs tasks of sub-agents; None if there is no broker.
         bounds: Returns the bounds of a task that is started now.
         task_of_call: Returns the id of the task that a call started before, or None.
@@ -87,11 +90,12 @@ class ToolContext:
     leaves_calls_open: Callable[[], bool] = bool
 
 
-def context_of(deps: Any) -> ToolContext:
-    """Return the deps of a run as a `ToolContext`.
+def as_tool_context(deps: Any) -> ToolContext:
+    """Convert the deps of a run to a `ToolContext`.
 
     For deps of another type, their `code_executor` or `executor` runs scripts, in the folder `workspace`.
     """
+    # `SkillToolset` also works in a plain PydanticAI agent, whose deps may be anything.
     if isinstance(deps, ToolContext):
         return deps
     executor = getattr(deps, "code_executor", None) or getattr(deps, "executor", None)

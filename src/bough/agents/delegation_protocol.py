@@ -1,4 +1,4 @@
-"""Delegating work to other agents: the protocol of a conversation's broker, and its data types.
+"""The protocol by which a conversation delegates work to other agents, and its data types.
 
 Conversations depend on this protocol only, so that the package that runs tasks can depend on conversations.
 """
@@ -89,7 +89,7 @@ class Child(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a conversation and its descendants used, and how many tasks they started."""
+    """The usage of a conversation and its descendants, and the number of tasks they started."""
 
     usage: Usage
     tasks: int
@@ -99,8 +99,8 @@ class SharedBound(NamedTuple):
     """Bounds that a conversation shares with all tasks below it.
 
     Attributes:
-        then: What it and its descendants had used when counting started.
-        level: How many ancestors the conversation has.
+        then: The usage of it and its descendants when counting started.
+        level: Number of ancestors of the conversation.
     """
 
     conversation: UUID
@@ -141,7 +141,7 @@ class Delegation(Protocol):
 
     @property
     def pool(self) -> McpPool:
-        """Runs the MCP servers of conversations that delegate to it, as of those that it runs: one in a process."""
+        """Runs the MCP servers of all conversations in this process, those that delegate and those of tasks."""
         ...
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
@@ -159,11 +159,11 @@ class Delegation(Protocol):
     async def wait(
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
     ) -> tuple[Child, ...]:
-        """Return the state of `tasks` as soon as one of them ends or asks, or after `timeout`.
+        """Return the state of `tasks` as soon as one of them ends or asks for input, or after `timeout`.
 
         Args:
-            tasks: Their ids; None: all tasks of this conversation whose end was not reported yet.
-            timeout: In seconds; None: no timeout.
+            tasks: Their ids; None for all tasks of this conversation whose end was not reported yet.
+            timeout: In seconds; None for no timeout.
 
         Raises:
             NotFound: An id is not one of this conversation's tasks.
@@ -179,7 +179,7 @@ class Delegation(Protocol):
         ...
 
     async def cancel(self, asking: Asking, task_id: str) -> Child:
-        """Cancel a task and return its state, cancelled or as it had ended before.
+        """Cancel a task and return its state; a task that has already ended is unchanged.
 
         Raises:
             NotFound: It is not one of this conversation's tasks.
@@ -191,12 +191,12 @@ class Delegation(Protocol):
         ...
 
     async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
-        """Run a conversation as a task and return when it ends or asks.
+        """Run a conversation as a task and return when it ends or asks for input.
 
         Args:
             message: Sent first; None continues the conversation.
             key: The same key returns the same task.
-            check: Run before the task counts as completed.
+            check: A check to run before the task counts as completed.
 
         Raises:
             Conflict: Another live task is running it.

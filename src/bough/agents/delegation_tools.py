@@ -1,4 +1,4 @@
-"""The tools with which a model delegates work to other agents, and asks a question and waits for the answer.
+"""The tools with which a model delegates work to other agents, and asks a question.
 
 Source: agentic_patterns (`delegate`, `submit_task`, `wait`).
 """
@@ -29,7 +29,7 @@ SHARED_BYTES = 256 << 10
 """Total size of the results in one answer of `wait`."""
 
 WHOLE_BYTES = (1 << 20) - (16 << 10)
-"""Size up to which `get_task_result` returns a whole result; the rest of a log entry's 1 MiB is for other fields."""
+"""Size up to which `get_task_result` returns a whole result; a log entry has 1 MiB, with 16 KiB for other fields."""
 
 MAX_WAIT_SECONDS = 3600.0
 
@@ -69,6 +69,7 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
         if not child.is_ended and not child.is_asking:
             (child,) = await delegation.wait(asking, {child.task_id})
     if child.is_asking:
+        # The call stays open: it is answered when the child ends, however long the person takes.
         raise _wait_for_answer(child)
     if child.state == "completed":
         value = child.result if child.data is None else child.data
@@ -93,14 +94,14 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
     if not 0 <= timeout <= MAX_WAIT_SECONDS:
         raise ModelRetry(f"timeout must be between 0 and {MAX_WAIT_SECONDS:g} seconds")
     asking, delegation = _asking(ctx), _delegation(ctx)
-    begun = time.monotonic()
+    start = time.monotonic()
     with _answer_errors():
         children = await delegation.wait(asking, None, timeout)
         running = [child for child in children if not child.is_ended and not child.is_asking]
         if running and len(running) < len(children) and not any(child.is_ended for child in children):
-            # A task that asks ends no wait for the others: it stays open until somebody answers it.
+            # A task that asks ends the first wait at once, every time: wait again, for the running ones only.
             remaining = asking._replace(untold=tuple(child.task_id for child in running))
-            others = await delegation.wait(remaining, None, max(0.0, timeout - (time.monotonic() - begun)))
+            others = await delegation.wait(remaining, None, max(0.0, timeout - (time.monotonic() - start)))
             children = (*(child for child in children if child.is_asking), *others)
     ended = [child for child in children if child.is_ended]
     waiting = [child for child in children if child.is_asking]
@@ -172,7 +173,7 @@ def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
 
 
 def ask_toolset() -> FunctionToolset[ToolContext]:
-    """Return the tool by which an agent asks the agent that gave it its work."""
+    """Return the toolset with `ask`, which asks the agent or person that started the work."""
     return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True})])
 
 
@@ -180,7 +181,7 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
     """Return a task's state for the model: its result, its error, or its request.
 
     Args:
-        max_bytes: Longer texts are cut in the middle, where their size is noted.
+        max_bytes: Longer texts are cut in the middle, with a note of their size.
     """
     description: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
     if child.state == "completed":
@@ -199,17 +200,17 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
 
 
 def _wait_for_answer(child: Child) -> CallWaits:
-    """Return what makes a call wait until the task of a child that asks has ended."""
+    """Return the exception that keeps a call open until the task of a child that asks has ended."""
     return CallWaits("task", {"task_id": child.task_id, "request": child.request}, task=child.task_id)
 
 
 def _name_folder(child: Child) -> JsonObject:
-    """Return the child's folder if it is not the parent's: its files are not merged back."""
+    """Return the child's folder unless it is the parent's; the model must know it, as no file is merged back."""
     return {} if child.workspace is None else {"workspace": child.workspace}
 
 
 def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
-    """Return a result with the ids of the tasks whose end it reports, so that no end is reported twice."""
+    """Return a result with the ids of the ended tasks in its metadata, so that no end is reported twice."""
     ended = [child.task_id for child in children if child.is_ended]
     return ToolReturn(value, metadata={"tasks": ended})
 
@@ -253,10 +254,11 @@ def _answer_errors() -> Generator[None]:
     try:
         yield
     except NotFound as error:
-        raise ModelRetry(_text(error)) from error
+        raise ModelRetry(_text(error)) from error  # a wrong name, which the model can correct
     except LimitExceeded as error:
-        raise ToolFailed(_text(error)) from error
+        raise ToolFailed(_text(error)) from error  # no other argument would help
     except (Conflict, Unavailable) as error:
+        # Not the model's concern: it would take a lost lease or a missing database for the result of its call.
         raise RunStopped(error) from error
 
 

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from bough.agents.models.resolve import resolve_model
-from bough.agents.usage import usage_of
+from bough.agents.usage import read_usage
 from bough.events.model import UsageAdded
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Risk
@@ -36,10 +36,10 @@ _MAX_ARGUMENTS = 8000
 
 
 class ModelAnalyzer:
-    """Asks `model` about each call, apart from the conversation. One request a call, counted as the conversation's.
+    """Asks `model` about each call, outside the conversation, which pays for the one request per call.
 
     Args:
-        model: A PydanticAI model, or a model string, which is looked up now, with the base URL of the settings.
+        model: A PydanticAI model, or a model string, which is resolved at once with the base URL of the settings.
 
     Raises:
         InvalidInput: The model is unknown.
@@ -56,14 +56,16 @@ class ModelAnalyzer:
         """Return the model's assessment; UNKNOWN if it fails or gives no clear answer."""
         arguments = json.dumps(call.arguments, ensure_ascii=False, default=str)
         if len(arguments) > _MAX_ARGUMENTS:
+            # Not truncated: what is dangerous could stand behind the cut, and a LOW would let it pass.
             return Assessment.of(Risk.UNKNOWN, "the arguments are too long to assess")
         try:
             result = await self._agent.run(f"<tool>{call.tool}</tool>\n<arguments>{arguments}</arguments>")
         except (AgentRunError, UserError) as error:
             return Assessment.of(Risk.UNKNOWN, f"the model could not assess the call: {error}")
+        # The word must come first: further back it could be quoted from the arguments.
         answer = _ANSWER.fullmatch(result.output)
         if answer is None:
-            assessment = Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
+            assessment = Assessment.of(Risk.UNKNOWN, "the model gave no clear answer")
         else:
             assessment = Assessment.of(Risk[answer[1]], " ".join(answer[2].split())[:200])
         return replace(assessment, spent=tuple(self._count_usage(result.new_messages())))
@@ -71,7 +73,7 @@ class ModelAnalyzer:
     def _count_usage(self, messages: Sequence[ModelMessage]) -> Iterator[UsageAdded]:
         for message in messages:
             if message.kind == "response":
-                yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=usage_of(message))
+                yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=read_usage(message))
 
     def to_json(self) -> JsonObject:
         """Return its kind and the name of its model."""

@@ -1,4 +1,4 @@
-"""Structured output types of agents: describing them for the log, and reading recorded values back."""
+"""Structured output types of agents: describing them for the log, and reading recorded values."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def list_types(output_type: Any) -> list[Any]:
             return []
         case list() | tuple():
             return [member for part in cast("list[Any]", output_type) for member in list_types(part)]
+        # By `__code__`, because types such as `list[int]` are callable too.
         case _ if callable(output_type) and not isinstance(output_type, type) and hasattr(output_type, "__code__"):
             return []
         case _:

@@ -1,4 +1,4 @@
-"""Reading the middle of a result that was truncated for the model: by position, or by pattern."""
+"""The tool that reads a result which was truncated for the model, by position or by pattern."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ async def read_result(
         pattern: Return only matches of this regular expression (RE2), from offset on.
     """
     text = await ctx.deps.read_result(result)
+    # Room for the first line: an answer above `result_chars` would be truncated again, with a new id to read.
     bound = max(1, ctx.deps.result_chars - _HEAD_CHARS)
     if not 0 <= offset <= len(text):
         raise InvalidInput(f"invalid offset {offset}", hint=f"the result has {len(text)} characters")
     if limit is not None and limit < 1:
         raise InvalidInput(f"invalid limit {limit}", hint="pass 1 or more, or omit it")
     if pattern is not None:
+        # In a thread: a search in megabytes of text would block the event loop.
         return await asyncio.to_thread(find_matches, text, pattern, offset=offset, max_chars=min(limit or bound, bound))
     stop = min(len(text), offset + min(limit or bound, bound))
     return f"[characters {offset} to {stop} of {len(text)}]\n{text[offset:stop]}"
@@ -77,5 +79,5 @@ def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str
 
 
 def result_toolset() -> FunctionToolset[ToolContext]:
-    """Return the tool, which is idempotent."""
+    """Return the toolset with `read_result`, which is idempotent."""
     return FunctionToolset([Tool(read_result, name=READ_RESULT, metadata={"idempotent": True})])

@@ -1,4 +1,4 @@
-"""When and how often a failed model request is repeated."""
+"""How often, and after which waits, a failed model request is repeated."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bough.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How one request is repeated.
+    """Number of attempts and waits for one model request.
 
     Attributes:
         attempts: Maximum number of requests, including the first.
         max_seconds: Maximum sum of all waits; if the server asks for a longer wait, the request fails at once.
         base_seconds: The first wait; each further wait is twice as long.
         max_wait_seconds: Maximum of a single wait, unless the server specifies one.
-        jitter: Wait a random time between half and all of that, so that clients do not retry simultaneously.
+        jitter: Wait a random time between half of that and all of it, so that clients do not retry simultaneously.
 
     Raises:
         InvalidInput: A number is negative or not finite, or `attempts` is less than 1.
@@ -45,6 +45,7 @@ class RetryPolicy:
             random: Between 0 and 1.
         """
         if retry_after is not None:
+            # Only ever longer than the server asks for: a shorter wait would be refused again.
             return max(retry_after, 0.0) * (1 + (random / 10 if self.jitter else 0))
         doublings = min(attempt - 1, 60)  # 2.0 ** 2000 overflows
         wait = min(self.base_seconds * 2.0**doublings, self.max_wait_seconds)

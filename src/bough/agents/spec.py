@@ -1,4 +1,4 @@
-"""The declarative description of an agent, which a conversation records at its start and builds its agent from.
+"""The declarative description of an agent. A conversation records it at its start and builds its agent from it.
 
 Source: agentic_patterns `AgentSpec`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
@@ -56,12 +56,11 @@ DEFAULT_PROMPT = (
     "load it, follow its instructions, run its scripts. Say plainly when nothing fits; never invent a result."
 )
 
-
 MODEL_OBJECT = "object:"
 """Prefix in a snapshot for a model that was given as an object and cannot be recreated from its name."""
 
 SubAgentWorkspace: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
-"""A sub-agent's workspace: its parent's folder, that folder read-only, a copy, or a git worktree of it."""
+"""A sub-agent's workspace: its parent's folder, the same folder read-only, a copy, or a git worktree of it."""
 
 _NAME = r"^[\w.-]+$"
 _QUEUE = r"^[a-z0-9_.-]{1,64}$"
@@ -73,18 +72,18 @@ def _retry(value: Any) -> RetryPolicy | None:
     try:
         return RetryPolicy(**value)
     except TypeError as error:
-        raise ValueError("not a RetryPolicy, nor the values of one") from error
+        raise ValueError("expected a RetryPolicy, or a mapping with its fields") from error
 
 
 def _settings(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError("the model's settings are a mapping of names to values")  # noqa: TRY004 - pydantic's way
+        raise ValueError("expected a mapping of names to values")  # noqa: TRY004 - pydantic's way
     return cast("Mapping[str, Any]", value)
 
 
 def _output_type(value: Any) -> Any:
     if isinstance(value, str):
-        raise ValueError("the type itself is needed, not its name")  # noqa: TRY004 - pydantic's way
+        raise ValueError("expected a type, not its name")  # noqa: TRY004 - pydantic's way
     return value
 
 
@@ -101,29 +100,29 @@ def _allow_list(value: Any) -> AllowList | None:
 
 
 UNRECORDED_SETTINGS = frozenset({"extra_headers", "extra_body"})
-"""Settings that a log never holds: they may contain keys."""
+"""Settings that are never written to a log, because they may contain keys."""
 
 T = TypeVar("T", default=Any)
 _V = TypeVar("_V")
 
 
-class _AsItIs:
-    """Accepts a field's value unchecked, because pydantic has no schema for it."""
+class _Unchecked:
+    """Accepts a field's value without validation, because pydantic has no schema for it."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema()
 
 
-_AS_IT_IS = _AsItIs()
+_UNCHECKED = _Unchecked()
 
 
 def _explain(error: ValidationError, fields: Sequence[str]) -> InvalidInput:
-    """Return the error of the first mistake in an agent."""
+    """Return the first mistake in an agent as an error with a hint."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         near = get_close_matches(field, fields, 1)
-        hint = f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(fields)}"
+        hint = f"did you mean `{near[0]}`?" if near else f"known fields: {', '.join(fields)}"
         return InvalidInput(f"an agent has no field {field!r}", hint=hint)
     text = first["msg"].removeprefix("Value error, ")
     return InvalidInput(f"AgentSpec.{field}: {text}" if field else text, hint="fix this value")
@@ -134,44 +133,45 @@ class AgentSpec(BaseModel, Generic[T]):
 
     Attributes:
         name: Its name for people and other agents.
-        model: A model string, for example `openai:gpt-5`, or a PydanticAI model; None takes the settings' one,
-            `models.default` of `config.yaml`, that of a provider whose key is set, or the offline one, in this order.
+        model: A model string, for example `openai:gpt-5`, or a PydanticAI model. None uses the first of these: the
+            settings' model, `models.default` of `config.yaml`, the default model of a provider whose key is set, the
+            offline model.
         base_url: Address of an OpenAI-format server for `openai:` models.
         system_prompt: The system prompt, used verbatim; braces have no special meaning.
         system_prompt_path: A file to read the system prompt from; excludes `system_prompt`.
-        api_key: The key of its model's provider, or a function that returns it; never recorded. None takes that
-            of `models.default` if this is its model at its address, else the provider's environment variable.
+        api_key: The key of its model's provider, or a function that returns it; never recorded. None uses the key of
+            `models.default` if model and address are the same, else the provider's environment variable.
         tools: Functions, and PydanticAI's `Tool`s; after a crash, `Tool(f, metadata={"idempotent": True})` is run
             again without asking.
         toolsets: PydanticAI's toolsets.
-        mcp_servers: MCP servers whose tools it has; started at the first step, on this machine, not in the sandbox.
+        mcp_servers: MCP servers that provide tools; started at the first step, on this machine, not in the sandbox.
         a2a_clients: Remote agents that it can ask; each becomes a tool, described by its card.
         settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
         fallback: Model strings that are tried in this order when the model keeps failing.
-        retry: How a request is repeated that failed for a while; None takes the defaults of `RetryPolicy`.
-        output_type: What it answers with: text, a type, a union, or PydanticAI's `NativeOutput`, `ToolOutput`,
+        retry: How failed model requests are repeated; None uses the defaults of `RetryPolicy`.
+        output_type: The type of its answers: text, a type, a union, or PydanticAI's `NativeOutput`, `ToolOutput`,
             `PromptedOutput`, `TextOutput` and output functions.
-        output_retries: How many answers may not fit `output_type` before the run ends in an error.
-        skills: Exactly these; None names none, `[]` means none.
+        output_retries: How many answers may fail the validation of `output_type` before the run ends in an error.
+        skills: Exactly these skills, `[]` for none; None finds them by `skill_roots` and `discover_skills`.
         skill_roots: Folders to discover skills in.
-        discover_skills: Look in the usual places too (project, user, installed); False never reads a folder
-            behind the caller's back.
-        executor: Runs scripts; None takes the conversation's.
-        workspace_access: Tools of its own for the workspace: `none`, `read`, `write`, or `run` commands in the sandbox.
-        catalog_tokens: How much of the prompt the skill catalogue may take, in tokens.
-        result_tokens: How much of one result of a tool the model is shown, in tokens of four characters, and never
-            more than an eighth of its window; it reads on by `read_result`.
-        agent: A PydanticAI agent to run as it is, with its instructions, tools and settings; prompt, skills and tools
-            that the spec gives are added, its `model` goes first, and it answers with its own `output_type`.
-        deps: What the tools of the spec and of `agent` get as their deps; never recorded. None gives tools of the spec
-            a `ToolContext`.
+        discover_skills: Search the standard places too (project, user, installed); False reads no folder that the
+            caller has not named.
+        executor: Runs scripts; None uses the conversation's.
+        workspace_access: Built-in workspace tools: `none`, `read`, `write`, or `run` for commands in the sandbox.
+        catalog_tokens: Budget of the skill catalogue in the prompt, in tokens.
+        result_tokens: How much of one tool result the model sees, in tokens of four characters, and never more than an
+            eighth of its window; the tool `read_result` reads the rest.
+        agent: A PydanticAI agent to run unchanged, with its own instructions, tools, settings and `output_type`. The
+            spec's prompt, skills and tools are added, and its `model` takes precedence.
+        deps: The deps for the tools of the spec and of `agent`; never recorded. If None, tools of the spec get a
+            `ToolContext`.
         sub_agents: Agents it may delegate to; running it then needs a broker. Their names are unique.
-        limits: Bounds of its runs, kept with whatever bounds the caller gives.
-        confirmation_policy: Which of its calls wait for a person, at least.
-        allow_list: Which calls it may make at all.
-        workspace: What it works on as a sub-agent; the tools of its own are `workspace_access`.
-        queue: Which workers run its tasks.
-        ask: Offer the tool `ask` without a parent too.
+        limits: Bounds of its runs, in addition to the caller's.
+        confirmation_policy: Which of its calls need approval; the caller's policy can only add to these.
+        allow_list: The only calls it may make; None allows all.
+        workspace: The workspace it gets as a sub-agent.
+        queue: The queue of its tasks; a worker runs the tasks of its queues.
+        ask: Offer the tool `ask` even if no other agent started it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -182,17 +182,17 @@ class AgentSpec(BaseModel, Generic[T]):
     base_url: str | None = None
     system_prompt: str = DEFAULT_PROMPT
     system_prompt_path: Path | None = None
-    api_key: Annotated[str | Callable[[], str] | None, _AS_IT_IS] = Field(default=None, exclude=True, repr=False)
-    tools: Annotated[Sequence[Callable[..., Any] | Tool[Any]], _AS_IT_IS] = ()
-    toolsets: Annotated[Sequence[AbstractToolset[Any]], _AS_IT_IS] = ()
+    api_key: Annotated[str | Callable[[], str] | None, _UNCHECKED] = Field(default=None, exclude=True, repr=False)
+    tools: Annotated[Sequence[Callable[..., Any] | Tool[Any]], _UNCHECKED] = ()
+    toolsets: Annotated[Sequence[AbstractToolset[Any]], _UNCHECKED] = ()
     mcp_servers: Sequence[MCPClientConfig] = ()
-    a2a_clients: Annotated[Sequence[A2AClientExtended], _AS_IT_IS] = ()
-    settings: Annotated[Mapping[str, Any], _AS_IT_IS, BeforeValidator(_settings)] = Field(
+    a2a_clients: Annotated[Sequence[A2AClientExtended], _UNCHECKED] = ()
+    settings: Annotated[Mapping[str, Any], _UNCHECKED, BeforeValidator(_settings)] = Field(
         default_factory=dict[str, Any]
     )
     fallback: Sequence[str] = ()
-    retry: Annotated[RetryPolicy | None, _AS_IT_IS, BeforeValidator(_retry)] = None
-    output_type: Annotated[OutputSpec[T], _AS_IT_IS, BeforeValidator(_output_type)] = Field(default=cast(Any, str))
+    retry: Annotated[RetryPolicy | None, _UNCHECKED, BeforeValidator(_retry)] = None
+    output_type: Annotated[OutputSpec[T], _UNCHECKED, BeforeValidator(_output_type)] = Field(default=cast(Any, str))
     output_retries: int = Field(default=3, ge=0)
     skills: Sequence[Skill] | None = None
     skill_roots: Sequence[Path] = ()
@@ -213,10 +213,10 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @classmethod
     def of(cls, agent: AbstractAgent[Any, _V], *, deps: Any = None, model: str | Model | None = None) -> AgentSpec[_V]:
-        """Return the spec of a PydanticAI agent that is run as it is.
+        """Return the spec that runs a PydanticAI agent unchanged.
 
         Args:
-            model: Takes the place of the agent's own.
+            model: Replaces the agent's own model.
         """
         name = agent.name if agent.name and re.match(_NAME, agent.name) else "agent"
         return AgentSpec(name=name[:64], agent=agent, deps=deps, model=model)
@@ -243,16 +243,17 @@ class AgentSpec(BaseModel, Generic[T]):
     ) -> AgentSpec[Any]:
         """Return the agent `name` of `config.yaml`, with everything it refers to.
 
-        Values of an untrusted file that would replace or widen those of the home are ignored, with a warning.
-        Arguments take precedence over the file, including `[]`, `""` and None. If the file has no agent of that name,
-        the agent is built from the arguments alone.
+        Values of an untrusted file that would replace or widen those of bough's own folder are ignored, with a
+        warning. Arguments take precedence over the file, including `[]`, `""` and None. If the file has no agent of
+        that name, the agent is built from the arguments alone.
 
         Args:
             skill_names: None loads all skills of `skill_roots`.
-            config_path: The file; else `BOUGH_CONFIG`, the nearest `config.yaml` upwards, that of bough's own folder.
+            config_path: The file. None uses `BOUGH_CONFIG`, else the nearest `config.yaml` upwards merged over the one
+                in bough's own folder.
 
         Raises:
-            InvalidInput: The file has a mistake; `details` says where.
+            InvalidInput: The file has a mistake; `details` has file and line.
             NotFound: It refers to something that does not exist.
             PermissionDenied: The file names code, and it is not trusted.
             Unavailable: An environment variable is not set.
@@ -263,7 +264,7 @@ class AgentSpec(BaseModel, Generic[T]):
         config = AgentConfig.load(path, settings=settings)
         for ignored in config.file.ignored:
             _LOG.warning("%s; %s", ignored.message, ignored.hint)
-        given = {
+        overrides = {
             "model": model_name,
             "system_prompt_path": system_prompt_path,
             "tools": tool_names,
@@ -277,15 +278,16 @@ class AgentSpec(BaseModel, Generic[T]):
             "executor": executor,
             "limits": limits,
         }
-        return cls._from_fields(config.fields(name, {key: each for key, each in given.items() if each is not UNSET}))
+        overrides = {field: value for field, value in overrides.items() if value is not UNSET}
+        return cls._from_fields(config.fields(name, overrides))
 
     @classmethod
     def _from_fields(cls, fields: AgentFields) -> AgentSpec[Any]:
-        below = [
+        sub_agents = [
             cls._from_fields(sub_agent) if isinstance(sub_agent, AgentFields) else sub_agent
             for sub_agent in fields.sub_agents
         ]
-        return cls.model_validate({**fields.values, "sub_agents": below})
+        return cls.model_validate({**fields.values, "sub_agents": sub_agents})
 
     @model_validator(mode="wrap")
     @classmethod
@@ -300,11 +302,12 @@ class AgentSpec(BaseModel, Generic[T]):
     @classmethod
     def _with_model_of_agent(cls, data: Any) -> Any:
         if not isinstance(data, dict):
-            return data  # which is refused below
+            return data  # pydantic itself reports what is not a mapping
         data = cast("dict[str, Any]", data)
         agent: object = data.get("agent")
         if isinstance(agent, AbstractAgent):
             own = cast("AbstractAgent[Any, Any]", agent)
+            # The log records the spec: without these two, it would not say which model answered in which type.
             data = {**data, "output_type": own.output_type}
             return data if data.get("model") is not None else {**data, "model": own.model}
         return data
@@ -323,15 +326,17 @@ class AgentSpec(BaseModel, Generic[T]):
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, list | tuple):
-            raise ValueError("a list is needed")
+            raise ValueError("expected a list")
+        # A tuple: a list would still be the caller's, who could change a frozen spec through it.
         return None if value is None else tuple(cast("list[Any]", value))
 
     @model_validator(mode="after")
     def _fits(self) -> AgentSpec:
         if self.executor is not None and not hasattr(self.executor, "execute"):
-            raise InvalidInput("the executor executes nothing", hint="for example LocalSandboxCodeExecutor()")
+            raise InvalidInput("the executor has no method `execute`", hint="for example LocalSandboxCodeExecutor()")
+        # `model_fields_set`, because `system_prompt` has a default, which a path may replace.
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
-            raise InvalidInput("the system prompt is given twice", hint="give system_prompt or system_prompt_path")
+            raise InvalidInput("system_prompt and system_prompt_path are both set", hint="set only one of them")
         for tool in self.tools:
             check_tool(tool)
         check_tool_names(self.tools)
@@ -417,7 +422,7 @@ class AgentSpec(BaseModel, Generic[T]):
         names = [agent.name for agent in self.sub_agents]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise InvalidInput(
-                f"two sub-agents of {self.name!r} are called {twice!r}", hint="give each a name of its own"
+                f"two sub-agents of {self.name!r} are called {twice!r}", hint="give one of them another name"
             )
         for agent in self.sub_agents:
             agent.check_sub_agents(above=path)
@@ -466,9 +471,47 @@ def check_tool_names(tools: Sequence[Callable[..., Any] | Tool[Any]]) -> None:
     names = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in tools]
     for name in names:
         if not re.fullmatch(_TOOL_NAME, name):
-            raise InvalidInput(
-                f"{name!r} is not a name that models take for a tool", hint='name it with Tool(f, name="…")'
-            )
+            raise InvalidInput(f"invalid tool name {name!r}", hint='name it with Tool(f, name="…")')
     if len(set(names)) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise InvalidInput(f"two tools are named {twice!r}", hint='name one of them otherwise: Tool(f, name="…")')
+        raise InvalidInput(f"two tools are named {twice!r}", hint='rename one of them: Tool(f, name="…")')
+
+
+KEYS = (
+    "name", "description", "model", "base_url", "system_prompt", "system_prompt_path", "skill_roots",
+    "discover_skills", "workspace_access", "catalog_tokens",
+)  # fmt: skip
+"""The fields of an agent that data without code may contain."""
+
+
+def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed: Collection[str] = KEYS) -> AgentSpec:
+    """Return the agent that a mapping describes, such as the content of a file or the body of a request.
+
+    Args:
+        base: The folder that relative paths start from.
+        where: Name of the mapping in error messages.
+        allowed: The allowed keys.
+
+    Raises:
+        InvalidInput: A key is unknown, or a value is invalid.
+    """
+    unknown = [key for key in values if key not in allowed]
+    if unknown:
+        near = get_close_matches(unknown[0], allowed, 1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(allowed)}"
+        names = ", ".join(unknown)
+        raise InvalidInput(f"{where}: unknown keys: {names if len(names) <= 60 else names[:59] + '…'}", hint=hint)
+    try:
+        return AgentSpec.model_validate(_resolve_paths(values, base))
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.message.removeprefix('AgentSpec.')}", hint=error.hint) from error
+
+
+def _resolve_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the values with paths resolved against `folder`."""
+    resolved = dict(values)
+    if isinstance(path := resolved.get("system_prompt_path"), str):
+        resolved["system_prompt_path"] = folder / path
+    if isinstance(roots := resolved.get("skill_roots"), list):
+        resolved["skill_roots"] = [folder / str(root) for root in cast("list[Any]", roots)]
+    return resolved

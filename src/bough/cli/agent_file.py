@@ -68,7 +68,7 @@ def load_agent(file: Path, *, model: str | None = None, base_url: str | None = N
     Raises:
         InvalidInput: It cannot be read, is not a mapping, or has an unknown key or an invalid value.
     """
-    from bough.agents.from_data import spec_from_data
+    from bough.agents.spec import spec_from_data
 
     values = {"name": file.stem, "discover_skills": True} | _read(file)
     values |= {key: value for key, value in (("model", model), ("base_url", base_url)) if value is not None}

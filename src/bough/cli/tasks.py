@@ -36,7 +36,7 @@ TaskIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Task
 @asynccontextmanager
 async def open_tasks(home: str | None, store: str | None) -> AsyncGenerator[RelationalTaskStore | None]:
     """Open the task store of the settings; None if the store does not exist yet."""
-    from bough.tasks.stores.named import has_store, open_task_store
+    from bough.tasks.stores.backends import has_store, open_task_store
 
     url = options.load_settings(home, store).store
     if not has_store(url):
@@ -83,7 +83,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
         rules: Limits of tenants, for a worker. None checks nothing: the user of this command asked for the run.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
-    from bough.server.bounds.running import admission_of
+    from bough.server.bounds.quotas import make_admission
     from bough.server.worker import find_credentials
     from bough.tasks.broker import TaskBroker
 
@@ -95,7 +95,7 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     return TaskBroker(
         tasks,
         settings=settings,
-        admit=None if rules is None else admission_of(rules),
+        admit=None if rules is None else make_admission(rules),
         hooks=lambda workspace: find_trusted_hooks(settings.home, workspace),
         credentials=find,
     )
@@ -146,7 +146,7 @@ async def submit_detached(
         InvalidInput: The message is empty, or the workspace is not a folder.
         Conflict: The key was used for a different task.
     """
-    from bough.tasks.stores.named import open_task_store
+    from bough.tasks.stores.backends import open_task_store
 
     tasks = open_task_store(settings.store)
     broker = make_broker(tasks, settings)

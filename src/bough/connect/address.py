@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 from bough.errors import InvalidInput, PermissionDenied
-from bough.execution.process.public_address import is_public
+from bough.execution.destination import is_public
 
 _MAX_LENGTH = 2000
 _PORTS = {"http": 80, "https": 443}

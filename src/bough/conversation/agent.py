@@ -11,11 +11,11 @@ from typing import Any, TypeAlias, cast
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
-from bough.agents.build import AgentBuilder, Blueprint, BlueprintCache, registry_of
+from bough.agents.build import AgentBuilder, Blueprint, BlueprintCache, open_registry
 from bough.agents.config.default_model import find_default_key, read_default_model
-from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import OFFLINE, ResolvedModel, resolve_model, takes_base_url
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
+from bough.agents.usage import is_priced
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State
@@ -307,7 +307,7 @@ def blueprint_of(
     places: Any = {"workspace": workspace, "home": settings.home, "roots": settings.skill_roots}
     if cache is not None:
         return cache.make(spec, **places, changed_rules=changed_rules)
-    return Blueprint.of(spec, registry_of(spec, **places, changed_rules=changed_rules), pool=pool)
+    return Blueprint.of(spec, open_registry(spec, **places, changed_rules=changed_rules), pool=pool)
 
 
 def workspace_folder(path: str | Path) -> Path:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from bough.agents.skills.activation import (
     MAX_ACTIVE,
     Standing,
+    find_always_active,
     is_current,
     make_activation_event,
     make_skip_events,
-    standing,
 )
 from bough.conversation.log.state import State
 from bough.errors import BoughError
@@ -115,7 +115,7 @@ def _updates(state: State, registry: SkillRegistry) -> list[Event]:
     the records of what they hold: then the records come without text.
     """
     events: list[Event] = []
-    for activation in standing(registry, changed_rules=state.changed_rules).activations:
+    for activation in find_always_active(registry, changed_rules=state.changed_rules).activations:
         previous_hash = state.active_skills.get(activation.name)
         if previous_hash is None and activation.rendered in state.instructions:
             events.append(SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always"))

@@ -36,7 +36,7 @@ from bough.guard import Limits, NeverConfirm
 from bough.settings import Settings
 from bough.tasks.agents import Credentials
 from bough.tasks.broker import TaskBroker
-from bough.tasks.stores.sqlite import TaskStoreSqlite
+from bough.tasks.stores.backends import TaskStoreSqlite
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:

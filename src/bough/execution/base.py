@@ -1,4 +1,4 @@
-"""The contract of everything that runs code: what goes in, what comes out, what is promised.
+"""The contract of executors, which run code: requests, results, and what an executor promises.
 
 Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, per-call timeouts, `healthy`, `reinitialize`).
 """
@@ -17,7 +17,7 @@ from bough.errors import InvalidInput
 
 
 class Isolation(IntEnum):
-    """How well code is kept away from the machine; a higher one is stronger."""
+    """How strongly code is isolated from the machine; a higher value is stronger."""
 
     NONE = 0
     """A child process with the caller's rights."""
@@ -30,18 +30,18 @@ class Isolation(IntEnum):
 
 
 def _set(instance: object, /, **values: object) -> None:
-    """Set the fields of a frozen object that is being made."""
+    """Set the fields of a frozen object in its `__post_init__`."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
 
 def _path_text(value: Any) -> Any:
-    """Return a path as text; what is not a path stays, and is refused where the request is checked."""
+    """Return a path as text; other values are unchanged, and refused when the request is checked."""
     return os.fspath(value) if isinstance(value, PurePath) else value
 
 
 def _as_bytes(value: Any) -> Any:
-    """Return text in UTF-8; anything else stays, and is refused where the request is checked.
+    """Return text in UTF-8; other values are unchanged, and refused when the request is checked.
 
     Raises:
         InvalidInput: The text has half a surrogate pair.
@@ -54,11 +54,11 @@ def _as_bytes(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class File:
-    """A file that goes in or comes out.
+    """An input or output file.
 
     Attributes:
         path: Relative, forward slashes; never absolute, never with `..`.
-        content: Text that is given is encoded as UTF-8.
+        content: A text is encoded as UTF-8.
         mode: Permission bits.
     """
 
@@ -72,7 +72,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Mount:
-    """A host folder shown inside at `target`; read-only unless said otherwise."""
+    """A host folder that is mounted at `target`, read-only by default."""
 
     source: str
     target: str
@@ -101,17 +101,17 @@ class ExecutionLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What may be reached: nothing, unless domains are named (through a proxy on the host)."""
+    """The network access of a run: none, or the listed domains through a proxy on the host."""
 
     domains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """What no run may change or make in a person's workspace, because it decides what happens later.
+    """The names that no run may change or create in a person's workspace, because they decide about later runs.
 
-    Case is ignored in names, as some file systems and git itself ignore it. In a fresh workspace nothing is guarded;
-    such files only do not come back.
+    Names ignore case, as some file systems and git do. In a new workspace nothing is guarded;
+    such files are only not returned.
 
     Attributes:
         names: Guarded in every folder.
@@ -126,21 +126,21 @@ class Guards:
     paths: tuple[str, ...] = ()
 
     def extend(self, workspace: str | os.PathLike[str], folders: Iterable[str | os.PathLike[str]]) -> Guards:
-        """Return these guards and the folders that lie below `workspace`; others need none, nobody can write there."""
+        """Return these guards with those of the folders that lie below `workspace`; runs cannot write to others."""
         top = os.path.realpath(workspace)
         below = [os.path.relpath(os.path.realpath(folder), top) for folder in folders]
         inside = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
         return replace(self, paths=tuple(dict.fromkeys((*self.paths, *inside))))
 
     def is_root(self, parts: Sequence[str]) -> bool:
-        """Whether `parts` lead to a guarded file or folder itself."""
+        """Whether `parts` is the path of a guarded file or folder."""
         folded = [part.casefold() for part in parts]
         if folded[-1] in self.names or (len(parts) == 1 and folded[0] in self.top):
             return True
         return any(path.casefold().split("/") == folded for path in self.paths)
 
     def covers(self, parts: Sequence[str]) -> bool:
-        """Whether `parts` lead to something guarded, or into it."""
+        """Whether `parts` is the path of a guarded file or folder, or leads into one."""
         return any(self.is_root(parts[: end + 1]) for end in range(len(parts)))
 
 
@@ -150,26 +150,26 @@ NO_GUARDS = Guards(names=frozenset(), top=frozenset())
 
 @dataclass(frozen=True, kw_only=True)
 class CodeExecutionInput:
-    """One thing to run.
+    """A request to run code or a script.
 
     Exactly one of `code` (source text in `language`) and `script` (a path, relative to `/work` or absolute inside the
-    sandbox, for example `/skill/scripts/count.py`) is set. `script` runs by its own means: `argv` is what comes after
-    it, verbatim and never through a shell.
+    sandbox, for example `/skill/scripts/count.py`) is set. `argv` are the arguments, passed
+    verbatim and never through a shell.
 
     Attributes:
-        script: Text, or a path object; so are `workspace` and the sources of mounts.
-        stdin: Text that is given is encoded as UTF-8.
-        command: The interpreter that runs `script`, for example `("python3",)`; None: by `language`, or itself.
-        mounts: Host folders to show inside; a skill's folder goes read-only to `/skill`.
-        workspace: A host folder to use as `/work` itself; None: a fresh one, removed afterwards.
+        script: A text or a path object, as for `workspace` and the sources of mounts.
+        stdin: A text is encoded as UTF-8.
+        command: The interpreter that runs `script`, for example `("python3",)`; None chooses it by `language`.
+        mounts: Host folders to mount; a skill's folder is mounted read-only at `/skill`.
+        workspace: A host folder to use as `/work`; None for a new one, removed afterwards.
         working_dir: Relative to `/work`.
-        timeout_seconds: None means the executor's default; 0 is legal and means at once.
-        output_globs: Which new or changed files come back (patterns relative to `/work`); None means all.
-        execution_id: Whose run it is; the next one of the same may find a sandbox that is warm.
-        stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`; its result says when
-            earlier variables are gone. An executor that keeps none refuses True with `NotSupported`, before anything
-            runs. None: as the executor does by itself.
-        guards: What of `workspace` stays as it is; an executor without isolation guards nothing.
+        timeout_seconds: None for the executor's default; 0 is legal and ends the run at once.
+        output_globs: Patterns, relative to `/work`, of the new and changed files to return; None for all.
+        execution_id: Runs with the same id may share a warm sandbox.
+        stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`; its result reports if
+            earlier variables are lost. An executor without such interpreters raises `NotSupported` before anything
+            runs. None for the executor's default.
+        guards: The names in `workspace` that must not change; an executor without isolation ignores them.
     """
 
     code: str | None = None
@@ -192,7 +192,7 @@ class CodeExecutionInput:
     guards: Guards = USUAL_GUARDS
 
     def __post_init__(self) -> None:
-        """Turn text into bytes, and path objects into text."""
+        """Convert text to bytes, and path objects to text."""
         _set(
             self,
             script=_path_text(self.script),
@@ -203,17 +203,17 @@ class CodeExecutionInput:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeExecutionResult:
-    """What happened. `exit_code` is None exactly when the run was ended by a signal or a bound.
+    """The result of a run. `exit_code` is None exactly if a signal or a bound ended the run.
 
     Attributes:
-        stdout: Head and tail where it was longer than the bound; `stdout_bytes` counts all of it.
-        signal: The signal that ended it, where one did.
+        stdout: Head and tail if it exceeded the bound; `stdout_bytes` counts all of it.
+        signal: The signal that ended it, or None.
         timed_out: Whether the timeout ended it; a script's own exit code 124 is not a timeout.
-        killed_by: `timeout`, `cancelled`, `memory`, `work_bytes`, … when bough ended it.
-        output_skipped: (path, reason) of what did not come back, and of guarded names that were set aside.
-        state_lost: A stateful executor had to start afresh.
-        state_lost_reason: Why, in a few words; None while nothing was lost.
-        isolation: What was really reached in this run.
+        killed_by: `timeout`, `cancelled`, `memory`, `work_bytes`, … if bough ended it.
+        output_skipped: (path, reason) of files that are not returned, and of guarded names that were set aside.
+        state_lost: Whether earlier variables of a stateful run are lost.
+        state_lost_reason: The reason in a few words; None if nothing was lost.
+        isolation: The isolation of this run.
     """
 
     stdout: bytes = b""
@@ -238,63 +238,63 @@ class CodeExecutionResult:
 
     @property
     def text(self) -> str:
-        """`stdout` as text: UTF-8, what is not becomes replacement characters."""
+        """`stdout` decoded as UTF-8, with replacement characters for invalid bytes."""
         return self.stdout.decode("utf-8", "replace")
 
     @property
     def error_text(self) -> str:
-        """`stderr` as text, as `text` is."""
+        """`stderr`, decoded as `text`."""
         return self.stderr.decode("utf-8", "replace")
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether it ended with exit code 0 and was not killed."""
         return self.exit_code == 0
 
 
 class CodeExecutor(Protocol):
-    """Something that runs code. Safe for concurrent use. Cancelling `execute` kills the whole process tree."""
+    """Runs code. Safe for concurrent use. Cancelling `execute` kills the whole process tree."""
 
     @property
     def name(self) -> str:
-        """What kind of executor it is, for people and logs."""
+        """The kind of executor, for people and logs."""
         ...
 
     @property
     def default_timeout_seconds(self) -> float:
-        """The timeout of requests that name none."""
+        """The timeout of requests without one."""
         ...
 
     @property
     def stateful(self) -> bool:
-        """Whether variables live on between runs of one `execution_id`."""
+        """Whether variables persist between runs of one `execution_id`."""
         ...
 
     @property
     def isolation(self) -> Isolation:
-        """How well it keeps code away; what it demands until it knows what it reaches."""
+        """Its isolation; the required minimum until a run has found out the actual one."""
         ...
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Run and return what happened; a script that fails is a result, not an error.
+        """Run `request` and return the result; a failing script is a result, not an error.
 
         Raises:
-            InvalidInput: A path, name or number in the request is refused; nothing was run.
-            SandboxUnavailable: The wanted isolation does not work here; nothing was run.
+            InvalidInput: A path, name or number in the request is invalid; nothing was run.
+            SandboxUnavailable: The required isolation does not work here; nothing was run.
             ExecutorError: It could not be started.
         """
         ...
 
     async def healthy(self) -> bool:
-        """Whether the next `execute` can be expected to work."""
+        """Whether the next `execute` is expected to work."""
         ...
 
     async def reinitialize(self) -> None:
-        """Throw away what is held (interpreters, containers) and start afresh."""
+        """Discard interpreters and containers, and start anew."""
         ...
 
     async def aclose(self) -> None:
-        """End everything it holds; closing twice is fine."""
+        """End interpreters and containers. Idempotent."""
         ...
 
     async def __aenter__(self) -> Self:
@@ -308,5 +308,31 @@ class CodeExecutor(Protocol):
         ...
 
     def execute_sync(self, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Do what `execute` does, and wait for it; for code without an event loop. It raises the same."""
+        """Call `execute` and wait for it, in code without an event loop. Raises the same errors."""
         ...
+
+
+class CodeExecutorMixin:
+    """Gives an executor `async with`, and `execute_sync` on the library's own event loop."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self: CodeExecutor, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def execute_sync(self: CodeExecutor, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Run `request` and wait for the result. Blocks. Sandboxes that are kept warm stay on one event loop.
+
+        An executor that is still open at the end of the program is closed then.
+
+        Raises:
+            BoughError: `execute` raised it, or this is the library's own event loop, which cannot wait for itself.
+        """
+        from bough.portal import portal  # not at the top: data of a request need no event loop
+
+        loop = portal()
+        loop.hold_weakly(self)
+        return loop.call(self.execute, request)

@@ -1,4 +1,4 @@
-"""What the rungs do not promise, in the words of `docs/concepts/isolation.md`; `bough doctor` prints it."""
+"""The promises that a rung does not keep, in the words of `docs/concepts/isolation.md`; `bough doctor` prints them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Condition: TypeAlias = Literal["root", "mounts", "groups"]
-"""What a machine may offer: the caller is root, the rung can make mounts, control groups can be made."""
+"""A condition of a machine: the caller is root, the rung can create mounts, control groups can be created."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """One thing that a rung does not promise.
+    """A promise that a rung does not keep.
 
     Attributes:
-        text: What happens instead.
-        promise: The promise that is not kept; empty: a difference from the strongest rung that breaks no promise.
-        unless: The condition under which there is no such gap; None: there always is.
+        text: The actual behaviour.
+        promise: The promise; empty for a difference from the strongest rung that breaks no promise.
+        unless: The condition under which the gap does not exist; None if it always exists.
     """
 
     text: str
@@ -104,14 +104,14 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
         Gap("the image's files are visible, not the host's `/usr`"),
     ),
 }
-"""By the names of the rungs: first broken promises, then other differences."""
+"""The gaps by the names of the rungs: first broken promises, then other differences."""
 
 
 def list_gaps(rung: str, *, has: Collection[Condition] = ()) -> tuple[str, ...]:
-    """Return what a rung does not promise on a machine, one line each.
+    """Return the gaps of a rung on a machine, one line each.
 
     Args:
         rung: Its name.
-        has: Which conditions the machine meets.
+        has: The conditions that the machine meets.
     """
     return tuple(str(gap) for gap in GAPS[rung] if gap.unless is None or gap.unless not in has)

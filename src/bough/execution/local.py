@@ -1,4 +1,4 @@
-"""The default executor: code in the strongest sandbox that really stands on this machine, or not at all.
+"""The default executor: runs code in the strongest sandbox that works on this machine, or refuses.
 
 Source: ADK (`LocalSandboxCodeExecutor`).
 """
@@ -12,8 +12,7 @@ from functools import partial
 
 from bough.cancellation import finish
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.mixin import CodeExecutorMixin
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutorMixin, Isolation
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import make_timed_out
@@ -31,16 +30,16 @@ from bough.execution.warm.zygote import Key
 class LocalSandboxCodeExecutor(CodeExecutorMixin):
     """Runs code in a sandbox on this machine: bubblewrap, else Landlock, else it refuses.
 
-    Which of them works is found out by really running something behind it, once, at the first run. The isolation that
-    was reached is in every result; below `min_isolation` nothing is ever run.
+    Which one works is tested by running a program in each, once, before the first run. The isolation that
+    was reached is in every result; nothing is ever run below `min_isolation`.
 
     Args:
-        min_isolation: The weakest sandbox that is good enough.
-        default_timeout_seconds: For requests that name none.
-        stateful: Python code of one `execution_id` runs in one interpreter that stays; needs bubblewrap.
+        min_isolation: The weakest acceptable isolation.
+        default_timeout_seconds: For requests without a timeout.
+        stateful: Whether Python code of one `execution_id` runs in one persistent interpreter; needs bubblewrap.
 
     Attributes:
-        supervisor: Forks the supervisors of runs behind Landlock.
+        supervisor: Forks the supervisors of runs under Landlock.
         counts: How many runs were `cold`, `warm` and `stateful`, and how many `zygotes` and `sessions` were started.
     """
 
@@ -70,19 +69,19 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
     @property
     def isolation(self) -> Isolation:
-        """What was reached; before the first run, what is demanded."""
+        """The isolation that was reached; before the first run, the required minimum."""
         return self.min_isolation if self._chosen is None else self._chosen.isolation
 
     async def probe(self) -> tuple[RungReport, ...]:
-        """Find out about every rung, strongest first, by running something behind it; changes nothing."""
+        """Test every rung, strongest first, by running a program in it; changes nothing."""
         return tuple(await asyncio.gather(*(rung.probe() for rung in self._rungs)))
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run `request` in the chosen sandbox. Safe for concurrent use; cancelling kills the whole tree.
 
         Raises:
-            InvalidInput: Something in the request is refused; nothing was run.
-            NotSupported: It asks for an interpreter that stays, which needs bubblewrap; nothing was run.
+            InvalidInput: The request is invalid; nothing was run.
+            NotSupported: It is for a persistent interpreter, which needs bubblewrap; nothing was run.
             SandboxUnavailable: No rung of at least `min_isolation` works here; nothing was run.
             ExecutorError: The program could not be started.
         """
@@ -119,14 +118,14 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         return result
 
     def _is_stateful(self, checked: Plan) -> bool:
-        """Whether a run is for the interpreter that stays."""
+        """Whether a run is for the persistent interpreter."""
         requested = checked.request.stateful
         return self.stateful if requested is None else requested
 
     async def warm_up(self, request: CodeExecutionInput) -> bool:
-        """Start a warm sandbox for runs like `request`, which needs an `execution_id`, and wait until it stands.
+        """Start a warm sandbox for runs like `request`, which needs an `execution_id`, and wait until it is ready.
 
-        Returns whether there is one now; a rung that cannot keep one warm has none, and its runs stay cold.
+        Returns whether it exists now; False on a rung that cannot keep one warm.
         """
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         await self._rung()
@@ -137,7 +136,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         return self._warm.has(checked)
 
     async def _run_online(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
-        """Run with a network of named domains, which needs a network namespace, and is never warm nor stateful."""
+        """Run with access to listed domains, which needs a network namespace, and is never warm or stateful."""
         if not isinstance(rung, BubblewrapRung):
             raise SandboxUnavailable(
                 "Network by domains needs bubblewrap.", hint="apt-get install bubblewrap, or ask for no network."
@@ -161,8 +160,8 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         """Run `request` with its input and output connected to descriptors of this process, which stay open.
 
         Raises:
-            InvalidInput: Something in the request is refused; nothing was run.
-            SandboxUnavailable: bubblewrap does not work here: no other rung lets descriptors through.
+            InvalidInput: The request is invalid; nothing was run.
+            SandboxUnavailable: bubblewrap, the only rung that passes descriptors, does not work here.
         """
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         rung = await self._rung()
@@ -178,7 +177,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         )
 
     async def healthy(self) -> bool:
-        """Whether some rung of at least `min_isolation` works."""
+        """Whether a rung of at least `min_isolation` works."""
         if self._closed:
             return False
         try:
@@ -194,7 +193,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         self._closed = False
 
     async def aclose(self) -> None:
-        """End what is kept and remove the executor's folder; closing twice is fine."""
+        """End warm sandboxes and sessions, and remove the executor's folder. Idempotent."""
         self._closed = True
         home = self._home
         if home is asyncio.get_running_loop():
@@ -223,7 +222,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
             return self._chosen
 
     def _settle(self, rung: BubblewrapRung) -> None:
-        """Keep sandboxes and interpreters in the event loop of the first use; in another one when that has ended."""
+        """Bind sandboxes and interpreters to the event loop of the first use, or to a new one if that has ended."""
         if self._home is not None and not self._home.is_closed():
             return
         self._home = asyncio.get_running_loop()
@@ -248,7 +247,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
 
 def _no_state(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
-    """Return what is missing where code can be run in a sandbox, but by no interpreter that stays."""
+    """Return the error for a machine whose sandbox cannot keep an interpreter."""
     stronger = " ".join(f"{report.name}: {report.missing}" for report in reports)
     return SandboxUnavailable(
         f"no isolation here keeps an interpreter: {rung.name} works, and runs every program anew. {stronger}".rstrip(),

@@ -1,4 +1,4 @@
-"""Executors by the names that settings use and logs record."""
+"""Creating executors by the names that settings use and logs record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 
 DEFAULT_IMAGE = "python:3.13-slim"
-"""The image of `container` where none is named. No image is ever pulled."""
+"""The image of `container` without a name. No image is ever pulled."""
 
 CHOICES = "sandbox, unsafe, container, container:IMAGE"
 
@@ -17,12 +17,12 @@ _RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
 
 
 def executor_named(name: str) -> CodeExecutor:
-    """Return a new executor: `sandbox`, `container:IMAGE` or, by explicit wish, `unsafe`.
+    """Return a new executor for `sandbox`, `container`, `container:IMAGE` or `unsafe`.
 
-    `container` alone has the image `DEFAULT_IMAGE`. Whether the engine has an image is found out at the first run.
+    `container` alone uses the image `DEFAULT_IMAGE`. Whether the engine has the image is checked at the first run.
 
     Raises:
-        InvalidInput: There is no executor of that name.
+        InvalidInput: No executor has that name.
     """
     kind, colon, image = name.partition(":")
     if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
@@ -45,7 +45,7 @@ def executor_named(name: str) -> CodeExecutor:
 
 
 def make_recorded_executor(name: str) -> CodeExecutor | None:
-    """Return a new executor of the kind that a log names; None where it is a program's own, which a log only names."""
+    """Return a new executor for a recorded name; None for an executor of the caller's code, which has only a name."""
     executor_name = _RECORDED.get(name, name)
     return (
         executor_named(executor_name)

@@ -1,4 +1,4 @@
-"""Checking a request before anything is started: every name, number and folder in it, and what is to be run.
+"""Checking every name, number and folder of a request before anything is started, and planning its run.
 
 Source: ADK (relative paths only, one timeout rule).
 """
@@ -17,17 +17,16 @@ from typing import Final
 
 from bough.errors import InvalidInput, NotSupported
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
-from bough.execution.domain_rule import PORT, DomainRule
-from bough.execution.file_name import split_name
+from bough.execution.destination import PORT, DomainRule
 from bough.execution.script_program import find_script_program
 from bough.execution.value_types import check_kinds
 
 WORK: Final = "/work"
 CODE_FOLDER: Final = "/run/bough/code"
-"""Where the text of `code` lies inside."""
+"""The folder inside the sandbox with the file of `code`."""
 
 HOME: Final = "/tmp/home"  # noqa: S108 - the run's own
-"""A folder that each run has to itself, so that no start-up file in it outlives the run that wrote it."""
+"""A private folder of each run, so that no start-up file in it outlives the run that wrote it."""
 
 MAX_INPUT_FILES: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
@@ -53,15 +52,15 @@ _CODE_FILES = {"python": "main.py", "bash": "main.sh", "sh": "main.sh", "node": 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A request that was found good, with everything worked out that does not depend on the executor.
+    """A valid request, with everything that does not depend on the executor.
 
     Attributes:
-        python: The file that a Python interpreter runs itself, as seen inside; None: `argv` is executed.
-        argv: The arguments; with `python` it is what `sys.argv` shall be.
-        path0: What comes first in `sys.path`.
-        cwd: The folder to start in, as seen inside.
-        code_file: Name and content of the file that carries `code`, if it does.
-        rules: What of the network may be reached; none: nothing.
+        python: The file inside that a Python interpreter runs; None to execute `argv`.
+        argv: The arguments; with `python`, the value of `sys.argv`.
+        path0: The first entry of `sys.path`.
+        cwd: The working folder inside.
+        code_file: Name and content of the file with `code`, if any.
+        rules: The domains that may be reached; empty for none.
         shown: Device and number of the workspace and of each mount's source, by the path where it is seen inside: what
             was looked at here must be what is there when the program starts.
     """
@@ -81,15 +80,15 @@ class Plan:
 
     @property
     def stdin(self) -> bytes:
-        """What the program reads."""
+        """The input of the program."""
         return self.request.stdin if isinstance(self.request.stdin, bytes) else self.request.stdin.encode()
 
 
 def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
-    """Return what must be done for `request`; touches the file system only to see that its folders are there.
+    """Return the plan for `request`; accesses the file system only to check that its folders exist.
 
     Raises:
-        InvalidInput: Something in it is refused.
+        InvalidInput: A part of it is invalid.
     """
     check_kinds(request)
     _check_mount_points(request)
@@ -120,10 +119,10 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
 
 
 def refuse_state(request: CodeExecutionInput) -> None:
-    """Refuse a request that asks for an interpreter that stays; for executors that start one for each run.
+    """Refuse a request for a persistent interpreter; for executors that start a new one for each run.
 
     Raises:
-        NotSupported: It asks for one.
+        NotSupported: The request is for one.
     """
     if request.stateful and request.execution_id is not None and request.code is not None:
         raise NotSupported(
@@ -134,7 +133,7 @@ def refuse_state(request: CodeExecutionInput) -> None:
 
 
 def _check_mount_points(request: CodeExecutionInput) -> None:
-    """Refuse what some executor would take for something else: a container engine separates paths by colons."""
+    """Refuse paths that an executor would misread: a container engine separates paths by colons."""
     targets = [mount.target.rstrip("/") for mount in request.mounts]
     for path in (os.fspath(request.workspace or ""), *targets, *(mount.source for mount in request.mounts)):
         if ":" in path:
@@ -259,7 +258,7 @@ def _cwd(request: CodeExecutionInput) -> str:
 
 
 def _env(request: CodeExecutionInput) -> dict[str, str]:
-    """Return the whole environment of the program: a few names, and what the request adds."""
+    """Return the whole environment of the program: a few fixed names, and those of the request."""
     for name, value in request.env.items():
         if not _ENV_NAME.match(name):
             raise InvalidInput(
@@ -293,7 +292,7 @@ def _timeout(requested: float | None, default: float) -> float:
 
 
 def _workspace(path: str) -> tuple[str, os.stat_result]:
-    """Return the real path of a workspace, and its state."""
+    """Return the real path of a workspace, and its `stat` result."""
     if "\0" in path or not os.path.isabs(path):
         raise InvalidInput(f"The workspace {path[:200]!r} is not an absolute path.", hint="Give an absolute path.")
     real = os.path.realpath(path)
@@ -309,7 +308,7 @@ def _workspace(path: str) -> tuple[str, os.stat_result]:
 
 
 def _mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> tuple[Mount, os.stat_result]:
-    """Return the mount with the real path of its source, and the state of that."""
+    """Return the mount with the real path of its source, and the `stat` result of that."""
     if "\0" in mount.source or not os.path.isabs(mount.source) or not os.path.exists(mount.source):
         raise InvalidInput(f"The mount source {mount.source!r} is not there.", hint="Give an absolute, existing path.")
     if not mount.target.startswith("/"):
@@ -323,12 +322,12 @@ def _mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> 
 
 
 def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | None) -> tuple[str, os.stat_result]:
-    """Return the real path of a mount's source, and its state.
+    """Return the real path of a mount's source, and its `stat` result.
 
-    Below the workspace no link is followed: scripts can make them there.
+    Follows no link below the workspace, where scripts can create them.
 
     Raises:
-        InvalidInput: It is gone; or it lies in the workspace, behind a link.
+        InvalidInput: It is missing, or it lies in the workspace behind a link.
     """
     normal_path = os.path.normpath(source)
     folders = [] if workspace is None else [os.path.normpath(str(request.workspace)), workspace]
@@ -346,10 +345,10 @@ def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | N
 
 
 def _look_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
-    """Return the state of what names lead to from a folder, one after another and never through a link.
+    """Return the `stat` result of a path below a folder, opened name by name without following a link.
 
     Raises:
-        OSError: There is nothing, or a link.
+        OSError: A name is missing or a link.
     """
     with ExitStack() as opened:
         fd = os.open(folder, _PLACE | os.O_DIRECTORY)
@@ -364,7 +363,7 @@ def _look_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
 
 
 def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None:
-    """Refuse to make folders in a person's own workspace only to mount something over them."""
+    """Refuse to create folders in a person's workspace only to mount something over them."""
     if request.workspace is None or not _below(target, (WORK,)):
         return
     workspace = os.fspath(request.workspace)
@@ -376,3 +375,28 @@ def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None
 
 def _below(path: str, folders: tuple[str, ...]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def split_name(name: str, *, subject: str = "file name") -> list[str]:
+    """Return the parts of a relative path.
+
+    Raises:
+        InvalidInput: It is empty, absolute, too long, has half a surrogate pair, a NUL, a backslash, an empty part, `.`
+            or `..`.
+    """
+    parts = name.split("/")
+    bad = not name or "\0" in name or "\\" in name or not 0 < _size_bytes(name) <= 1024
+    if bad or any(part in ("", ".", "..") or _size_bytes(part) > 255 for part in parts):
+        raise InvalidInput(
+            f"The {subject} {name[:200]!a} is not a plain relative path.",
+            hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
+        )
+    return parts
+
+
+def _size_bytes(name: str) -> int:
+    """Return the length of a name in the file system; 0 if half a surrogate pair makes it invalid."""
+    try:
+        return len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return 0

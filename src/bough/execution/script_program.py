@@ -1,4 +1,4 @@
-"""Which program runs a script, by its extension or its first line."""
+"""Choosing the program that runs a script, by its extension or its first line."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ash"})
 
 @dataclass(frozen=True)
 class ScriptProgram:
-    """What runs a script.
+    """The program that runs a script.
 
     Attributes:
-        language: That the script is written in; `python` if only its first line is known.
-        command: The interpreter and its options; None: that of the language.
+        language: The language of the script; `python` if only its first line is known.
+        command: The interpreter and its options; None for that of the language.
     """
 
     language: Language
@@ -35,7 +35,7 @@ class ScriptProgram:
 
 
 def find_script_program(name: str, head: bytes) -> ScriptProgram | None:
-    """Return what runs a script; None if neither its name nor its first line says it.
+    """Return the program that runs a script; None if neither its name nor its first line determines it.
 
     The first line of a shell script may choose another shell, but not another program. The executable bit is ignored.
 

@@ -1,6 +1,6 @@
-"""A program that stays in the sandbox and speaks over streams: what an MCP server of a skill is.
+"""Running a program, such as a skill's MCP server, in the sandbox and talking to it over its input and output.
 
-It has a process of its own on the host, which stands between: whoever wants to speak to the program starts that like
+A separate process on the host stands in between: a client starts it like
 any other program, and its input and output are the program's. When it ends, or the process that started it ends, so
 does everything in the sandbox.
 """
@@ -41,12 +41,12 @@ def serve_command(
 
     Args:
         command: The program and its arguments, as seen inside; never seen by a shell.
-        mounts: Host folders to show inside.
-        folder: Where it is started, as seen inside.
-        workspace: A host folder to use as `/work`; None: a fresh one.
-        env: Its environment besides the fixed names.
-        domains: What it may reach; none: nothing.
-        guards: What of the workspace stays as it is.
+        mounts: Host folders to mount.
+        folder: The working folder inside.
+        workspace: A host folder to use as `/work`; None for a new one.
+        env: Its environment in addition to the fixed names.
+        domains: The domains that it may reach; empty for none.
+        guards: The names in the workspace that must not change.
     """
     request = {
         "command": [folder, *command],
@@ -80,7 +80,7 @@ def _read_request(text: str) -> CodeExecutionInput:
 
 
 async def _serve(request: CodeExecutionInput) -> int:
-    """Run the program until it ends, this process is told to, or the process that started it is gone."""
+    """Run the program until it ends, this process gets a signal, or the process that started it has exited."""
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
     task = asyncio.ensure_future(executor.run_connected(request, stdin=0, stdout=1))
     loop = asyncio.get_running_loop()
@@ -101,5 +101,5 @@ async def _serve(request: CodeExecutionInput) -> int:
 
 
 def main() -> None:
-    """Run what the environment asks for, and exit as it does."""
+    """Run the program described by the environment, and exit with its exit code."""
     sys.exit(asyncio.run(_serve(_read_request(os.environ.pop(_REQUEST)))))

@@ -1,6 +1,6 @@
-"""Running code with the caller's own rights, for those who ask for it by name.
+"""Running code with the caller's rights, only if explicitly chosen.
 
-Source: ADK (`UnsafeLocalCodeExecutor`), where it ran code inside the host's own interpreter; here it never does.
+Source: ADK (`UnsafeLocalCodeExecutor`), which runs code in the host's interpreter; this one never does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from bough.cancellation import finish
 from bough.errors import InvalidInput, Unavailable
-from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation, Mount
-from bough.execution.mixin import CodeExecutorMixin
+from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, CodeExecutorMixin, Isolation, Mount
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
@@ -22,17 +21,17 @@ from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan, refuse_state
-from bough.execution.sandbox.bubblewrap import configuration, limits_of
+from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.rung import INSIDE
 
 _log = logging.getLogger("bough.execution")
 
 
 class UnsafeLocalCodeExecutor(CodeExecutorMixin):
-    """Runs code as a child process with the caller's rights: files, network, everything. Nothing is kept from it.
+    """Runs code as a child process with all rights of the caller, without any isolation.
 
-    Time, output and leftovers are bounded as everywhere; memory, file size and open files by resource limits. Paths
-    below `/work` and mount targets in `script` and `working_dir` are taken to mean the host's folders. No name in a
+    Time, output and processes are bounded as in every executor; memory, file size and open files by limits. Paths
+    below `/work` and mount targets in `script` and `working_dir` are mapped to the host's folders. No name in a
     workspace is guarded.
     """
 
@@ -69,16 +68,16 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
         )
 
     async def healthy(self) -> bool:
-        """Whether it is open."""
+        """Whether the executor is open."""
         return not self._closed
 
     async def reinitialize(self) -> None:
-        """Open it again."""
+        """Open the executor again."""
         await self.aclose()
         self._closed = False
 
     async def aclose(self) -> None:
-        """Remove its folder; closing twice is fine."""
+        """Remove the executor's folder. Idempotent."""
         self._closed = True
         await asyncio.to_thread(self._run_directory.close)
 
@@ -87,7 +86,7 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
     workspace.make_private()
     outside = _on_host(inside, workspace)
     conf = configuration(outside, Identity())
-    conf["limits"] = limits_of(inside, count_processes=False)
+    conf["limits"] = resource_limits(inside, count_processes=False)
     conf["python"] = None
     conf["home"] = _home(workspace)
     conf["argv"] = list(_argv(outside))
@@ -112,7 +111,7 @@ def _argv(plan: Plan) -> tuple[str, ...]:
 
 
 def _on_host(inside: Plan, workspace: Workspace) -> Plan:
-    """Return the plan with every path as the host knows it."""
+    """Return the plan with host paths."""
     places = {CODE_FOLDER: workspace.code, WORK: workspace.work}
     for mount in inside.mounts:
         places.update(_place(mount, workspace))
@@ -130,7 +129,7 @@ def _on_host(inside: Plan, workspace: Workspace) -> Plan:
 
 
 def _names_program(arg: str, inside: Plan, script: str | None) -> bool:
-    """Whether `arg` is the path that bough itself put there, and not one of the caller's arguments."""
+    """Whether `arg` is the path that bough inserted, and not one of the caller's arguments."""
     if inside.code_file is not None:
         return arg == f"{CODE_FOLDER}/{inside.code_file[0]}"
     return script is not None and arg in (script, f"{WORK}/{script}")

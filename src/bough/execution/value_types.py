@@ -1,4 +1,4 @@
-"""Whether the values of a request are of the kinds that it declares; callers that nothing checks pass others."""
+"""Checking the types of a request's values, since callers without a type checker pass other ones."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _ENTRIES: Final[dict[str, type]] = {
 
 
 def check_kinds(request: CodeExecutionInput) -> None:
-    """Refuse a value of another kind than the field has, or an entry of one; O(values).
+    """Check that every value, and every entry of a list, has the type of its field; O(values).
 
     Raises:
-        InvalidInput: It names the field and what was found there.
+        InvalidInput: A value has another type; the message names field and type.
     """
     for name, kinds in _KINDS.items():
         _check(name, [getattr(request, name)], kinds)

@@ -39,7 +39,7 @@ from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
-from bough.tasks.stores.named import open_task_store, tasks_in
+from bough.tasks.stores.backends import open_task_store, tasks_in
 from bough.types import Json
 
 

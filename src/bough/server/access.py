@@ -1,26 +1,33 @@
-"""What a route works with: the caller, the store as the caller may see it, the services. One dependency a right."""
+"""The caller of a route, its view of the store, and the services. One dependency per right.
+
+An open stream ends when the key that opened it is revoked or expires, or when its tenant is disabled.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request, WebSocket
 from starlette.requests import HTTPConnection
 
-from bough.errors import Unauthenticated
+from bough.errors import BoughError, Unauthenticated
 from bough.server.auth.caller import Caller, Role
 from bough.server.auth.owned import OwnedStore
+from bough.server.live.broadcast import Broadcast
 from bough.server.requests.routing import NeedsKey
 from bough.server.services import Services
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a route works with: the caller, and the store as the caller may see it.
+    """The caller, and its view of the store.
 
     Attributes:
-        key: What the caller showed, which a stream is held to while it is open.
+        key: The key of the request; an open stream checks again that it is valid.
     """
 
     caller: Caller
@@ -46,15 +53,15 @@ def read_key(connection: HTTPConnection) -> str | None:
 
 
 async def authenticate(connection: HTTPConnection, key: str | None) -> Access:
-    """Return what the holder of a key may work with.
+    """Return the access that a key grants.
 
     Raises:
         Unauthenticated: The key is needed and missing, or not a valid one.
-        LimitExceeded: The caller asks too often.
+        LimitExceeded: The caller sends too many requests.
     """
     services: Services = connection.app.state.services
     client = connection.client.host if connection.client else ""
-    caller = await services.keys.caller_of(key, client)
+    caller = await services.keys.authenticate(key, client)
     connection.scope.setdefault("state", {})["caller"] = caller
     services.limits.count_request(caller)
     store = OwnedStore(
@@ -64,18 +71,19 @@ async def authenticate(connection: HTTPConnection, key: str | None) -> Access:
 
 
 class Right(NeedsKey):
-    """What a route's caller must be allowed: a dependency."""
+    """A dependency that requires a role and scopes of a route's caller."""
 
     def __init__(self, role: Role, *scopes: str) -> None:
         self._role: Role = role
         self._scopes = scopes
 
     async def __call__(self, request: Request) -> Access:
-        """Return what the caller may work with.
+        """Return the caller's access.
 
         Raises:
-            PermissionDenied: The key's role is too small, or it lacks a scope.
+            PermissionDenied: The key's role is too low, or it lacks a scope.
         """
+        # Once a request: a route with several dependencies must not count as several requests.
         granted: dict[Right, Access] = request.scope.setdefault("granted", {})
         if self not in granted:
             access = await authenticate(request, read_key(request))
@@ -102,6 +110,34 @@ WebhookAdmin: TypeAlias = Annotated[Access, Depends(Right("admin", "webhooks"))]
 
 
 def read_services(connection: Request | WebSocket) -> Services:
-    """Return what the application works with."""
+    """Return the services of the application."""
     services: Services = connection.app.state.services
     return services
+
+
+CHECK_SECONDS = 1.0
+"""The interval between two checks of the key of an open stream."""
+
+
+async def wait_refused(access: Access) -> None:
+    """Return as soon as the key of an open stream is no longer valid."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        try:
+            await access.services.keys.require_valid(access.key)
+        except Unauthenticated:
+            return
+        except BoughError:
+            continue  # a store that does not answer says nothing about the key: the stream stays open
+
+
+@contextlib.asynccontextmanager
+async def watch_key(access: Access, broadcast: Broadcast) -> AsyncGenerator[Callable[[], bool]]:
+    """Yield a function that returns whether the reader's key has become invalid."""
+    refused = asyncio.create_task(wait_refused(access), name="key of a stream")
+    refused.add_done_callback(lambda _: broadcast.wake())  # a reader that waits for events would not notice it
+    try:
+        yield refused.done
+    finally:
+        refused.cancel()
+        await asyncio.gather(refused, return_exceptions=True)

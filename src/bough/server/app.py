@@ -1,4 +1,4 @@
-"""The application: middleware in order, routers, lifespan; nothing else."""
+"""The application of an agent server: middleware in order, routes, lifespan."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bodies.openhands_events import OpenHandsEvents
 from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
-from bough.server.bounds.quotas import Quotas
-from bough.server.bounds.running import admission_of
+from bough.server.bounds.quotas import Quotas, make_admission
 from bough.server.bounds.tenants import TenantRules
 from bough.server.documents import Transcript
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands, SharedExecutor
-from bough.server.environment.configured import load_configured
 from bough.server.environment.workspaces import Workspaces
 from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
@@ -69,10 +67,10 @@ from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
-from bough.server.worker import find_credentials, keep_quotas
+from bough.server.worker import find_credentials, keep_quotas, load_configured
 from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
-from bough.tasks.stores.named import tasks_in
+from bough.tasks.stores.backends import tasks_in
 from bough.types import SystemClock
 
 Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
@@ -97,12 +95,12 @@ def create_app(
     """Return the application of an agent server.
 
     Args:
-        server: How it serves; None reads it from the home and the environment.
-        agents: Specs of Python, served by name beside `default` and those of the home's `config.yaml`.
-        store: Used as it is, and the caller's to close; None opens the settings' one.
-        bind: The address that it will listen on, one of the names that `Host` may have.
+        server: The server's settings; None reads them from the home and the environment.
+        agents: Specs defined in Python, served in addition to `default` and those of the home's `config.yaml`.
+        store: An open store, which the caller closes; None opens the store of the settings.
+        bind: The address to listen on, which is then an accepted `Host`.
         transcript: Writes a conversation as a document for people; None writes plain text.
-        a2a_agent: Served by A2A at the root; None serves every agent below `/a2a/`.
+        a2a_agent: The agent that A2A serves at the root; None serves every agent below `/a2a/`.
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
@@ -140,7 +138,7 @@ def create_app(
 
 @asynccontextmanager
 async def relay_between(services: Services, url: str) -> AsyncGenerator[None]:
-    """Bring pieces of text to readers on other servers, and those of other processes to the readers here."""
+    """Relay pieces of text to readers on other servers, and those of other processes to readers here."""
     broadcasts = services.broadcasts
     relay = DeltaRelay(
         url, take=broadcasts.publish, read_here=broadcasts.read_here, on_drop=services.metrics.deltas_dropped.inc
@@ -162,7 +160,7 @@ def _by_name(agents: Agents) -> dict[str, AgentSpec]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What an application is made of, before anything is opened."""
+    """The parts of an application before anything is opened."""
 
     settings: Settings
     server: ServerSettings
@@ -174,7 +172,7 @@ class _Plan:
     mcp: McpEndpoint = field(default_factory=McpEndpoint)
 
     def lifespan(self, app: FastAPI) -> AbstractAsyncContextManager[None]:
-        """Return what opens the services of an application and closes them."""
+        """Return the lifespan, which opens the services of an application and closes them."""
         return self._lifespan(app)
 
     @asynccontextmanager
@@ -201,7 +199,7 @@ class _Plan:
 
     @asynccontextmanager
     async def _deliver(self, services: Services) -> AsyncGenerator[None]:
-        """Have webhooks follow the log, and deliver what is due while the block runs."""
+        """Follow the log for webhooks, and send due deliveries while the block runs."""
         services.webhooks.describe = describe_for_push(services)
         services.webhooks.follow()
         serving = asyncio.create_task(services.webhooks.serve(), name="webhooks")
@@ -220,7 +218,7 @@ class _Plan:
             tasks_in(store),
             settings=settings,
             concurrency=server.concurrency,
-            admit=admission_of(rules, metrics),
+            admit=make_admission(rules, metrics),
             hooks=lambda _: load_hooks(settings.home / "hooks.json"),
             credentials=find_credentials(sealed, rules),
         )

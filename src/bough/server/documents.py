@@ -1,4 +1,4 @@
-"""Conversations as documents for people."""
+"""Writing conversations as documents for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Transcript: TypeAlias = Callable[[ConversationRecord, Iterable[JsonObject]], Ite
 def write_document(
     transcript: Transcript | None, record: ConversationRecord, events: Sequence[StoredEvent]
 ) -> Iterator[str]:
-    """Yield a document piece by piece; without `transcript` it is plain text below a title."""
+    """Yield a document in pieces; without `transcript`, a title and plain text."""
     if transcript is None:
         return iter([f"# {record.title or 'untitled'}\n\n{plain_transcript(events)}\n"])
     return transcript(record, (stored.as_json() for stored in events))

@@ -1,4 +1,4 @@
-"""The checks of `bough doctor` on the machine of a server, and whether its store can be written."""
+"""The checks of `bough doctor` on the machine of a server, and the check that its store is writable."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from bough.tasks.stores.relational import RelationalTaskStore
 _KEPT_SECONDS = 10.0
 
 _SPACE_BYTES = 1 << 20
-"""Free space that a store needs: as much as a message may have, so that not only the probe fits."""
+"""Free space that a store needs: the maximum size of a message, since a full disk may still hold the probe."""
 
 
 class MachineHealth:
     """The checks of one server. Running them starts a process in every sandbox that works.
 
     Args:
-        tasks: The store whose tasks are counted.
+        tasks: The store of the tasks to count.
     """
 
     def __init__(

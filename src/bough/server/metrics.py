@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus. Labels are route templates and closed sets: no tenant, no id."""
+"""Prometheus metrics of the server. Labels are route templates and closed sets: no tenant, no id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAG_BUCKETS = (1, 16, 256, 4096, 65536)
 
 
 class Metrics:
-    """The figures of one server process, in a registry of its own."""
+    """The metrics of one server process, in a separate registry."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -55,11 +55,11 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def count_usage(self, usage: Usage) -> None:
-        """Count what one request to a model used."""
+        """Count the usage of one request to a model."""
         self.tokens.labels("input").inc(usage.input_tokens)
         self.tokens.labels("output").inc(usage.output_tokens)
         self.cost_usd.inc(usage.cost_usd or 0.0)
 
     def render(self) -> bytes:
-        """Return the figures as Prometheus text."""
+        """Return the metrics as Prometheus text."""
         return generate_latest(self._registry)

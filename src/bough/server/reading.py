@@ -1,4 +1,4 @@
-"""Pages of events in any form: places that stay valid, parts of one event over two pages, filters."""
+"""Pages of events in any form, with stable page ids, filters, and events whose parts span two pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILTERS = EventPage.model_fields.keys() - {"page_id", "limit", "sort_order", "a
 _FIRST_ROWS = 16
 _MAX_WAITING = 256
 MAX_LOOKED_AT = 5000
-"""How many events a request with a filter looks at; then the page ends, and the next one continues from there."""
+"""Maximum number of events that a request with a filter reads; then the page ends, and the next one continues."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class EventReader:
     """Reads one conversation's events in one form.
 
     Attributes:
-        head: How many events there are; later ones are not read.
+        head: Number of events to read; later ones are ignored.
     """
 
     store: OwnedStore
@@ -40,7 +40,7 @@ class EventReader:
         """Return a page.
 
         Raises:
-            InvalidInput: `page_id` is none of this conversation.
+            InvalidInput: `page_id` does not belong to this conversation.
         """
         reverse = query.sort_order == "TIMESTAMP_DESC"
         start, stop, skip = await self._range(query, reverse=reverse)
@@ -66,7 +66,7 @@ class EventReader:
         return ItemPage(items=items)
 
     async def count(self, query: EventQuery) -> int:
-        """Return how many parts there are. O(events)."""
+        """Return the number of parts. O(events)."""
         total = 0
         async for stored, parts in self._parts(0, self.head, reverse=False):
             total += sum(_is_wanted(part, stored, query) for part in parts)
@@ -86,7 +86,7 @@ class EventReader:
         raise NotFound("the event has no such part")
 
     async def _range(self, query: EventPage, *, reverse: bool) -> tuple[int, int, str | None]:
-        """Return which events to read, and the id of the part to begin with."""
+        """Return the range of events to read, and the id of the first part."""
         start = 0 if query.after is None else query.after + 1
         stop = self.head if query.before is None else min(query.before, self.head)
         if query.page_id is None:
@@ -116,7 +116,7 @@ class EventReader:
         """Iterate events with their parts in the requested order.
 
         Args:
-            rows: How many are read first. A page of so many parts needs no others.
+            rows: Number of events to read first. A page of as many parts needs no others.
         """
         if reverse:
             async with aclosing(self._parts_backwards(start, stop, rows)) as events:
@@ -154,7 +154,7 @@ class EventReader:
                 yield event, self.form.encode(event, calls)[::-1]
 
     async def _read(self, start: int, stop: int, rows: int, *, reverse: bool) -> AsyncGenerator[StoredEvent]:
-        """Iterate events: `rows` of them are read first, the others only when they are needed."""
+        """Iterate events: reads `rows` of them first, the others only when needed."""
         if start >= stop:
             return
         lo, hi = (max(start, stop - rows), stop) if reverse else (start, min(stop, start + rows))
@@ -168,7 +168,7 @@ class EventReader:
                     yield stored
 
     async def _calls_before(self, seq: int) -> Mapping[str, str]:
-        """Return the calls of the latest response before a place."""
+        """Return the calls of the latest response before a position."""
         async with aclosing(self._read(0, seq, _FIRST_ROWS, reverse=True)) as events:
             async for stored in events:
                 if calls := self.form.calls_made(stored):
@@ -179,7 +179,7 @@ class EventReader:
 
 
 def _is_wanted(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool:
-    """Whether a part is one of those that were asked for."""
+    """Whether a part matches the filter."""
     kinds = getattr(query, "kinds", None)
     if kinds is not None and stored.kind not in kinds.split(","):
         return False

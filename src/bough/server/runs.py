@@ -1,4 +1,4 @@
-"""Runs that are asked for over the wire. Each is a task: this server's broker runs it, or a worker elsewhere."""
+"""Runs requested over the wire. Each is a task, run by this server's broker or by a worker."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from bough.tasks.stores.rows import TaskRow, find_latest_row, find_live_row, rea
 from bough.tasks.worker import ActiveRun
 
 _SMALL = 128
-"""Of so many conversations the runs are looked up on the spot."""
+"""Up to this many conversations, the runs are looked up on the event loop."""
 
 
 class Runs:
-    """What routes ask of the broker.
+    """The broker's operations for routes.
 
     Args:
-        broker: Not entered; entered and left by this.
-        broadcasts: Told the pieces of the responses of runs in this process.
-        takes_tasks: Whether runs continue in this process; else workers run them.
+        broker: Not entered yet; this object enters and leaves it.
+        broadcasts: Get the pieces of responses of runs in this process.
+        takes_tasks: Whether this process runs tasks, or workers do.
     """
 
     def __init__(self, broker: TaskBroker, metrics: Metrics, broadcasts: Broadcasts, *, takes_tasks: bool) -> None:
@@ -51,40 +51,40 @@ class Runs:
         broker.worker.on_end.append(self._take_end)
 
     async def open(self) -> None:
-        """Begin to run tasks, where that is done in this process."""
+        """Start running tasks, if this process does."""
         await self.broker.store.open()
         if self._takes_tasks:
             await self.broker.__aenter__()
 
     def drain(self, seconds: float) -> None:
-        """Take no more tasks; those that run here are handed over at the end of their step, or after `seconds`."""
+        """Take no more tasks; running ones are handed over at the end of their step, or after `seconds`."""
         if self._draining is None:
             self._drain_begun.set()
             self._draining = asyncio.create_task(self.broker.drain(seconds), name="drain of runs")
 
     def hand_over_now(self) -> None:
-        """Hand over what still runs, its tools killed."""
+        """Hand over the running tasks at once, and kill their tools."""
         self.broker.worker.stop_all("hand_back")
 
     async def aclose(self, seconds: float) -> None:
-        """Drain, and return when no task runs here any more."""
+        """Drain, and return when no task is running here."""
         self.drain(seconds)
         assert self._draining is not None  # noqa: S101 - made by the line before
         await self._draining
 
     @property
     def dispatcher_lives(self) -> bool:
-        """Whether tasks are taken in this process, where they are to be; workers answer for themselves."""
+        """Whether the dispatcher of this process is running; always True if workers run the tasks."""
         return not self._takes_tasks or self.broker.is_entered
 
     # What is asked.
 
     async def latest(self, cid: UUID) -> RunInfo | None:
-        """Return the latest run of a conversation; None before the first. One row, what it asks beside it."""
+        """Return the latest run of a conversation; None before the first. Reads one row."""
         return await self.broker.store.look(lambda tables: read_latest_run(tables, tables.number(cid)), small=True)
 
     async def live_among(self, records: Collection[ConversationRecord]) -> frozenset[UUID]:
-        """Return the ids of those conversations that have a run which is pending or running. One statement."""
+        """Return the ids of the conversations with a pending or running run. One statement."""
         cids = json.dumps([record.number for record in records])
         is_small = len(records) <= _SMALL
         rows = await self.broker.store.look(lambda tables: tables.run("task.live_among", cids=cids), small=is_small)
@@ -92,7 +92,7 @@ class Runs:
         return frozenset(record.id for record in records if record.number in live)
 
     async def is_live(self, cid: UUID) -> bool:
-        """Whether a run of the conversation is pending or running, in whichever process."""
+        """Whether a run of the conversation is pending or running, in any process."""
 
         def look(tables: Tables) -> bool:
             row = find_live_row(tables, tables.number(cid))
@@ -103,16 +103,16 @@ class Runs:
     async def start(
         self, caller: Caller, cid: UUID, *, approve: Collection[str] = (), key: str | None = None, **submission: Any
     ) -> UUID:
-        """Start a run, and return its task's id; of one that waits for a person, the task that waits.
+        """Start a run, and return its task's id; if a task of it waits for a person, that task's id.
 
         Args:
-            approve: Calls that wait and may run now.
-            key: The same one, the same task.
+            approve: Waiting calls that may now run.
+            key: The same key returns the same task.
             submission: `id`, `queue`, `priority`, `deadline_seconds` of the task.
 
         Raises:
             Conflict: It is running.
-            LimitExceeded: The tenant has as many runs as it may have.
+            LimitExceeded: The tenant has the maximum number of runs.
         """
         metadata = {"idempotency_key": key, PAYER: caller.key, **submission}
         options: dict[str, Any] = {name: value for name, value in metadata.items() if value is not None}
@@ -131,16 +131,16 @@ class Runs:
         state: State | None = None,
         **submission: Any,
     ) -> None:
-        """Append a message and what it brings in; `run` has it answered, by the active one or by a new one.
+        """Append a message and the events that it activates; with `run`, the active run or a new one answers it.
 
         Args:
-            events: The message first.
-            state: The fold of the log, where the caller has just read it.
-            submission: As in `start`.
+            events: The events, the message first.
+            state: The fold of the log, if the caller has just read it.
+            submission: `id`, `queue`, `priority`, `deadline_seconds` of the task.
 
         Raises:
-            Conflict: The head is another one.
-            LimitExceeded: The tenant has as many runs as it may have; nothing is kept.
+            Conflict: The log has another head.
+            LimitExceeded: The tenant has the maximum number of runs; nothing is written.
         """
         message, *activated = events
         assert isinstance(message, UserMessage)  # noqa: S101 - as `prepare_message` returns them
@@ -151,7 +151,7 @@ class Runs:
         )  # fmt: skip
 
     async def find_asking(self, cid: UUID) -> Task | None:
-        """Return the task of a conversation that waits for a person; None where none does."""
+        """Return the task of a conversation that waits for a person; None if none does."""
 
         def look(tables: Tables) -> Task | None:
             row = find_live_row(tables, tables.number(cid))
@@ -160,11 +160,11 @@ class Runs:
         return await self.broker.store.look(look, small=True)
 
     def stream(self, task: str, after: int) -> AsyncIterator[TaskEvent]:
-        """Iterate the events of a task behind `after`, then live ones, to its end. Raises: see `TaskBroker.stream`."""
+        """Iterate the events of a task after `after`, then live ones, until its end. Raises as `TaskBroker.stream`."""
         return self.broker.stream(task, after)
 
     async def wait(self, task: UUID, seconds: float) -> Task:
-        """Return a task when it has ended or asks, when this server drains, or after `seconds`."""
+        """Return a task when it ends or asks for input, when this server drains, or after `seconds`."""
         waiting = asyncio.create_task(self.broker.wait_until(str(task), has_stopped, seconds))
         draining = asyncio.create_task(self._drain_begun.wait())
         try:
@@ -176,11 +176,11 @@ class Runs:
             await asyncio.gather(waiting, draining, return_exceptions=True)
 
     async def pause(self, cid: UUID, *, by: str, reason: str) -> None:
-        """Ask a run to stop at its next step; nothing happens where none is running."""
+        """Ask a run to stop at its next step; does nothing if none is running."""
         await self.broker.pause(cid, by=by, reason=reason)
 
     async def interrupt(self, cid: UUID, *, by: str, reason: str, wait_seconds: float = 0) -> None:
-        """Stop a run now, in whichever process, its tools killed; nothing happens where none is running."""
+        """Stop a run now, in any process, and kill its tools; does nothing if none is running."""
         run = await self.latest(cid)
         await self.broker.interrupt(cid, by=by, reason=reason)
         if run is not None and wait_seconds:
@@ -203,7 +203,7 @@ class Runs:
 
 
 def read_latest_run(tables: Tables, cid: int) -> RunInfo | None:
-    """Return the latest run of a conversation by its number; None before the first."""
+    """Return the latest run of the conversation with this number; None before the first."""
     row = find_latest_row(tables, cid)
     return None if row is None else _describe(tables, row)
 

@@ -1,4 +1,4 @@
-"""`bough serve`: what may be bound, the listening socket, uvicorn, the end."""
+"""`bough serve`: safe addresses, the listening socket, uvicorn, shutdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WATCHER = "_shutdown_watcher"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone."""
+    """Whether an address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -36,10 +36,10 @@ def is_loopback(host: str) -> bool:
 
 
 def require_safe_bind(host: str, *, has_keys: bool, unsafe: bool) -> None:
-    """Check that a server without keys is reached from this machine alone.
+    """Check that a server without keys is reachable from this machine only.
 
     Raises:
-        PermissionDenied: It would be open to others.
+        PermissionDenied: Other machines could reach it.
     """
     if not is_loopback(host) and not has_keys and not unsafe:
         raise PermissionDenied(
@@ -49,7 +49,7 @@ def require_safe_bind(host: str, *, has_keys: bool, unsafe: bool) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one.
+    """Return a listening socket; port 0 chooses a free port.
 
     Raises:
         Unavailable: The address is not available.
@@ -70,7 +70,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that tells when it answers, and that lets streams go before it waits for connections."""
+    """A uvicorn server that reports when it is ready, and ends streams before it waits for connections."""
 
     def __init__(
         self, config: uvicorn.Config, ready: Callable[[], None], drain: Callable[[], None], hurry: Callable[[], None]
@@ -89,26 +89,26 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def stop(self) -> None:
-        """End as after a signal; callable from any thread."""
+        """Stop as after a signal; callable from any thread."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer, then tell."""
+        """Start to answer, then report it."""
         await super().startup(sockets)
         if not self.should_exit:
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let readers go first: a stream ends only when it is told to."""
+        """End the streams first: uvicorn would wait for them for ever."""
         self._drain()
         await super().shutdown(sockets)
 
 
 async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket, *, ready: Callable[[], None]) -> None:
-    """Serve until a signal comes. A second signal does not wait any longer.
+    """Serve until a signal arrives. A second signal stops at once.
 
     Args:
-        ready: Called when the first request would be answered.
+        ready: Called when the server answers requests.
 
     Raises:
         Unavailable: The application could not start; its own error is the cause.
@@ -142,7 +142,7 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
 
 
 def _compute_connection_limit(settings: ServerSettings) -> int:
-    """Return how many connections may be open: some descriptors of the process are for everything else."""
+    """Return the maximum number of connections, which leaves some descriptors of the process for other uses."""
     hard_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
         return settings.connections
@@ -150,7 +150,7 @@ def _compute_connection_limit(settings: ServerSettings) -> int:
 
 
 def _raise_descriptor_limit(wanted_descriptors: int) -> None:
-    """Let the process have as many open descriptors as it wants, as far as the system lets it."""
+    """Raise the process's limit of open descriptors as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted_descriptors:
         raised = wanted_descriptors if hard == resource.RLIM_INFINITY else min(wanted_descriptors, hard)
@@ -159,9 +159,9 @@ def _raise_descriptor_limit(wanted_descriptors: int) -> None:
 
 
 async def _end_stream_watchers() -> None:
-    """End the task by which sse-starlette watches for a shutdown: it begins with the first stream and nobody ends it.
+    """End the task by which sse-starlette watches for a shutdown, which it starts with the first stream and never ends.
 
-    A loop that is closed before it leaves the task pending, and its thread without a watcher for the next server.
+    If the loop is closed before, the task stays pending, and the next server in this thread has no watcher.
     """
     watching = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == _WATCHER]
     for task in watching:
@@ -192,7 +192,7 @@ def _hand_over(app: FastAPI) -> None:
 
 
 def run_server(app: FastAPI, settings: ServerSettings, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve in a loop of its own until a signal comes. The process is the server's alone."""
+    """Serve in a new event loop until a signal arrives. Takes over the whole process."""
 
     def begin() -> None:
         gc.collect()

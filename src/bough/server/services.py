@@ -1,4 +1,4 @@
-"""What the routes of one server work with; made by the application's lifespan, closed by it."""
+"""The services of one server, which the application's lifespan creates and closes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Services:
 
     Attributes:
         store: The whole store; routes see it through `OwnedStore` only.
-        rules: What tenants may use; SIGHUP reloads them.
-        conversation_limits: How many conversations a tenant may have.
-        event_form: The form of events for those who do not ask for ours.
+        rules: The limits of tenants; SIGHUP reloads them.
+        conversation_limits: Bounds the number of conversations of a tenant.
+        event_form: The form of events for requests that do not ask for bough's form.
         transcript: Writes a conversation as a document for people; None writes plain text.
-        draining: Whether the server is about to stop; `on_drain` is called when that begins.
+        draining: Whether the server is stopping; `on_drain` is called when that starts.
     """
 
     settings: Settings
@@ -67,6 +67,6 @@ class Services:
     draining: bool = False
     on_drain: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
-    def form_of(self, *, ours: bool) -> EventForm:
-        """Return the form of events that a request asks for."""
+    def form_for(self, *, ours: bool) -> EventForm:
+        """Return the form of events for a request."""
         return self.our_events if ours else self.event_form

@@ -1,4 +1,4 @@
-"""What an operator says of a server: section `server:` of the home's `bough.yaml`, `BOUGH_SERVER_*`, options."""
+"""The operator's settings of a server: section `server:` of the home's `bough.yaml`, `BOUGH_SERVER_*`, options."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MEBIBYTE = 1 << 20
 
 
 class TenantLimits(BaseModel):
-    """What one tenant may use.
+    """The limits of one tenant.
 
     Attributes:
-        runs: Running at once.
-        queued_runs: Waiting for these to end; more are refused.
-        requests_per_second: Of all keys together; `key_requests_per_second`: of each key. Bursts are twice that.
-        streams: Open streams and sockets of all keys together; `key_streams`: of each key.
-        conversations: How many it may have; its lists scan them.
-        access: The widest tools that its agents may have in their workspace.
-        models: Whether its runs may use the operator's own model keys; `none`: only keys that it posted itself.
-        tokens_a_day: In and out, of the day in UTC; None is unbounded. `usd_a_day` likewise.
-        key_tokens_a_day: What runs and questions may use that one key asked for; `key_usd_a_day` likewise.
+        runs: Runs at once.
+        queued_runs: Runs that wait for these to end; further ones are refused.
+        requests_per_second: For all keys together; `key_requests_per_second` for each. Bursts may have twice as many.
+        streams: Open streams and sockets of all keys together; `key_streams` for each key.
+        conversations: Maximum number of conversations; lists scan all of them.
+        access: The widest workspace access of its agents.
+        models: Whether its runs may use the operator's model keys; `none` allows only keys that the tenant posted.
+        tokens_a_day: Input and output tokens of a day in UTC; None for no bound. `usd_a_day` likewise.
+        key_tokens_a_day: The tokens of runs and questions requested by one key; `key_usd_a_day` likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,27 +49,27 @@ class TenantLimits(BaseModel):
 
     @property
     def bounds_keys(self) -> bool:
-        """Whether each key has a quota of its own."""
+        """Whether each key has a separate quota."""
         return self.key_tokens_a_day is not None or self.key_usd_a_day is not None
 
 
 class ServerSettings(BaseModel):
-    """How a server serves. Never read from a project's folder.
+    """The settings of a server. Never read from a project's folder.
 
     Attributes:
-        hosts: Further names that are accepted in `Host`.
-        origins: Origins besides our own.
-        trusted_proxies: Networks whose `X-Forwarded-*` count.
-        root: The tenants' folders; None is `workspaces` in the home.
-        read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
-        body_seconds: How long a whole body may take.
-        connections: How many may be open; one address may have three quarters of them.
-        keep_alive_seconds: How long a connection may be idle between two requests; clients should keep theirs for less.
+        hosts: Additional names accepted in `Host`.
+        origins: Allowed origins in addition to the server's.
+        trusted_proxies: Networks whose `X-Forwarded-*` headers are trusted.
+        root: The parent folder of the tenants' folders; None for `workspaces` in the home.
+        read_seconds: Maximum pause in a header or body; `send_seconds`: how long a client may read nothing.
+        body_seconds: Maximum time for a whole body.
+        connections: Maximum number of open connections; one address may have three quarters of them.
+        keep_alive_seconds: Maximum idle time between two requests of a connection; clients should use a shorter one.
         runs: Whether this process runs tasks, or workers do.
-        models: Base URLs that anyone may name.
+        models: Base URLs that any caller may name.
         webhook_networks: Private networks that webhooks and push notifications may call.
-        public_card: The cards of agents are read without a key.
-        limits: Of each tenant that `tenants` does not name. Both are reloaded at SIGHUP.
+        public_card: Whether the cards of agents can be read without a key.
+        limits: The limits of each tenant that `tenants` does not name. Both are reloaded at SIGHUP.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -99,7 +99,7 @@ class ServerSettings(BaseModel):
 
     @classmethod
     def load(cls, settings: Settings, *, env: Mapping[str, str] | None = None, **options: Any) -> ServerSettings:
-        """Return the settings: options over `BOUGH_SERVER_*` over the home's `bough.yaml` over defaults.
+        """Return the settings; options precede `BOUGH_SERVER_*`, then the home's `bough.yaml`, then the defaults.
 
         Raises:
             InvalidInput: A key is unknown or a value has the wrong shape.
@@ -112,17 +112,17 @@ class ServerSettings(BaseModel):
         except ValidationError as error:
             raise _explain(error) from error
 
-    def limits_of(self, tenant: str) -> TenantLimits:
+    def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
         return self.tenants.get(tenant, self.limits)
 
     @property
     def bounds_any_key(self) -> bool:
-        """Whether the keys of any tenant have quotas of their own."""
+        """Whether the keys of any tenant have separate quotas."""
         return any(limits.bounds_keys for limits in (self.limits, *self.tenants.values()))
 
-    def folder_of(self, tenant: str, home: Path) -> Path:
-        """Return the folder that holds a tenant's files."""
+    def folder_for(self, tenant: str, home: Path) -> Path:
+        """Return the folder of a tenant's files."""
         return (self.root or home / "workspaces") / tenant
 
 

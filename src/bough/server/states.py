@@ -1,7 +1,7 @@
-"""Folded states of conversations, kept in memory within a bound of bytes, over the kept states of the store.
+"""A cache of folded states of conversations in memory, bounded in bytes, above the states saved in the store.
 
-A hit reads one row, and what came since; a miss reads the nearest kept state and the events behind it. So a document of
-a conversation costs the same whatever its length.
+A hit reads one row and the events since then; a miss reads the nearest saved state and the events after it. So the
+document of a conversation costs the same for every length.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bough.server.metrics import Metrics
 T = TypeVar("T")
 
 _FIXED_BYTES = 4096
-"""Of the objects of a state, beside what it says."""
+"""The overhead of a state's objects, in addition to its JSON."""
 
 _MEASURE_EVERY = 1 << 16
-"""After so many bytes of events a state is measured again: what it holds does not only grow."""
+"""After this many bytes of events a state is weighed again, because it can also shrink."""
 
 
 class Folded(NamedTuple):
-    """A state, not to be changed, and what had been erased in its log when it was folded."""
+    """A state, which must not be changed, and the erasures in its log when it was folded."""
 
     state: State
     erased: str
@@ -42,11 +42,11 @@ _NO_DOCUMENT: tuple[object, bytes] = (None, b"")
 
 @dataclass
 class _Entry:
-    """A state, what was erased when it was folded, its weight, and the bytes of events folded since it was weighed.
+    """A cached state, the erasures when it was folded, its weight, and the bytes of events folded since it was weighed.
 
     Attributes:
-        derived: What was read of the log's first so many events, beside the state.
-        document: The document of the conversation as JSON, behind everything that it was made of.
+        derived: A value read from the log's first events in addition to the state, with their number.
+        document: Everything that the conversation's document was made of, and the document as JSON.
     """
 
     state: State
@@ -58,18 +58,18 @@ class _Entry:
 
     @property
     def bytes(self) -> int:
-        """What it counts for."""
+        """Its weight in the cache."""
         return self.weight + self.since + len(self.document[1])
 
 
 class StateCache:
-    """States by conversation, the least recently used out first.
+    """States by conversation; the least recently used one is dropped first.
 
     Args:
-        max_bytes: Of all states together; one that is larger is not kept.
+        max_bytes: Bound on all states together; a larger state is not cached.
 
     Attributes:
-        bytes: Of the states that are kept.
+        bytes: The weight of the cached states.
     """
 
     def __init__(self, store: EventStore, max_bytes: int, metrics: Metrics) -> None:
@@ -83,14 +83,14 @@ class StateCache:
         metrics.cache_bytes.set_function(lambda: self.bytes)
 
     async def state_of(self, record: ConversationRecord) -> State:
-        """Return the fold of a conversation at `record.head` or later. Not to be changed. O(events since it was read).
+        """Return the fold of a conversation at `record.head` or later, which must not be changed. O(new events).
 
-        Raises: see `read`.
+        Raises what `read` raises.
         """
         return (await self.read(record)).state
 
     async def read(self, record: ConversationRecord) -> Folded:
-        """Return the fold of a conversation at `record.head` or later, and what was erased in it.
+        """Return the fold of a conversation at `record.head` or later, and its erasures.
 
         Raises:
             NotFound: It was deleted meanwhile.
@@ -105,17 +105,17 @@ class StateCache:
                 self._locks.pop(record.id, None)
 
     async def add(self, cid: UUID, state: State, *, erased: str | None = None) -> None:
-        """Keep the state of a conversation that was just made.
+        """Cache the state of a conversation that was just created.
 
         Args:
-            erased: Of a fork, what had been erased when its source was read; where that has changed, nothing is kept.
+            erased: For a fork, the erasures when its source was read; if these have changed, nothing is cached.
         """
         mark = await read_mark(self._store, cid)
         if mark is not None and mark.erased == (erased or mark.erased) and cid not in self._entries:
             self._put(cid, _Entry(state.copy(), mark.erased, _weigh(state)))
 
     async def derive(self, cid: UUID, head: int, read: Callable[[], Awaitable[T]]) -> T:
-        """Return what `read` finds in a log of `head` events; it is called once, as long as the state is kept."""
+        """Return the result of `read` for a log of `head` events; calls it once, as long as the state is cached."""
         entry = self._entries.get(cid)
         if entry is not None and entry.derived is not None and entry.derived[0] == head:
             return entry.derived[1]
@@ -125,7 +125,7 @@ class StateCache:
         return derived
 
     def find_document(self, cid: UUID, inputs: object) -> bytes | None:
-        """Return the document that was made of exactly these inputs; None where it is not kept."""
+        """Return the document that was made of exactly these inputs; None if it is not cached."""
         entry = self._entries.get(cid)
         if entry is None or entry.document[0] != inputs:
             return None
@@ -134,7 +134,7 @@ class StateCache:
         return entry.document[1]
 
     def keep_document(self, cid: UUID, inputs: object, document: bytes) -> None:
-        """Keep a document as long as the state that it was made of."""
+        """Cache a document as long as the state that it was made of."""
         if (entry := self._entries.get(cid)) is not None:
             self.forget(cid)
             is_small = entry.weight + entry.since + len(document) <= self._max_bytes
@@ -147,7 +147,7 @@ class StateCache:
             self.bytes -= entry.bytes
 
     async def aclose(self) -> None:
-        """Return when nothing is written any more."""
+        """Return when no state is being written."""
         await asyncio.gather(*self._settling)
 
     async def _read(self, record: ConversationRecord) -> Folded:
@@ -177,7 +177,7 @@ class StateCache:
         return Folded(entry.state, entry.erased)
 
     def _settle_later(self, journal: Journal) -> None:
-        """Have the states written that the store has not yet; who asks does not wait for it."""
+        """Save states that the store lacks, in the background, so that the request does not wait."""
         settling = asyncio.create_task(journal.aclose(), name=f"states of {journal.cid}")
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
@@ -193,6 +193,6 @@ class StateCache:
 
 
 def _weigh(state: State) -> int:
-    """Return the bytes of a state as it is kept in a store, and of the results of calls, which are not in that."""
+    """Return the bytes of a state as saved in a store, plus those of call results, which are not saved."""
     outcomes = sum(len(str(call.outcome)) for call in state.calls.values() if call.outcome is not None)
     return _FIXED_BYTES + len(dump_state(state)) + outcomes

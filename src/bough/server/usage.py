@@ -1,4 +1,4 @@
-"""What was used: sums of the ledger of days, one statement each."""
+"""Sums of usage from the ledger of days, one statement each."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bough.events.store import EventStore
 from bough.server.auth.keys import SERVER
 
 UsageKey = Literal["day", "conversation", "tree", "agent", "model"]
-"""What rows are summed by."""
+"""The columns by which rows are grouped."""
 
 _EPOCH = date(1970, 1, 1)
 _LAST = date(9999, 12, 31)
 
 
 class UsageSum(NamedTuple):
-    """What some requests used in all; `unpriced` counts tokens whose price nobody knows."""
+    """The total usage of some requests; `unpriced` counts tokens without a known price."""
 
     key: str
     requests: int
@@ -35,7 +35,7 @@ class UsageSum(NamedTuple):
 async def sum_usage(
     store: EventStore, owner: str | None, by: UsageKey, first: date | None, last: date | None
 ) -> list[UsageSum]:
-    """Return what an owner's conversations used from one day to another, both included. O(the owner's rows)."""
+    """Return the usage of an owner's conversations between two days, both included. O(the owner's rows)."""
     days = {"first": _day(first or _EPOCH), "last": _day(last or _LAST)}
 
     def look(tables: Tables) -> list[UsageSum]:
@@ -52,7 +52,7 @@ async def sum_usage(
 
 
 async def sum_of_each(store: EventStore, cids: Collection[UUID]) -> dict[UUID, UsageSum]:
-    """Return what some conversations used themselves; those that used nothing are left out. One statement each."""
+    """Return the usage of each conversation itself; omits those without usage. One statement each."""
 
     def look(tables: Tables) -> dict[UUID, UsageSum]:
         rows = {cid: tables.one("server.usage_of", conversation=cid) for cid in cids}

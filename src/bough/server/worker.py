@@ -1,7 +1,12 @@
-"""What a process that runs the tasks of agent servers does for them: webhooks are told, tenants' quotas hold."""
+"""The parts of a server that worker processes need too: configured agents, webhooks, quotas, credentials.
+
+A worker may lack the packages of the HTTP server: nothing here may import FastAPI.
+"""
 
 from __future__ import annotations
 
+from bough.agents.config.agents import AgentConfig
+from bough.agents.spec import AgentSpec
 from bough.conversation import State
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
@@ -12,25 +17,25 @@ from bough.server.outbound.notices import follow_notices
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 from bough.tasks import TaskBroker
-from bough.tasks.agents import Credentials, FindCredentials
+from bough.tasks.agents import Credentials, FindCredentials, is_data
 
 
 def work_for_servers(
     broker: TaskBroker, store: EventStore, settings: Settings, rules: TenantRules | None = None
 ) -> None:
-    """Have what a worker changes told to webhooks, and its runs end on the quotas of the servers' settings.
+    """Send webhooks for the changes of a worker, and apply the quotas of the servers' settings to its runs.
 
     Args:
         store: The log of the broker's tasks.
-        settings: Whose home has the `server:` section.
-        rules: What tenants may use; None: it is read from the settings.
+        settings: Settings of the home with the `server:` section.
+        rules: The limits of tenants; None reads them from the settings.
     """
     follow_notices(store)
     keep_quotas(broker, store, Quotas(rules or read_rules(settings)))
 
 
 def read_rules(settings: Settings) -> TenantRules:
-    """Return what tenants may use, as the `server:` section of the home says."""
+    """Return the limits of tenants from the `server:` section of the home."""
     return TenantRules(settings, ServerSettings.load(settings))
 
 
@@ -38,7 +43,7 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
     """Return a function that finds the secrets and the model key of a run.
 
     Args:
-        rules: The function raises `PermissionDenied` for a run that they do not allow; None: each run is allowed.
+        rules: The function raises `PermissionDenied` for a run that they do not allow; None allows every run.
     """
 
     async def find(record: ConversationRecord, state: State) -> Credentials:
@@ -54,6 +59,32 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
 
 
 def keep_quotas(broker: TaskBroker, store: EventStore, quotas: Quotas) -> None:
-    """Have runs of a broker end at the step before which their tenant, or the key that pays, has used up its day."""
+    """Stop each run of a broker at the next step once its tenant, or the key that pays, has used up the day's quota."""
     broker.worker.find_reached = lambda owner, cid: quotas.find_reached(store, owner, cid)
     quotas.follow(store)
+
+
+def load_configured(settings: Settings) -> dict[str, AgentSpec]:
+    """Return the agents of the home's `config.yaml` by name; empty without the file. Imports the code that it names.
+
+    A project's `config.yaml` is ignored: the agents of a server do not depend on the folder it was started in.
+
+    Raises:
+        InvalidInput: The file has a mistake.
+        NotFound: It refers to something that does not exist.
+    """
+    path = settings.home / "config.yaml"
+    if not path.is_file():
+        return {}
+    names = AgentConfig.load(path, settings=settings).names
+    return {name: AgentSpec.from_config(name, config_path=path, settings=settings) for name in names}
+
+
+def list_for_workers(settings: Settings) -> list[AgentSpec]:
+    """Return the configured agents that a worker must know, because records of them are incomplete (sub-agents, code).
+
+    As for any worker, a project's `config.yaml` may narrow the home's, and replace its values once it is trusted.
+    Raises what `load_configured` raises.
+    """
+    specs = [AgentSpec.from_config(name, settings=settings) for name in load_configured(settings)]
+    return [spec for spec in specs if not is_data(spec.snapshot())]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from bough.tasks.store import TaskFilter as TaskFilter
     from bough.tasks.store import TaskPage as TaskPage
     from bough.tasks.store import TaskStore as TaskStore
+    from bough.tasks.stores.backends import TaskStoreMemory as TaskStoreMemory
+    from bough.tasks.stores.backends import TaskStorePostgres as TaskStorePostgres
+    from bough.tasks.stores.backends import TaskStoreSqlite as TaskStoreSqlite
     from bough.tasks.stores.json_files import TaskStoreJson as TaskStoreJson
-    from bough.tasks.stores.memory import TaskStoreMemory as TaskStoreMemory
-    from bough.tasks.stores.postgres import TaskStorePostgres as TaskStorePostgres
-    from bough.tasks.stores.sqlite import TaskStoreSqlite as TaskStoreSqlite
     from bough.tasks.worker import Worker as Worker
 else:
     from bough.lazy import lazy_exports
@@ -36,10 +36,8 @@ else:
             "bough.tasks.model": "EventType Task TaskEvent",
             "bough.tasks.state": "TERMINAL_STATES TaskState",
             "bough.tasks.store": "Claim TaskFilter TaskPage TaskStore",
+            "bough.tasks.stores.backends": "TaskStoreMemory TaskStorePostgres TaskStoreSqlite",
             "bough.tasks.stores.json_files": "TaskStoreJson",
-            "bough.tasks.stores.memory": "TaskStoreMemory",
-            "bough.tasks.stores.postgres": "TaskStorePostgres",
-            "bough.tasks.stores.sqlite": "TaskStoreSqlite",
             "bough.tasks.worker": "Worker",
         },
     )

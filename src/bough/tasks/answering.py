@@ -16,8 +16,7 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
 from bough.tasks.agents import name_recorded_queue
-from bough.tasks.faults import asks_nothing, unknown_task
-from bough.tasks.model import Task
+from bough.tasks.model import Task, asks_nothing, unknown_task
 from bough.tasks.outcome import describe_request
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE
@@ -84,7 +83,7 @@ class Replies:
     async def answer(
         self, task_id: str, answer: Json | CallDecision, *, run: bool, by: str = "user", expected_head: int | None
     ) -> Task:
-        """Answer a task's question. See `TaskBroker.provide_input`."""
+        """Answer a task's question."""
         while True:
             task = await self._store.get(task_id)
             if task is None:
@@ -130,7 +129,7 @@ class Replies:
         return None
 
     async def send(self, conversation: UUID, reply: Reply) -> str | None:
-        """Send a message or approvals to a conversation and run it. See `TaskBroker.run`."""
+        """Send a message or approvals to a conversation and run it."""
         await self._store.open()
         state = reply.state or await self._fold(conversation)
         while True:

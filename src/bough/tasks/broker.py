@@ -28,14 +28,13 @@ from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, TaskControl
 from bough.tasks.delegation import BrokerDelegation
 from bough.tasks.dispatch.dispatcher import Dispatcher, ServedQueues, choose_dispatcher
-from bough.tasks.faults import unknown_task
-from bough.tasks.model import Task, TaskEvent
+from bough.tasks.model import Task, TaskEvent, unknown_task
 from bough.tasks.notify import Callback, TransitionWatch, Until, has_ended
 from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES, TaskState
 from bough.tasks.store import DEFAULT_QUEUE, TaskStore
+from bough.tasks.stores.backends import TaskStoreSqlite
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import find_row, parse_id
-from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.tasks.stores.submission import Admission, Submission, Submitted, submit
 from bough.tasks.submitting import SubmissionRequest, Submitter, check_spelling, request_retry
 from bough.tasks.view import SHOWN_KINDS, task_event

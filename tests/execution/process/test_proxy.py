@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bough.execution.domain_rule import DomainRule
+from bough.execution.destination import DomainRule, is_public
 from bough.execution.process.proxy import MAX_CONNECTIONS, AllowListProxy
-from bough.execution.process.public_address import is_public
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput, SandboxUnavailable
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor, Network
-from bough.execution.domain_rule import DomainRule
+from bough.execution.destination import DomainRule
 
 pytestmark = pytest.mark.anyio
 

@@ -216,7 +216,7 @@ async def test_a_client_is_told_of_what_a_worker_did(serving: Any, settings: Any
     from bough.server.worker import work_for_servers
     from bough.tasks import TaskBroker
     from bough.tasks.serve import serve
-    from bough.tasks.stores.named import open_task_store
+    from bough.tasks.stores.backends import open_task_store
 
     with listening() as listener, serving("by the worker", webhook_networks=NETWORKS, runs="workers") as server:
         async with connect(server, FORMS[0]) as client:

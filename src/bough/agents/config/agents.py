@@ -35,7 +35,7 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Means the file's value; any other value, including `[]`, `""` and None, takes precedence over the file."""
+"""Stands for the file's value; any other value, including `[]`, `""` and None, takes precedence over the file."""
 
 T = TypeVar("T")
 SubAgent: TypeAlias = "AgentFields | Any"
@@ -70,11 +70,11 @@ class AgentConfig:
     ) -> AgentConfig:
         """Read and validate the configuration; without a file it is empty.
 
-        Values of an untrusted file that would replace or widen the home's are ignored; `file.ignored` says which.
+        Values of an untrusted file that would replace or widen the home's are ignored and listed in `file.ignored`.
 
         Raises:
             InvalidInput: It has a mistake.
-            PermissionDenied: An untrusted file leads, or extends another, outside its project.
+            PermissionDenied: An untrusted file is a link out of its project, or extends a file outside of it.
         """
         settings = settings or Settings.load()
         return cls(
@@ -82,11 +82,11 @@ class AgentConfig:
         )
 
     def make_tools(self, name: str) -> tuple[Any, ...]:
-        """Return the tools of an agent, as its factories make them.
+        """Return the tools of an agent, created by the factories that it names.
 
         Raises:
             InvalidInput: Code cannot be imported, or fails.
-            PermissionDenied: Nobody has trusted the file.
+            PermissionDenied: The file is not trusted.
         """
         tools, key = self.entry(name).tools, ("agents", name, "tools")
         return tuple(tool for place, factory in enumerate(tools) for tool in self._tools(factory, (*key, place)))
@@ -96,21 +96,21 @@ class AgentConfig:
 
         Raises:
             InvalidInput: Code cannot be imported.
-            PermissionDenied: Nobody has trusted the file.
+            PermissionDenied: The file is not trusted.
         """
         for place, name in enumerate(self.config.hooks):
             yield name, self._gate.load(name, self.file.place(("hooks", place)))
 
     def make_analyzers(self) -> Iterator[Any]:
-        """Yield the analyzers, as the factories in `analyzers` make them. Raises: see `load_hooks`."""
+        """Yield the analyzers, created by the factories in `analyzers`. Raises what `make_tools` raises."""
         for name, code in self.config.analyzers.items():
             yield self._gate.call(code, self.file.place(("analyzers", name)))
 
     def require_secret(self, name: str) -> Path:
-        """Check that the secret `name` may be read, and return the file that says where it is.
+        """Check that the secret `name` may be read, and return the configuration file with its entry.
 
         Raises:
-            PermissionDenied: A person neither named nor trusted the file.
+            PermissionDenied: The file was neither passed by the user nor trusted.
         """
         place = self.file.place(("secrets", name))
         self._gate.require_named(place, f"the secret {name}")
@@ -140,8 +140,8 @@ class AgentConfig:
         """Return the fields of the agent `name` and its sub-agents.
 
         Args:
-            overrides: Values that take precedence over the file, by its keys; an agent without an entry is built from
-                them alone.
+            overrides: Values by key that take precedence over the file; an agent without an entry is built from them
+                alone.
 
         Raises:
             NotFound: It refers to a name that does not exist.
@@ -155,17 +155,17 @@ class AgentConfig:
 
     def _fields(self, name: str, entry: AgentEntry, overridden: Mapping[str, Any]) -> AgentFields:
         key: Key = ("agents", name)
-        self._check_untrusted(entry, key, overridden)
+        self._check_untrusted(entry, key, overridden)  # before any factory is called or any file read
         values: dict[str, Any] = {"name": name, "description": entry.description}
         values |= self.model_fields(entry.model)
         values |= self._prompt(entry, key, overridden)
         values |= self._skills(entry, key, overridden)
         values |= {
             "tools": tuple(
-                tool for place, each in enumerate(entry.tools) for tool in self._tools(each, (*key, "tools", place))
+                tool for i, factory in enumerate(entry.tools) for tool in self._tools(factory, (*key, "tools", i))
             ),
-            "mcp_servers": tuple(self._server(each) for each in entry.mcp_servers),
-            "a2a_clients": tuple(self._remote_agent(each) for each in entry.a2a_clients),
+            "mcp_servers": tuple(self._server(server) for server in entry.mcp_servers),
+            "a2a_clients": tuple(self._remote_agent(client) for client in entry.a2a_clients),
             "workspace_access": entry.workspace_access,
             "workspace": entry.workspace,
             "queue": entry.queue,
@@ -178,8 +178,8 @@ class AgentConfig:
         if entry.settings:
             values["settings"] = {**values.get("settings", {}), **entry.settings}
         values |= {field: overridden[field] for field in ("executor",) if field in overridden}
-        below = [self._sub_agent(each, (*key, "sub_agents", place)) for place, each in enumerate(entry.sub_agents)]
-        return AgentFields(values, tuple(below))
+        sub_agents = [self._sub_agent(agent, (*key, "sub_agents", i)) for i, agent in enumerate(entry.sub_agents)]
+        return AgentFields(values, tuple(sub_agents))
 
     def model_fields(self, name: str | None) -> dict[str, Any]:
         """Return the fields `model`, `base_url`, `api_key`, `settings` of a spec that uses the model `name`.
@@ -198,7 +198,7 @@ class AgentConfig:
         return read_model(name, self.config, self.file, gate=self._gate, env=self.env)
 
     def _check_untrusted(self, entry: AgentEntry, key: Key, overridden: Mapping[str, Any]) -> None:
-        """Check that the agent's file may say what it says of rules, access, and what others configured.
+        """Check that the agent's file may set its rules and its access, and use entries of other files.
 
         Raises:
             PermissionDenied: It may not, because it is not trusted.
@@ -223,6 +223,7 @@ class AgentConfig:
         ):
             place = self.file.place((*key, field))
             for name in () if field in overridden else names:
+                # An untrusted agent that uses a server of the home would act with the user's credentials.
                 if self.file.place((*section, name)).trust > place.trust:
                     self._gate.require_named(place, f"{name!r} of another file")
 
@@ -241,7 +242,7 @@ class AgentConfig:
         return {} if entry.system_prompt is None else {"system_prompt": entry.system_prompt}
 
     def _read_prompt(self, place: Place, name: str) -> str:
-        """Return the text of a prompt below the folder of an untrusted file; never through a link that leaves it."""
+        """Return the text of a prompt below the folder of an untrusted file; follows no link that leaves it."""
         folder = place.file.parent
         path = os.path.relpath(os.path.realpath(folder / name), folder)
         if path.split(os.sep)[0] == os.pardir:
@@ -297,7 +298,7 @@ def _load_file(path: Path | None, settings: Settings, cwd: Path) -> ConfigFile:
 
 
 def _find_entry(entries: Mapping[str, T], name: str, noun: str) -> T:
-    """Return the entry of a name. Raises `NotFound` with the known names and the nearest one."""
+    """Return the entry `name`, or raise `NotFound` with the known names and the nearest one."""
     if name not in entries:
         names = list(entries)
         raise NotFound(
@@ -312,7 +313,7 @@ _LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_a
 
 
 def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overrides with None replaced by an empty list or text; a prompt overrides the other kind of prompt."""
+    """Replace None by an empty list or text, and let a prompt override the other kind of prompt."""
     values: dict[str, Any] = {}
     for key, value in overrides.items():
         if value is None and key in _LISTS:
@@ -345,10 +346,10 @@ def _limits(entry: Any) -> Any:
 
 
 def find_faults(path: Path | None, *, settings: Settings, only: str | None = None) -> list[BoughError]:
-    """Return every mistake in the configuration; if there is none, what its agents lack. Starts no server.
+    """Return every mistake in the configuration or, in a valid one, what its agents lack. Starts no server.
 
     Args:
-        only: One agent; None: all.
+        only: Check this agent only; None checks all.
 
     Raises:
         NotFound: There is no agent `only`.
@@ -392,7 +393,7 @@ def make_server(
         gate.require_named(place, f"the address {entry.url!r}, to which calls would be sent")
     if has_variables(values):
         gate.require_named(place, "environment variables")
-    expanded = expand(values, env=env, where=f"mcp_servers.{name}")
+    expanded = expand(values, env=env, where=f"mcp_servers.{name}")  # after the checks: it reads the environment
     return MCPClientConfig.model_validate({"name": name, **expanded})
 
 
@@ -410,6 +411,7 @@ def make_remote_agent(
 
     place = file.place(("a2a", "clients", name))
     values: dict[str, Any] = entry.model_dump(exclude_unset=True)
+    # Also covers variables, which are read below: every remote agent needs an address.
     gate.require_named(place, f"the address {entry.url!r}, to which prompts would be sent")
     expanded = expand(values, env=env, where=f"a2a.clients.{name}")
     return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -1,4 +1,4 @@
-"""Validating a configuration: every mistake with its line and the nearest valid name."""
+"""Validating a configuration; each mistake has its line and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
     try:
         config = Config.model_validate(file.data)
     except ValidationError as error:
+        # One mistake per key: pydantic reports a value once for each member of its union type.
         by_key = {key: mistake for key, mistake in (_explain(file, detail) for detail in error.errors())}
         mistakes, config = list(by_key.values()), None
     else:
@@ -41,7 +42,7 @@ def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
 
 
 def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None, hint: str = "") -> InvalidInput:
-    """Return an error for one mistake, with its line."""
+    """Return the error for one mistake, with file, line and key in `details`."""
     place = file.place(key)
     path = _path(key)
     message = f"{place}: {path}: {text}" if path else f"{place}: {text}"
@@ -53,7 +54,7 @@ def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None
 
 
 def near(name: str, names: Collection[str]) -> str | None:
-    """Return the known name that `name` may have meant."""
+    """Return the known name nearest to `name`; None if none is near."""
     matches = get_close_matches(name, names, 1)
     return matches[0] if matches else None
 
@@ -79,7 +80,7 @@ def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
 
 
 def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
-    """Return the part of pydantic's path that is in the file, without union members, and the value there."""
+    """Return the key in the file for pydantic's path, which also names union members, and the value there."""
     key: list[str | int] = []
     data: Any = file.data
     for part in loc:
@@ -91,7 +92,7 @@ def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
 
 
 def _list_keys(key: Key) -> list[str]:
-    """Return the keys that the schema allows at a place."""
+    """Return the keys that the schema allows in the mapping at `key`."""
     model: Any = Config
     for part in key:
         if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
@@ -164,22 +165,22 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
 
 
 def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
-    """Report a cycle from an agent back to itself; breadth first, so that the shortest is reported."""
-    ways: list[list[str]] = [[name]]
+    """Report a cycle from an agent back to itself; breadth first, so that the shortest one is reported."""
+    paths: list[list[str]] = [[name]]
     visited: set[str] = set()
-    for way in ways:
-        for below in config.agents[way[-1]].sub_agents:
-            if below == name:
-                text = f"the agent is its own sub-agent: {' > '.join([*way, name])}"
+    for path in paths:
+        for sub_agent in config.agents[path[-1]].sub_agents:
+            if sub_agent == name:
+                text = f"the agent is its own sub-agent: {' > '.join([*path, name])}"
                 yield mistake(file, ("agents", name, "sub_agents"), text)
                 return
-            if below in config.agents and below not in visited:
-                visited.add(below)
-                ways.append([*way, below])
+            if sub_agent in config.agents and sub_agent not in visited:
+                visited.add(sub_agent)
+                paths.append([*path, sub_agent])
 
 
 def is_model_string(name: str) -> bool:
-    """Whether a name means a model without a `models` entry."""
+    """Whether a name is a model string, which needs no `models` entry."""
     return name == "offline" or ":" in name
 
 

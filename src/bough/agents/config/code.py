@@ -1,8 +1,8 @@
-"""`module:factory` in a configuration: deciding whether the code is trusted, and loading it from a copy.
+"""Checking that the code named by a configuration (`module:factory`) is trusted, and loading it from a copy.
 
 A configuration that comes with a repository is not trusted. Its code is imported, its programs are started and its
-variables are read only if it is the file of bough's own folder, or the user has trusted the file, what it extends and
-the modules it names in their current state.
+variables are read only if it is the file in bough's own folder, or if the user trusted the file, the files it extends
+and the modules it names in their current state.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bough.skills.trust.tree import SkillTree
 
 
 class CodeGate:
-    """Refuses what the file of a value may not do, and loads the code that it may name.
+    """Checks what the values of a configuration may do, and loads the code that they name.
 
     Args:
         home: bough's own folder, which has the copies of code.
-        config: The configuration; nothing of it is imported yet.
+        config: The configuration; its code is not imported before `load`.
     """
 
     def __init__(self, home: Path, config: ConfigFile) -> None:
@@ -66,6 +66,7 @@ class CodeGate:
         module, _, attribute = name.partition(":")
         layer = next((candidate for candidate in self._config.layers if place.file in candidate.digests), self._config)
         if layer.path not in self._loaded:
+            # Before the import: only from here on, the project's modules are found in the copy that was checked.
             self._copy(layer, place, name)
             self._loaded.add(layer.path)
         try:
@@ -75,11 +76,11 @@ class CodeGate:
             raise InvalidInput(f"{place}: cannot import {name}: {error}", hint="check module and name") from error
 
     def call(self, name: str, place: Place) -> Any:
-        """Call the factory `module:factory` and return its result; a list or a PydanticAI tool is returned itself.
+        """Call the factory `module:factory` and return its result; an object that is not callable is returned itself.
 
         Raises:
             InvalidInput: It cannot be imported, or it fails.
-            PermissionDenied: see `load`.
+            PermissionDenied: The file of `place` and its code are not trusted in their current state.
         """
         factory = self.load(name, place)
         if not callable(factory):
@@ -93,13 +94,13 @@ class CodeGate:
             ) from error
 
     def _copy(self, layer: ConfigFile, place: Place, name: str) -> None:
-        """Copy the code of a file, compare the copy with what was trusted, and let modules be imported from it."""
+        """Copy the code that a file names, check that the copy is trusted, and import modules from it from now on."""
         roots: dict[str, str] = {}
 
         def copy(folder: Path) -> SkillTree:
             code = read_code(layer.folder, list_modules(layer.data), copy_to=folder)
             roots.update(code.roots)
-            # The copy is what is hashed, so nothing that changes in the project from here on can run.
+            # The copy is hashed, not the project: code that changes there after this check is never run.
             if not is_own(layer, self._home) and not is_trusted(layer, self._home, code):
                 raise _refuse(place, f"the code {name!r}")
             if faults := code.tree.faults:
@@ -143,6 +144,7 @@ def config_digest(config: ConfigFile, code: ProjectCode | None = None) -> str:
     Args:
         code: The code of the project, if it was read already.
     """
+    # The order is part of what users have trusted: another one would ask all of them to trust their files again.
     digest = hashlib.sha256()
     for text in (*config.digests.values(), *_digest_prompts(config)):
         digest.update(text.encode())
@@ -169,7 +171,7 @@ def _digest_prompts(config: ConfigFile) -> Iterator[str]:
             inside = os.path.relpath(os.path.realpath(folder / path), folder)
             yield hashlib.sha256(read_beneath(folder, inside).encode()).hexdigest()
         except (OSError, ValueError) as error:
-            yield type(error).__name__
+            yield type(error).__name__  # a file that appears later changes the hash, and is not trusted
 
 
 def project_configs(project: Path) -> dict[str, str]:
@@ -180,7 +182,7 @@ def project_configs(project: Path) -> dict[str, str]:
     try:
         config = read_config(file)
     except InvalidInput:
-        return {}  # the mistake is reported when the configuration is used
+        return {}  # using the configuration reports the mistake
     top = os.path.realpath(project_root(project))
     return {os.path.relpath(os.path.realpath(file), top): config_digest(config)}
 
@@ -195,12 +197,13 @@ def list_code_files(project: Path) -> list[str]:
 
 
 def list_modules(data: Any) -> set[str]:
-    """Return the modules that a configuration names as `module:factory`, in all places that allow code."""
-    whole = _mapping(data)
-    places: list[Any] = [whole.get("hooks"), list(_mapping(whole.get("analyzers")).values())]
-    for agent in _mapping(whole.get("agents")).values():
-        places += [_mapping(agent).get("tools"), _mapping(agent).get("sub_agents")]
-    names = [str(name) for place in places if isinstance(place, list) for name in cast("list[Any]", place)]
+    """Return the modules that a configuration names as `module:factory`, in all sections that allow code."""
+    # Reads raw data, because files are hashed before they are validated.
+    config = _mapping(data)
+    sections: list[Any] = [config.get("hooks"), list(_mapping(config.get("analyzers")).values())]
+    for agent in _mapping(config.get("agents")).values():
+        sections += [_mapping(agent).get("tools"), _mapping(agent).get("sub_agents")]
+    names = [str(name) for section in sections if isinstance(section, list) for name in cast("list[Any]", section)]
     return {name.partition(":")[0] for name in names if ":" in name}
 
 
@@ -209,13 +212,13 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def name_tool(tool: Any) -> str:
-    """Return the name under which a log has a tool: `module:function`, also of PydanticAI's `Tool`."""
+    """Return the name under which a log records a function or a PydanticAI `Tool`: `module:function`."""
     function = tool if hasattr(tool, "__qualname__") else getattr(tool, "function", tool)
     return f"{function.__module__}:{getattr(function, '__qualname__', '?')}"
 
 
 def _find_installed(module: str, folder: Path) -> list[Path]:
-    """Return the file of a module that is not the project's, without importing it."""
+    """Return the file of an installed module, as a list of at most one, without importing it."""
     parts = module.split(".")
     for root in list_search_path(folder):
         for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):

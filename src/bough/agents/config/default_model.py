@@ -1,7 +1,8 @@
-"""The model of an agent that names none: `models.default` of the configuration.
+"""The model of agents that name no model: `models.default` of the configuration.
 
-A `config.yaml` that merely lies in the working folder does not choose it: it would choose who is sent every
-conversation there. Only the file of bough's own folder counts, one that the user named, and one that the user trusted.
+An untrusted `config.yaml` in the working folder cannot set it, because it would decide to whom every conversation in
+the folder is sent. Only the file in bough's own folder, a file that the user passed, or one that the user trusted is
+read.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from bough.settings import Settings
 
 
 def read_default_model(settings: Settings, *, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the fields `model`, `base_url` and `settings` of `models.default`; empty without it.
+    """Return the fields `model`, `base_url` and `settings` of `models.default`; empty if not set.
 
-    Reads the files each time; of the rest of them, mistakes do not matter.
+    Reads the files at each call; mistakes in other parts of them are not reported.
 
     Raises:
-        InvalidInput: A file that counts cannot be read, or its default model is not described right.
+        InvalidInput: A file cannot be read, or its default model is invalid.
         Unavailable: An environment variable is not set.
     """
     return _read(settings, env, with_key=False)
@@ -35,17 +36,17 @@ def read_default_model(settings: Settings, *, env: Mapping[str, str] = os.enviro
 def find_default_key(
     model: str, base_url: str | None, settings: Settings, *, env: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return the key of `models.default` if that is this very model at this address; None otherwise.
+    """Return the key of `models.default` if model and address are the same; None otherwise.
 
-    A base URL of the settings is not the entry's address, so its key is not sent there.
+    The key is therefore never sent to another address, such as a base URL of the settings.
 
     Raises:
-        Unavailable: It is that model, and the environment variable of its key is not set.
+        Unavailable: They are the same, and the environment variable of the key is not set.
     """
     try:
         default = _read(settings, env, with_key=False)
     except BoughError:
-        return None  # what cannot be read did not choose this model
+        return None  # an unreadable entry did not choose this model
     if (default.get("model"), default.get("base_url")) != (model, base_url):
         return None
     return _read(settings, env, with_key=True).get("api_key")
@@ -64,6 +65,7 @@ def _read(settings: Settings, env: Mapping[str, str], *, with_key: bool) -> dict
     if isinstance(models, dict):
         entry: Any = cast("dict[str, Any]", models)["default"]
         if isinstance(entry, dict) and not with_key:
+            # Dropped before variables are expanded: the model's name must not depend on whether the key is set.
             entry = {key: value for key, value in cast("dict[str, Any]", entry).items() if key != "api_key"}
         models = cast("dict[str, Any]", {"default": entry})
     file.data = {"models": models}
@@ -74,4 +76,4 @@ def _is_trusted(file: Path, home: Path) -> bool:
     try:
         return is_trusted(read_config(file), home)
     except BoughError:
-        return False  # as another program's file of that name: nobody trusted it
+        return False  # it may be another program's file of the same name

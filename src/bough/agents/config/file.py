@@ -36,9 +36,10 @@ class Trust(IntEnum):
     """What the values of a file may do.
 
     Attributes:
-        UNTRUSTED: The file was merely found in a working folder: it adds names, and narrows those of the home.
+        UNTRUSTED: The file was found in a working folder: it may only add names and narrow existing ones.
         NAMED: The user passed the file: it may also start programs, read the environment and set addresses.
-        TRUSTED: The file of bough's own folder, or one that the user trusted as it is: it may also name code.
+        TRUSTED: The file of bough's own folder, or a file that the user trusted in its current state: it may also name
+            code.
     """
 
     UNTRUSTED = 0
@@ -48,7 +49,7 @@ class Trust(IntEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a file, and what its value may do."""
+    """A line of a file, and how far its value is trusted."""
 
     file: Path
     line: int
@@ -63,12 +64,12 @@ class ConfigFile:
     """A configuration merged with everything it extends.
 
     Attributes:
-        path: The requested file; None if there is none.
+        path: The requested file; None without a configuration.
         data: The values.
         places: File and line of each value.
-        digests: The sha256 of each file that was read, as it was read.
-        trust: What values without a place may do.
-        ignored: Why values of an untrusted file are not used.
+        digests: The sha256 of each file that was read, of the bytes that were parsed.
+        trust: The trust in values without a place.
+        ignored: One error for each value of an untrusted file that is not used.
         layers: The configurations that this one was merged from.
     """
 
@@ -92,7 +93,7 @@ class ConfigFile:
         return self.places.get(key, Place(self.path or Path(NAME), 1, self.trust))
 
     def mark(self, trust: Mapping[Path, Trust], default: Trust) -> None:
-        """Set what the values of each file may do; those of other files may do what `default` says."""
+        """Set the trust in the values of each file; `default` is for files without an entry."""
         self.trust = default
         self.places = {key: replace(place, trust=trust.get(place.file, default)) for key, place in self.places.items()}
 
@@ -102,30 +103,33 @@ class ConfigFile:
         self._merge(self.data, other.data, other, ())
 
     def put(self, key: Key, value: Json, other: ConfigFile) -> None:
-        """Set one value, which `other` has at the same place, with the lines that it has there."""
+        """Set one value, with the lines that `other` has for the same key."""
         data: Any = self.data
         for name in key[:-1]:
             data = data.setdefault(name, {})
         data[key[-1]] = value
-        self.places = {at: place for at, place in self.places.items() if at[: len(key)] != key}
-        self.places |= {at: place for at, place in other.places.items() if at[: len(key)] == key}
+        self._replace_places(key, other)
 
-    def _merge(self, below: JsonObject, above: JsonObject, other: ConfigFile, key: Key) -> None:
-        for name, value in above.items():
-            at = (*key, name)
-            if isinstance(value, dict) and isinstance(below.get(name), dict):
-                self.places[at] = other.place(at)
-                self._merge(below[name], cast(JsonObject, value), other, at)
+    def _merge(self, old: JsonObject, new: JsonObject, other: ConfigFile, key: Key) -> None:
+        for name, value in new.items():
+            path = (*key, name)
+            if isinstance(value, dict) and isinstance(old.get(name), dict):
+                self.places[path] = other.place(path)
+                self._merge(old[name], cast(JsonObject, value), other, path)
                 continue
-            below[name] = value
-            self.places = {k: place for k, place in self.places.items() if k[: len(at)] != at}
-            self.places |= {k: place for k, place in other.places.items() if k[: len(at)] == at}
+            old[name] = value
+            self._replace_places(path, other)
+
+    def _replace_places(self, key: Key, other: ConfigFile) -> None:
+        # The places of the replaced value must go: a place carries the trust, which would outlive the value.
+        self.places = {path: place for path, place in self.places.items() if path[: len(key)] != key}
+        self.places |= {path: place for path, place in other.places.items() if path[: len(key)] == key}
 
 
 def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return the files to read, lowest precedence first; empty if there is no configuration.
+    """Return the files to read, lowest precedence first; empty without a configuration.
 
-    The given file, else `BOUGH_CONFIG`, else the one in bough's own folder and the nearest `config.yaml` upwards from
+    `path` if set, else `BOUGH_CONFIG`, else the file in bough's own folder and the nearest `config.yaml` upwards from
     `cwd`.
     """
     explicit = path or (Path(env["BOUGH_CONFIG"]) if env.get("BOUGH_CONFIG") else None)
@@ -138,7 +142,7 @@ def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, s
 
 
 def read_config(file: Path) -> ConfigFile:
-    """Return the configuration of a file merged with everything it extends, which nobody has trusted yet.
+    """Return the configuration of a file merged with everything it extends, as yet untrusted.
 
     Raises:
         InvalidInput: A file is unreadable, is not a YAML mapping, has a duplicate key, or extends itself.
@@ -175,7 +179,7 @@ def _parse(file: Path) -> ConfigFile:
         if file.exists() and not file.is_file():  # opening a pipe would wait for a writer
             raise InvalidInput(f"{file} is not a regular file", hint="check the path")
         with file.open("rb") as handle:
-            raw = handle.read(_MAX_BYTES + 1)
+            raw = handle.read(_MAX_BYTES + 1)  # once: the digest is of the very bytes that are parsed
         text = raw.decode()
     except FileNotFoundError:
         raise InvalidInput(f"no configuration file {file}", hint="check the path") from None
@@ -235,7 +239,7 @@ class _Reader:
 
 
 def read_beneath(folder: Path, name: str) -> str:
-    """Return the text of a file below a folder; a link on the way there is not followed.
+    """Return the text of a file below a folder, without following any link on the way.
 
     Raises:
         OSError: There is no such regular file, or it is larger than a configuration may be.
@@ -244,19 +248,20 @@ def read_beneath(folder: Path, name: str) -> str:
     *parents, last = name.split(os.sep)
     if os.pardir in parents:
         raise OSError(errno.EXDEV, "outside the folder")
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # One name after another by descriptor: a program could replace a folder by a link between a check and the open.
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for parent in parents:
-            below = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = below
+            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = inner
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would wait for a writer
-        with open(os.open(last, flags, dir_fd=at), "rb") as handle:
+        with open(os.open(last, flags, dir_fd=fd), "rb") as handle:
             if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             data = handle.read(_MAX_BYTES + 1)
     finally:
-        os.close(at)
+        os.close(fd)
     if len(data) > _MAX_BYTES:
         raise OSError(errno.EFBIG, "the file is too large")
     return data.decode()

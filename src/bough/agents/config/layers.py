@@ -1,7 +1,8 @@
-"""The configuration of the home, and above it that of a project: an untrusted one adds names and narrows.
+"""Merging the configuration of a project over that of the home: an untrusted one only adds names and narrows.
 
-A cloned repository, or a script in the working folder, may bring a `config.yaml`. What the home says stands; the
-project's values that would replace or widen it are ignored, and `ConfigFile.ignored` says why.
+A `config.yaml` may come with a cloned repository, or be written by a script in the working folder. Its values that
+would replace or widen those of the home are ignored, and reported in `ConfigFile.ignored`. The home is bough's own
+folder.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ _SECTIONS: Final[tuple[Key, ...]] = (
     ("analyzers",),
     ("secrets",),
 )
-"""Where an untrusted file may add names."""
+"""The sections in which an untrusted file may add names."""
 
 _ACCESS: Final = ("none", "read", "write", "run")
+"""The values of `workspace_access`, each wider than the one before it."""
+
 _SUBSETS: Final = frozenset({"tools", "mcp_servers", "a2a_clients", "sub_agents", "skills", "allow_list", "fallback"})
 
 
@@ -40,18 +43,19 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
 
     Args:
         home: bough's own folder.
-        is_named: Whether the user passed the file explicitly, instead of merely working in its folder.
+        is_named: Whether the user passed the file, instead of only working in its folder.
         policy: The settings' confirmation policy.
 
     Raises:
         InvalidInput: A file is unreadable, is not a YAML mapping, has a duplicate key, or extends itself.
-        PermissionDenied: An untrusted file leads, or extends another, outside its project.
+        PermissionDenied: An untrusted file is a link out of its project, or extends a file outside of it.
     """
     config = ConfigFile(files[-1] if files else None)
     for file in dict.fromkeys(files):
         layer = read_config(file)
         _mark(layer, home=home, is_named=is_named)
         if layer.trust is Trust.UNTRUSTED:
+            # Before anything of it is merged: a link could bring in the file of another project.
             _require_inside(layer, file)
             _add(config, layer, policy)
         else:
@@ -62,7 +66,7 @@ def load_layers(files: Sequence[Path], *, home: Path, is_named: bool, policy: st
 
 
 def list_files(files: Sequence[Path]) -> list[Path]:
-    """Return the files and what they extend, the missing ones too; those of a file that cannot be read are left out."""
+    """Return the files and those they extend, including missing ones; an unreadable file extends nothing."""
     paths: dict[Path, None] = {}
     for file in files:
         paths[file] = None
@@ -74,9 +78,10 @@ def list_files(files: Sequence[Path]) -> list[Path]:
 
 
 def _mark(layer: ConfigFile, *, home: Path, is_named: bool) -> None:
-    """Decide what the values of a file and of what it extends may do."""
+    """Set the trust in the values of a file and of the files that it extends."""
     real, top = Path(os.path.realpath(layer.path or NAME)), Path(os.path.realpath(home))
     if real == top / NAME or (is_named and real.is_relative_to(top)):
+        # Files outside the home that it extends may not name code: others could have written them.
         layer.mark({path: Trust.NAMED for path in layer.digests if not path.is_relative_to(top)}, Trust.TRUSTED)
     elif is_trusted(layer, home):
         layer.mark({}, Trust.TRUSTED)
@@ -96,14 +101,14 @@ def _require_inside(layer: ConfigFile, file: Path) -> None:
 
 
 def _add(config: ConfigFile, layer: ConfigFile, policy: str | None) -> None:
-    """Add the names of an untrusted file, and narrow the agents that are there."""
+    """Add the new names of an untrusted file, and narrow the existing agents."""
     if not config.data:
         config.merge(layer)
         return
     if not _is_valid(config.data):
-        return  # its mistakes are reported with their lines when all is validated, and nothing is used
+        return  # validation reports the mistakes with their lines, and nothing is used
     if not _is_valid(layer.data):
-        # Without the values of the home: a part that is wrong alone could be right with them, and replace them.
+        # Report the mistakes of the file alone: merged, an incomplete part could become valid and replace the home's.
         config.data, config.places = {}, {}
         config.merge(layer)
         return
@@ -129,7 +134,7 @@ def _is_valid(data: JsonObject) -> bool:
 
 
 def _add_value(config: ConfigFile, layer: ConfigFile, key: Key) -> None:
-    """Take over a value of an untrusted file unless the home has one of that name."""
+    """Add a value of an untrusted file unless the home has one of that name."""
     *parents, name = key
     value = _find(layer.data, tuple(parents))[str(name)]
     existing = _find(config.data, tuple(parents)).get(str(name))
@@ -149,12 +154,12 @@ def _narrow_agent(config: ConfigFile, layer: ConfigFile, name: str, policy: str 
         if narrowed is None:
             config.ignored.append(_ignore(layer, key, config.place(("agents", name))))
         else:
-            # With the place of the home's agent: its entries mean what they mean there, code and paths above all.
+            # Keeps the place of the home's agent: relative paths and code in the entries still refer to the home.
             config.put(key, narrowed, ConfigFile(None))
 
 
 def _narrow(field: str, existing: Any, value: Any, policy: str | None) -> Json:
-    """Return the value where it narrows what is there; None where it replaces or widens it."""
+    """Return the value if it narrows the existing one; None if it would replace or widen it."""
     if field == "confirmation_policy":
         return value if value is not None and is_narrow_policy(value, existing, policy) else None
     if field == "limits":
@@ -170,7 +175,7 @@ def _narrow(field: str, existing: Any, value: Any, policy: str | None) -> Json:
 
 
 def is_narrow_policy(value: Any, existing: Any = None, policy: str | None = None) -> bool:
-    """Whether a policy asks at least wherever the existing one does; without one, the settings', or `rules`."""
+    """Whether a policy asks wherever the existing one does; if None, the settings' policy, else `rules`."""
     old = policy or "rules" if existing is None else existing
     try:
         return allows_change(_read_policy(old), _read_policy(value))
@@ -183,12 +188,13 @@ def _read_policy(value: Any) -> Any:
 
 
 def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) -> JsonObject | None:
-    """Return the existing limits with those of `value`; None where one of them is wider, or counts something else."""
+    """Return the existing limits merged with those of `value`; None if one of these is wider, or the unit differs."""
     old = dict(existing or {})
-    count = value.get("per") or old.get("per") or "conversation"
-    if existing and count != (old.get("per") or "conversation"):
-        return None
-    bounds = (Limits().bounds if count == "run" and existing is None else {}) | old
+    unit = value.get("per") or old.get("per") or "conversation"
+    if existing and unit != (old.get("per") or "conversation"):
+        return None  # 10 per run and 10 per conversation cannot be compared
+    # An agent without limits has the defaults per run, which a project must not exceed.
+    bounds = (Limits().bounds if unit == "run" and existing is None else {}) | old
     if value.get("unpriced") == "allow" and old.get("unpriced") != "allow":
         return None
     for name, bound in value.items():
@@ -200,18 +206,18 @@ def narrow_limits(existing: Mapping[str, Any] | None, value: Mapping[str, Any]) 
 
 
 def _find(data: Mapping[str, Any], key: Key) -> dict[str, Any]:
-    """Return the mapping at a place; empty where there is none."""
-    at: Any = data
+    """Return the mapping at `key`; empty if missing."""
+    value: Any = data
     for name in key:
-        at = cast("dict[Any, Any]", at).get(name) if isinstance(at, dict) else None
-    return cast("dict[str, Any]", at) if isinstance(at, dict) else {}
+        value = cast("dict[Any, Any]", value).get(name) if isinstance(value, dict) else None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _ignore(layer: ConfigFile, key: Key, place: Place) -> PermissionDenied:
-    at, path = layer.place(key), ".".join(map(str, key))
-    folder = (layer.path or at.file).parent
+    ignored, path = layer.place(key), ".".join(map(str, key))
+    folder = (layer.path or ignored.file).parent
     return PermissionDenied(
-        f"{at}: {path} is ignored: it would replace or widen what {place} says, and the file is not trusted",
+        f"{ignored}: {path} is ignored: it would replace or widen what {place} says, and the file is not trusted",
         hint=f"review it, then run: cd {folder} && bough skills trust; or use another name",
-        details={"file": str(at.file), "line": at.line, "key": path},
+        details={"file": str(ignored.file), "line": ignored.line, "key": path},
     )

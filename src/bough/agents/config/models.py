@@ -17,16 +17,16 @@ _PLAIN_SETTINGS = frozenset(
         "stop_sequences", "temperature", "thinking", "timeout", "top_k", "top_p",
     }
 )  # fmt: skip
-"""Settings that change how a model answers; others may add headers, a body, or servers that the provider asks."""
+"""Settings that only change how a model answers; others may add headers, a body, or servers that the provider calls."""
 
 
 def read_model(
     name: str | None, config: Config, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return those of the fields `model`, `base_url`, `api_key`, `settings` of a spec that the entry sets.
+    """Return the fields of a spec that an entry sets, out of `model`, `base_url`, `api_key` and `settings`.
 
     Args:
-        name: A name of `models`, or a model string; None takes the entry `default`, if there is one.
+        name: A name in `models`, or a model string; None uses the entry `default`, if it exists.
 
     Raises:
         PermissionDenied: It uses environment variables, a key or an address, and the file is not trusted.
@@ -38,17 +38,18 @@ def read_model(
         name = "default"
     if name not in config.models and is_model_string(name):
         return {"model": name}
-    entry = config.models[name]
-    stated = ModelEntry(model=entry) if isinstance(entry, str) else entry
-    values = stated.model_dump(exclude_unset=True)
+    configured = config.models[name]
+    entry = ModelEntry(model=configured) if isinstance(configured, str) else configured
+    values = entry.model_dump(exclude_unset=True)
     place = file.place(("models", name))
+    # All checks come before `expand`: an untrusted file must not read the environment, not even for an error message.
     if has_variables(values):
         gate.require_named(place, "environment variables")
-    if stated.base_url or stated.endpoint:
+    if entry.base_url or entry.endpoint:
         gate.require_named(place, "an address, to which a provider's key would be sent")
-    if stated.api_key:
+    if entry.api_key:
         gate.require_named(place, "a key, whose owner may read what is sent with it")
-    check_settings(stated.settings, place, gate)
+    check_settings(entry.settings, place, gate)
     return _fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
 
 
@@ -86,7 +87,7 @@ def _fields(entry: ModelEntry) -> dict[str, Any]:
 
 
 def _azure(entry: ModelEntry) -> Any:
-    """Return the model object, because an Azure deployment is not determined by its name alone."""
+    """Return a model object: a model string cannot hold endpoint and API version of an Azure deployment."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.azure import AzureProvider
 

@@ -1,6 +1,6 @@
-"""What a log only names, found in `config.yaml`: tools, functions of hooks, analyzers, secrets.
+"""Finding in `config.yaml` what a log records by name only: tools, hook functions, analyzers, secrets.
 
-Code is imported only where a log names something of that kind, and only as `CodeGate` lets it.
+Code is imported only if a log names something of that kind, and only if `CodeGate` allows it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bough.settings import Settings
 
 
 class NamedParts:
-    """The parts of a configuration by the names that a log has for them.
+    """The parts of a configuration, found by the names under which a log records them.
+
+    All methods raise `PermissionDenied` if the file that names code, a variable or a secret's file is not trusted, and
+    `InvalidInput` if code cannot be imported.
 
     Args:
-        config: Checked, from which its agents are made too.
-
-    All methods raise `PermissionDenied` where nobody has trusted the file that names code, a variable or a secret's
-    file, and `InvalidInput` where code cannot be imported.
+        config: The validated configuration.
     """
 
     def __init__(self, config: AgentConfig) -> None:
@@ -32,7 +32,7 @@ class NamedParts:
 
     @classmethod
     def load(cls, settings: Settings) -> NamedParts:
-        """Read the configuration that `AgentSpec.from_config` finds. Blocks.
+        """Load the configuration that `AgentSpec.from_config` uses. Blocks.
 
         Raises:
             InvalidInput: It has a mistake.
@@ -40,49 +40,50 @@ class NamedParts:
         return cls(AgentConfig.load(settings=settings))
 
     def find_tools(self, names: Iterable[str]) -> list[Any] | None:
-        """Return the tools of these names (`module:function`), in their order; None where an agent has not all."""
+        """Return the tools of these names (`module:function`), in this order; None if any of them is missing."""
         requested = list(names)
         tools = {name_tool(tool): tool for name in self._config.names for tool in self._config.make_tools(name)}
         return [tools[name] for name in requested] if tools.keys() >= set(requested) else None
 
     def find_hooks(self, recorded: Sequence[Mapping[str, Any]]) -> HookSet:
-        """Return those recorded hooks whose functions the configuration names, and the hooks that it holds whole.
+        """Return the recorded hooks whose function, or the whole hook, is in the configuration.
 
-        An entry of `hooks` is a `Hook`, several, a `HookSet`, or a function, which is asked when the log says so.
+        An entry of `hooks` names a `Hook`, a list of hooks, a `HookSet`, or a function; kind and matcher of a function
+        are taken from the log.
         """
         functions: dict[str, Callable[..., Any]] = {}
-        whole: list[Hook] = []
+        hooks: list[Hook] = []
         for name, value in self._config.load_hooks():
             if isinstance(value, Hook | HookSet | list | tuple):
-                whole += _list_hooks(cast("Hook | HookSet | Sequence[Any]", value))
+                hooks += _list_hooks(cast("Hook | HookSet | Sequence[Any]", value))
             elif callable(value):
                 functions[str(getattr(value, "__qualname__", name))] = value
         from_functions = [
             _make_hook(data, functions[label]) for data in recorded if (label := data.get("function")) in functions
         ]
-        configured = [hook for hook in whole if hook.to_json() in recorded]
+        # Only hooks that the log has too: a configuration that grew must not change what an old conversation asks.
+        configured = [hook for hook in hooks if hook.to_json() in recorded]
         return HookSet((*configured, *from_functions))
 
     def find_analyzer(self, recorded: Mapping[str, Any]) -> SecurityAnalyzer | None:
-        """Return the analyzer that a log describes so; None where the configuration has none."""
+        """Return the analyzer with this recorded description; None if the configuration has none."""
         for analyzer in self._config.make_analyzers():
             if analyzer.to_json() == recorded:
                 return analyzer
         return None
 
     def find_secrets(self, names: Iterable[str]) -> Secrets:
-        """Return providers of those secrets that the configuration has; no value is read.
+        """Return providers for the secrets that the configuration has; reads no value.
 
         Raises:
             Unavailable: A variable that an entry needs is not set.
         """
-        entries = {name: entry for name in names if (entry := self._config.config.secrets.get(name)) is not None}
-        return Secrets({name: self._provider(name) for name in entries})
+        return Secrets({name: self._provider(name) for name in names if name in self._config.config.secrets})
 
     def _provider(self, name: str) -> EnvSecret | FileSecret:
         file = self._config.require_secret(name)
-        stated = self._config.config.secrets[name].model_dump(exclude_none=True)
-        values = cast("dict[str, str]", expand(stated, env=self._config.env, where=f"secrets.{name}"))
+        entry = self._config.config.secrets[name].model_dump(exclude_none=True)
+        values = cast("dict[str, str]", expand(entry, env=self._config.env, where=f"secrets.{name}"))
         if "env" in values:
             return EnvSecret(values["env"])
         return FileSecret(file.parent / Path(values["file"]).expanduser())
@@ -96,7 +97,7 @@ def _list_hooks(value: Hook | HookSet | Sequence[Any]) -> list[Hook]:
 
 
 def _make_hook(recorded: Mapping[str, Any], function: Callable[..., Any]) -> Hook:
-    """Return the hook that a log describes, with its function."""
+    """Return the hook of a recorded description, with its function."""
     return Hook(
         kind=HookKind(recorded["kind"]),
         matcher=str(recorded.get("matcher", "*")),

@@ -1,4 +1,4 @@
-"""The schema of `config.yaml` as pydantic models, which also give the JSON schema."""
+"""The schema of `config.yaml` as pydantic models, from which the JSON schema is generated."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class AgentEntry(_Strict):
 
 
 class McpServerEntry(_Strict):
-    """An MCP server; see `MCPClientConfig`."""
+    """An MCP server, with the fields of `MCPClientConfig`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_ONE_WAY)
 
@@ -102,7 +102,7 @@ class McpServerEntry(_Strict):
 
 
 class A2AClientEntry(_Strict):
-    """A remote agent; see `A2AClientConfig`."""
+    """A remote agent, with the fields of `A2AClientConfig`."""
 
     url: str
     timeout: float = Field(default=300, gt=0)
@@ -131,7 +131,7 @@ class SecretEntry(_Strict):
 
 
 class Config(_Strict):
-    """A whole `config.yaml`, after merging what it extends."""
+    """A `config.yaml`, merged with the files that it extends."""
 
     extends: str | list[str] | None = None
     models: dict[Name, str | ModelEntry] = Field(default_factory=dict[str, str | ModelEntry])

@@ -1,4 +1,4 @@
-"""Converting a model's failure to an error with a message and a hint."""
+"""Converting the exception of a failed model request to an error with a hint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
 
 
 def model_error(error: AgentRunError | UserError) -> ModelError:
-    """Return PydanticAI's exception as an error that says which model failed, how, and how to continue.
+    """Convert PydanticAI's exception to an error with the model's name, the cause and a hint.
 
     `details` has the HTTP status and the seconds to wait, if the provider sent them.
     """
@@ -67,6 +67,7 @@ def model_error(error: AgentRunError | UserError) -> ModelError:
 def _unwrap_message(error: ModelAPIError) -> str:
     """Return the server's own message, unwrapped."""
     body: Any = error.body
+    # Providers differ: `{"error": {"message": …}}`, `{"error": "…"}`, `{"message": …}`, or plain text.
     if isinstance(body, dict):
         fields = cast("dict[str, Any]", body)
         inner: Any = fields.get("error", fields)

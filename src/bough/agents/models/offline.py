@@ -1,7 +1,7 @@
 """The offline planner: a model that needs no key, no network and no weights.
 
-Like any model, it sees the instructions with the skill catalogue, the messages and the tools, and answers with text or
-tool calls. Rules determine what it calls, and the results what it says.
+Like any model, it gets the instructions with the skill catalogue, the messages and the tools, and answers with text or
+tool calls. Rules determine its calls, and the results of these its text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ class OfflineModel(Model[Any]):
     """Chooses a skill by rules, runs its script through the tools an LLM would call, and answers from the result.
 
     The same messages always give the same step. Its usage is zero.
-
-    Source: decision "with no API key bough still does its main job" of the architecture.
     """
 
     def __init__(self) -> None:
@@ -79,6 +77,7 @@ class OfflineModel(Model[Any]):
                 "the offline planner answers in text only, but this agent requires structured output",
                 hint="choose a model, for example --model openai:NAME",
             )
+        # In a thread: the catalogue is indexed in SQLite, which would block the event loop.
         step = await run_sync(lambda: plan(read_turn(messages, parameters)))
         is_refusal = isinstance(step, str) and step.startswith(NOTHING_FITS)
         part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(step)

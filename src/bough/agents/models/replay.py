@@ -20,17 +20,18 @@ class ReplayModel(Model[Any]):
     """Returns recorded responses in order, whatever the request.
 
     Attributes:
-        given: How many it has returned.
+        count: How many responses it has returned.
     """
 
     def __init__(
         self, responses: Sequence[ModelResponse], *, writing: Callable[[int], Awaitable[None]] | None = None
     ) -> None:
         """Return `responses` in order; `writing` is awaited with the index of each before it is returned."""
+        # A profile that supports everything: no request may be changed or refused because of the replaying model.
         super().__init__(profile=ModelProfile(supports_inline_system_prompts=True, supports_json_schema_output=True))
         self._responses = tuple(responses)
         self._writing = writing
-        self.given = 0
+        self.count = 0
 
     @property
     def model_name(self) -> str:
@@ -67,12 +68,13 @@ class ReplayModel(Model[Any]):
         yield PiecewiseResponse.of(await self._next(), model_request_parameters)
 
     async def _next(self) -> ModelResponse:
-        if self.given == len(self._responses):
+        if self.count == len(self._responses):
             raise ModelError(
-                f"the recording has {self.given} responses, but one more was requested",
+                f"the recording has {self.count} responses, but one more was requested",
                 hint="the run diverges from the recording; see the differences",
             )
         if self._writing is not None:
-            await self._writing(self.given)
-        self.given += 1
-        return self._responses[self.given - 1]
+            await self._writing(self.count)
+        # Counted after the wait: a cancelled request has returned nothing, and the next one gets the same response.
+        self.count += 1
+        return self._responses[self.count - 1]

@@ -35,8 +35,8 @@ class ResolvedModel:
     """A model, the string that identifies it, and why it was chosen.
 
     Attributes:
-        make: Creates the model; its key and package are there.
-        name: Resolving it again gives the same model.
+        make: Creates the model; that its key and package exist was checked already.
+        name: The model string; resolving it again gives the same model.
     """
 
     make: Callable[[], Model[Any]]
@@ -45,18 +45,18 @@ class ResolvedModel:
 
     @cached_property
     def model(self) -> Model[Any]:
-        """The model, created at the first use: whoever needs the name alone makes no client."""
+        """The model, created at the first use, so that callers who need only the name create no HTTP client."""
         return self.make()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _KeyedProvider:
-    """A provider that needs nothing but a key in the environment.
+    """A provider that needs only a key in the environment.
 
     Attributes:
         keys: Environment variables of its key; the first one that is set is used.
-        package: Must be installed; provided by bough's extra of the provider's name.
-        default: The model if none is given; known to every supported version of PydanticAI.
+        package: A package that must be installed; bough's extra of the provider's name installs it.
+        default: The model to use if none is named; known to every supported version of PydanticAI.
     """
 
     keys: tuple[str, ...]
@@ -64,7 +64,7 @@ class _KeyedProvider:
     default: str
 
     def key(self, env: Mapping[str, str]) -> tuple[str, str] | None:
-        """Return (variable, value) of the key that is set."""
+        """Return (variable, value) of the first key that is set; None if none is."""
         return next(((name, env[name]) for name in self.keys if env.get(name, "").strip()), None)
 
 
@@ -79,7 +79,7 @@ _KEYED: Mapping[str, _KeyedProvider] = {
     "groq": _KeyedProvider(keys=("GROQ_API_KEY",), package="groq", default="groq:openai/gpt-oss-120b"),
     "mistral": _KeyedProvider(keys=("MISTRAL_API_KEY",), package="mistralai", default="mistral:mistral-large-latest"),
 }
-"""Tried in this order if no model is given."""
+"""The providers in the order in which they are tried if no model is named."""
 
 
 def resolve_model(
@@ -90,7 +90,7 @@ def resolve_model(
     api_key: str | Callable[[], str] | None = None,
     shared: bool = False,
 ) -> ResolvedModel:
-    """Return the model that `name` identifies. Sends nothing; importing a provider takes up to a second.
+    """Return the model that `name` identifies. Sends no request; importing a provider takes up to a second.
 
     The provider's client does not retry; the run does, and records each retry.
 
@@ -98,10 +98,10 @@ def resolve_model(
         name: `offline`, `provider:model`, or None: the default of the first provider whose key is set and whose
             package is installed, `offline` otherwise.
         base_url: Address of an OpenAI-format server, used for `openai:`, `openai-chat:` and `openai-responses:`.
-        env: Where keys are read from. Providers not listed here read the process's own environment.
+        env: The environment to read keys from. Providers that bough does not know read the process's own environment.
         api_key: The provider's key, or a function that returns it; None reads it from `env`.
-        shared: Use the HTTP client that other models of the same provider, address and key have on the running event
-            loop. Such a model is of no use on another loop.
+        shared: Use the HTTP client of the other models with the same provider, address and key on the running event
+            loop. The model then works on this loop only.
 
     Raises:
         InvalidInput: The provider or the model is unknown, or the base URL is invalid.
@@ -124,12 +124,13 @@ def resolve_model(
 
 
 def takes_base_url(model: object) -> bool:
-    """Whether `base_url` decides where a model, given by name, is asked."""
+    """Whether requests to a model, given by name, are sent to `base_url`."""
     return isinstance(model, str) and model.partition(":")[0] in _OPENAI
 
 
 def _default(base_url: str | None, env: Mapping[str, str], *, shared: bool) -> ResolvedModel:
     if base_url is not None:
+        # Not ignored: the default model of another provider would get the conversation that was meant for this address.
         raise InvalidInput(
             f"a base URL ({base_url}) is set, but no model", hint="choose a model of that server: --model openai:NAME"
         )
@@ -151,6 +152,7 @@ def _offline(reason: str) -> ResolvedModel:
 
 
 def _without_own_retries(model: Model[Any]) -> Model[Any]:
+    # The SDK's own retries would be invisible in the log, and multiply those of the run.
     client: Any = getattr(model, "client", None)
     if hasattr(client, "max_retries"):
         client.max_retries = 0
@@ -164,6 +166,7 @@ def _local(
     from pydantic_ai.providers.openai import OpenAIProvider
 
     env_key = _KEYED["openai"].key(env)
+    # A placeholder, because the SDK refuses an empty key, while a local server needs none.
     key = api_key or (env_key[1] if env_key else _PLACEHOLDER_KEY)
     make = partial(OpenAIProvider, base_url=base_url, api_key=key)
     provider = find_providers().find("openai", base_url, key, make) if shared else make()
@@ -174,12 +177,11 @@ def _local(
 def _plan_hosted(
     name: str, kind: str, env: Mapping[str, str], api_key: str | None, *, shared: bool
 ) -> Callable[[], Model[Any]]:
-    """Return what creates a provider's model.
-
-    Raises: see `resolve_model`.
-    """
+    """Return a function that creates a provider's model. Raises what `resolve_model` raises, at once."""
     from pydantic_ai.providers import infer_provider_class
 
+    # Looked up here and not in the returned function: a wrong name or a missing key is reported when a conversation is
+    # created, not at its first request.
     try:
         infer_provider_class(kind)
     except ValueError as error:
@@ -194,7 +196,8 @@ def _plan_hosted(
         key = env_key[1]
     make = partial(_make_hosted_model, name, kind, key, shared=shared)
     if keyed is None:
-        model = make()  # only creating it tells what else it needs
+        # The needs of other providers are not known here: only creating the model shows what is missing.
+        model = make()
         return lambda: model
     return make
 
@@ -205,6 +208,7 @@ def _make_hosted_model(name: str, kind: str, key: str | None, *, shared: bool) -
 
     def provide(provider: str) -> Provider[Any]:
         make = partial(_make_provider, provider, key)
+        # The three OpenAI kinds differ in the API that is called, not in the client, so they share one.
         namespace = "openai" if provider in _OPENAI else provider
         return find_providers().find(namespace, None, key, make) if shared else make()
 
@@ -217,7 +221,7 @@ def _make_hosted_model(name: str, kind: str, key: str | None, *, shared: bool) -
 
 
 def _make_provider(kind: str, key: str | None) -> Provider[Any]:
-    """Return a provider; without a key it is created by PydanticAI alone."""
+    """Return a provider; without a key, PydanticAI configures it from the environment."""
     from pydantic_ai.providers import infer_provider, infer_provider_class
 
     if key is None:
@@ -277,7 +281,8 @@ def _unknown_model(name: str) -> InvalidInput:
 
 
 def _near(name: str, known_names: list[str]) -> str | None:
-    """Return the known model string whose model part, or whole, is nearest to `name`."""
+    """Return the known model string that is nearest to `name`, with or without its provider."""
+    # Later entries replace earlier ones: a model that several providers have leads to one whose key is known here.
     by_rank = sorted(known_names, key=lambda whole: whole.partition(":")[0] in _KEYED)
     candidates = {part: whole for whole in by_rank for part in (whole, whole.partition(":")[2])} | {OFFLINE: OFFLINE}
     near = get_close_matches(name, candidates, 1, cutoff=0.7)

@@ -1,4 +1,4 @@
-"""A finished model response, streamed in pieces as a provider would stream it."""
+"""Streaming a complete model response in pieces, as a provider would."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ARGS_PIECES = 3
 
 @dataclass
 class PiecewiseResponse(StreamedResponse):
-    """Streams `response`: texts in up to eight deltas, a tool call as its name and then its arguments in up to three.
+    """Streams `response`: a text in up to eight deltas, a tool call as its name and up to three parts of its arguments.
 
-    Yields to other tasks between two pieces, so that a cancelled stream ends after at most one.
+    Yields to other tasks between two pieces, so that a cancelled stream ends after at most one more piece.
 
     Attributes:
         response: The complete response.
@@ -27,7 +27,7 @@ class PiecewiseResponse(StreamedResponse):
 
     response: ModelResponse
     failure: BaseException | None = None
-    _whole: bool = field(default=False, init=False)
+    _is_complete: bool = field(default=False, init=False)
 
     @classmethod
     def of(
@@ -35,6 +35,7 @@ class PiecewiseResponse(StreamedResponse):
     ) -> PiecewiseResponse:
         """Return the stream of `response`; its usage is available from the start."""
         stream = cls(parameters, response, failure)
+        # Set here, because no delta carries them: a run that stops early still counts what the response cost.
         stream._usage = response.usage
         stream.finish_reason = response.finish_reason
         stream.provider_response_id = response.provider_response_id
@@ -44,22 +45,24 @@ class PiecewiseResponse(StreamedResponse):
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         for index, part in enumerate(self.response.parts):
             for event in self._events(index, part):
-                await checkpoint()
+                await checkpoint()  # without it, the whole stream would run before a cancellation is noticed
                 if self.cancelled:
                     return
                 yield event
         if self.failure is not None:
             raise self.failure
-        self._whole = True
+        self._is_complete = True  # after the failure, so that a broken stream never counts as complete
 
     def get(self) -> ModelResponse:
-        """Return what was streamed so far; at the end exactly `response`, signatures and provider details included."""
-        return replace(self.response) if self._whole else super().get()
+        """Return what was streamed so far; at the end exactly `response`, with signatures and provider details."""
+        # Deltas lose some details of parts, which a replay must have unchanged.
+        return replace(self.response) if self._is_complete else super().get()
 
     def _events(self, index: int, part: object) -> Iterator[ModelResponseStreamEvent]:
         manager = self._parts_manager
         match part:
             case TextPart():
+                # An empty text is still one delta, else the part would be missing from the response.
                 for piece in cut(part.content, _TEXT_PIECES) or [""]:
                     yield from manager.handle_text_delta(vendor_part_id=index, content=piece)
             case ThinkingPart():
@@ -80,11 +83,11 @@ class PiecewiseResponse(StreamedResponse):
                 yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
 
     async def close_stream(self) -> None:
-        """There is no connection to close."""
+        """Do nothing: there is no connection to close."""
 
     @property
     def model_name(self) -> str:
-        """Name of the model that made the response."""
+        """Name of the model that returned the response."""
         return self.response.model_name or ""
 
     @property
@@ -99,7 +102,7 @@ class PiecewiseResponse(StreamedResponse):
 
     @property
     def timestamp(self) -> datetime:
-        """When the response was made."""
+        """When the response was created."""
         return self.response.timestamp
 
 

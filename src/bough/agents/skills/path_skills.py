@@ -1,4 +1,4 @@
-"""Activating skills by touched files: nested AGENTS.md, rules with globs, every skill with a `PathTrigger`.
+"""Activating skills when a tool touches a file: nested AGENTS.md, rules with globs, any skill with a `PathTrigger`.
 
 Source: OpenHands and the rule files of other clients.
 """
@@ -37,9 +37,9 @@ _MAX_WORDS = 500
 
 
 class PathSkillIndex:
-    """Which skills of a registry a file activates; built once, used by every run.
+    """Finds the skills of a registry that a file activates; built once, used by every run.
 
-    Patterns of a project's own skills and rules are relative to the project, those of other skills to the workspace.
+    Patterns of a project's own skills and rules are relative to the project, patterns of other skills to the workspace.
     """
 
     def __init__(self, registry: SkillRegistry) -> None:
@@ -56,14 +56,14 @@ class PathSkillIndex:
 
 
 class PathSkills(AbstractCapability[ToolContext]):
-    """Activates the skills for the files that a tool touched, after the tool has run. One instance per run."""
+    """Activates skills for the files that a tool touched, after the tool has run. One instance per run."""
 
     def __init__(self, index: PathSkillIndex, context: ToolContext | None = None) -> None:
         """Use `context`, or the run's deps if it is None."""
         self._index = index
         self._context = context
         self._lock = asyncio.Lock()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def wrap_tool_execute(
         self,
@@ -74,11 +74,12 @@ class PathSkills(AbstractCapability[ToolContext]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Run the tool, then record what its files activate, so that the model sees it together with the result."""
+        """Run the tool, then record the skills that its files activate; the model sees both in one request."""
         result = await handler(args)
         context = self._context or ctx.deps
         if self._index.names and context.workspace is not None:
-            async with self._lock:  # the calls of one response run concurrently
+            # The calls of one response run concurrently: without the lock two of them would activate the same skill.
+            async with self._lock:
                 await self._activate(call.tool_name, args, result, context, context.workspace)
         return result
 
@@ -98,21 +99,22 @@ class PathSkills(AbstractCapability[ToolContext]):
         matches = [
             match
             for name, match in by_skill.items()
-            if name not in self._told and not is_current(registry, name, active.get(name))
+            if name not in self._reported and not is_current(registry, name, active.get(name))
         ]
         return self._activate_within_bounds(matches, active, deps.changed_rules())
 
     def _activate_within_bounds(
         self, matches: list[TriggerMatch], active: Mapping[str, str], changed_rules: Collection[str]
     ) -> list[Event]:
-        """Activate the skills within the bound, and report the others once."""
+        """Return the events of the skills that fit the bound, and report each of the others once."""
         room = max(0, MAX_ACTIVE - len(active))
+        # Skills that are active already take no room: they only get a newer text.
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
         done = activate_matches(self._index.registry, fitting, changed_rules=changed_rules)
         left_out = [(match.skill, reason) for match, reason in done.skipped]
         full = make_count_error(f"at most {MAX_ACTIVE} skills can be active")
         left_out += [(match.skill, full) for match in matches if match not in fitting]
-        self._told.update(name for name, _ in left_out)
+        self._reported.update(name for name, _ in left_out)
         texts = [
             make_activation_event(
                 activation, trigger="path", previous_hash=active.get(activation.name), keyword=match.keyword
@@ -126,6 +128,7 @@ def find_touched_files(tool: str, args: Mapping[str, Any], result: Any, workspac
     """Return the workspace files that a tool call named or created. O(words), at most 500 words."""
     root = Path(os.path.abspath(workspace))
     candidates = islice(_candidates(tool, args, result), _MAX_WORDS)
+    # By name, without resolving links: the patterns of skills are about the names in the workspace.
     paths = (Path(os.path.normpath(root / text)) for text in candidates if text and "\0" not in text)
     return list(dict.fromkeys(path for path in paths if path.is_relative_to(root) and _is_file(path)))
 

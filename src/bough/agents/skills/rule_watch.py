@@ -1,6 +1,6 @@
-"""Noting the rule files that change while a tool runs: what a tool wrote becomes no rule of the same conversation.
+"""Recording the rule files that change while a tool runs, so that a conversation follows no rule that its tools wrote.
 
-What a person writes between two calls has another text, and is taken up as before.
+Rule files that a person edits between two calls have another digest and are followed as usual.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from bough.skills.match.activation import make_rule_refusal
 from bough.skills.read.parse import read_bounded
 
 _READING: Final = frozenset({"list_skills", "search_skills", "load_skill", "load_skill_resource", "read_result"})
-"""Tools that write nothing, beside those that say so themselves."""
+"""Tools that write nothing, in addition to those marked as idempotent."""
 
 _Stamp = tuple[int, int, int, int]
 
 
 class RuleWatch(AbstractCapability[ToolContext]):
-    """Records the rule files that changed while a tool ran, however it ended. One instance per run.
+    """Records the rule files that changed while a tool ran, even if it failed. One instance per run.
 
-    Each call looks for the project's rule files before and after it, and reads those that changed: O(names), within the
+    Searches the project's rule files before and after each call, and reads those that changed: O(names), within the
     bounds of discovery.
     """
 
@@ -53,37 +53,39 @@ class RuleWatch(AbstractCapability[ToolContext]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Run the tool, then record what it changed, before anything is made of its result."""
+        """Run the tool, then record the rule files that changed, before its result is used."""
         context = self._context or ctx.deps
         reads_only = call.tool_name in _READING or bool((tool_def.metadata or {}).get("idempotent"))
         if context.workspace is None or reads_only:
             return await handler(args)
-        before = await asyncio.to_thread(self._look, context.workspace)
+        digests = await asyncio.to_thread(self._read_digests, context.workspace)
         try:
             return await handler(args)
         finally:
-            await finish(self._record(before, context, context.workspace))
+            # Finished even when cancelled: a tool that was interrupted may have written a rule already.
+            await finish(self._record(digests, context, context.workspace))
 
-    async def _record(self, before: Mapping[str, str], context: ToolContext, workspace: Path) -> None:
-        now = await asyncio.to_thread(self._look, workspace)
-        changed = {name: digest for name, digest in now.items() if before.get(name) != digest}
-        # Calls of one response run at the same time, and see the same changes.
+    async def _record(self, old_digests: Mapping[str, str], context: ToolContext, workspace: Path) -> None:
+        digests = await asyncio.to_thread(self._read_digests, workspace)
+        changed = {name: digest for name, digest in digests.items() if old_digests.get(name) != digest}
+        # Calls of one response run concurrently and see the same changes: only the first one records them.
         new = {name: digest for name, digest in changed.items() if (name, digest) not in self._recorded}
         if not new:
             return
-        self._recorded.update(new.items())
+        self._recorded.update(new.items())  # before the first await, so that no concurrent call records them too
         await context.emit(RulesChanged(paths=tuple(new), hashes=tuple(new.values())))
         for event in make_skip_events((name, make_rule_refusal(name)) for name in new):
             await context.emit(event)
 
-    def _look(self, workspace: Path) -> dict[str, str]:
-        """Return the digest of each rule file by the name of its rule; files that are as they were are not read."""
+    def _read_digests(self, workspace: Path) -> dict[str, str]:
+        """Return the digest of each rule file by the name of its rule. Reads only files that changed. Blocks."""
         digests: dict[str, str] = {}
         for name, file in find_rule_files(workspace).items():
             try:
                 state = os.stat(file)
             except OSError:
                 continue
+            # With the change time, which a program cannot set back as it can set the modification time.
             stamp = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
             entry = self._digests.get(file)
             if entry is None or entry[0] != stamp:

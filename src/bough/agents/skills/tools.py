@@ -1,4 +1,4 @@
-"""Skills as tools of a model: the catalogue in the prompt; texts, files and scripts on demand.
+"""Skills as tools of a model: the catalogue is in the prompt; texts, files and scripts are loaded on demand.
 
 Source: ADK (`SkillToolset`, executor chain, error codes), agentic_patterns (`activate_skill`).
 """
@@ -18,8 +18,8 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
-from bough.agents.context import ToolContext, context_of
-from bough.agents.skills.activation import make_activation_event, standing, update_of
+from bough.agents.context import ToolContext, as_tool_context
+from bough.agents.skills.activation import find_always_active, make_activation_event, render_update
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.private_folder import PrivateFolder
 from bough.execution.base import CodeExecutor, File
@@ -55,24 +55,24 @@ ToolContextRun = RunContext[Any]
 
 
 class SkillToolset(AbstractToolset[Any]):
-    """The tools with which a model uses skills, and the instructions about them.
+    """A PydanticAI toolset with which a model uses skills, and the instructions about them.
 
-    It is a PydanticAI toolset: `Agent(model, toolsets=[SkillToolset(skills, code_executor=...)])` is enough. Scripts
-    are run by the toolset's executor, else by the run's (`deps.code_executor` or `deps.executor`); without either, the
-    result is `NO_CODE_EXECUTOR`. They run in `deps.workspace`; without one, in a fresh folder each time, and the files
-    they create are kept below `output_folder`.
+    `Agent(model, toolsets=[SkillToolset(skills, code_executor=...)])` is enough. Scripts run in the toolset's executor,
+    else in the run's (`deps.code_executor` or `deps.executor`); without either, the result is `NO_CODE_EXECUTOR`. They
+    work in `deps.workspace`; without one, each run gets a new folder, and its output files are stored below
+    `output_folder`.
 
     Args:
         skills: A registry, or the skills themselves.
-        code_executor: Runs scripts; None takes the run's.
-        script_timeout: Seconds a script may take; None takes the run's, then the executor's default.
-        catalog_tokens: Budget of the catalogue; beyond it `search_skills` is offered.
-        output_folder: Where files of scripts without a workspace are kept, a folder for each run; nothing in it is
-            ever deleted here. None makes a temporary folder at the first file, which goes with the toolset, and at
-            the latest with the process.
+        code_executor: Runs scripts; None uses the run's.
+        script_timeout: Time limit of a script in seconds; None uses the run's, then the executor's default.
+        catalog_tokens: Budget of the catalogue; if it does not fit, the tool `search_skills` is offered.
+        output_folder: Where output files of scripts without a workspace are stored, in one folder per run; nothing in
+            it is ever deleted. None creates a temporary folder at the first file, which is deleted with the toolset,
+            and at the latest with the process.
 
     Attributes:
-        standing: The skills that are always active; their text is part of `instructions`.
+        standing: The always-active skills; their texts are part of `instructions`.
 
     Source: ADK `SkillToolset`.
     """
@@ -91,7 +91,7 @@ class SkillToolset(AbstractToolset[Any]):
         self.script_timeout = script_timeout
         self.output_folder = output_folder
         self._temporary: PrivateFolder | None = None
-        self.standing = standing(self.registry)
+        self.standing = find_always_active(self.registry)
         self._offered = self.registry.list_catalogued()
         self._with_files = [
             skill.name for skill in self.registry.list_all() if is_skill_file(skill.file.rpartition("/")[2])
@@ -116,7 +116,7 @@ class SkillToolset(AbstractToolset[Any]):
         return f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
 
     def rank_catalog(self, request: str) -> Catalog:
-        """Return the catalogue ranked by `request`; if it is complete, it is the same for every request."""
+        """Return the catalogue ranked by `request`; a complete catalogue is the same for every request."""
         return self.catalog if self.catalog.complete else self._render(request, is_complete=False)
 
     def _render(self, request: str = "", *, is_complete: bool) -> Catalog:
@@ -124,7 +124,7 @@ class SkillToolset(AbstractToolset[Any]):
         return render_catalog(self._offered, budget_tokens=self._catalog_tokens, schema_bytes=schemas, request=request)
 
     def _fit_catalog(self) -> tuple[Catalog, list[Tool[Any]]]:
-        """Return a catalogue and tools that fit the budget together; `search_skills` is needed only for a part."""
+        """Return a catalogue and tools that fit the budget together; a partial one needs `search_skills`."""
         catalog = self._render(is_complete=True)
         if not catalog.complete:
             catalog = self._render(is_complete=False)
@@ -149,7 +149,7 @@ class SkillToolset(AbstractToolset[Any]):
         return self._functions
 
     def _tools(self, *, is_complete: bool) -> list[Tool[Any]]:
-        budget = 4 * self._catalog_tokens // 4
+        budget = self._catalog_tokens  # in bytes: a quarter of the catalogue's budget at four characters a token
         files = {"skill_name": _names(self._with_files, budget)}
         path = {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"}
         script = {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"}
@@ -220,7 +220,7 @@ class SkillToolset(AbstractToolset[Any]):
 
     async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
         """Return a skill's text with `inputs` substituted, and record its activation."""
-        deps = context_of(ctx.deps)
+        deps = as_tool_context(ctx.deps)
         loaded = await asyncio.to_thread(self._activate, skill_name, inputs, deps)
         if isinstance(loaded, dict):
             return loaded
@@ -232,26 +232,27 @@ class SkillToolset(AbstractToolset[Any]):
                 activation, trigger="tool", previous_hash=previous_hash, inputs=values, allowed_tools=allowed
             )
         )
-        return update_of(activation, previous_hash)
+        return render_update(activation, previous_hash)
 
     async def load_skill_resource(
         self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None, start_line: Json = 1
     ) -> Json:
         """Return the text of a skill's file from a line on, at most 256 KiB."""
-        deps = context_of(ctx.deps)
+        deps = as_tool_context(ctx.deps)
         return await asyncio.to_thread(self._resource, skill_name, path, deps, _whole(start_line, 1, 1 << 40))
 
     async def run_skill_script(
         self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
     ) -> Json:
         """Run a script and return its result; the log records the full figures."""
-        deps = context_of(ctx.deps)
+        deps = as_tool_context(ctx.deps)
         active = await asyncio.to_thread(self._find_active, skill_name, deps)
         if isinstance(active, dict):
             return active
         skill, snapshot = active
         result = await self._run(skill, snapshot, script_path, args, deps)
         script = result.script or str(script_path or "")
+        # Before the answer: once the model has seen a result, the log must say which script produced it.
         await deps.emit(make_script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         answer: JsonObject = result.as_dict()
         if result.output_files and deps.workspace is None:
@@ -289,7 +290,7 @@ class SkillToolset(AbstractToolset[Any]):
         self.output_folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.output_folder))
         for file in files:
-            target = folder / os.path.normpath(f"/{file.path}")[1:]
+            target = folder / os.path.normpath(f"/{file.path}")[1:]  # a `..` from the sandbox stays inside the folder
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.content)
         return folder
@@ -306,6 +307,7 @@ class SkillToolset(AbstractToolset[Any]):
             )
         values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
         try:
+            # The snapshot is taken now: scripts and files later come from it, not from a folder that changed meanwhile.
             snapshot = self.registry.snapshot(skill)
             return skill, values, activate(skill, values, tree="" if snapshot is None else snapshot.digest)
         except InvalidInput as error:
@@ -333,7 +335,7 @@ class SkillToolset(AbstractToolset[Any]):
         return f"{part.text}\n[truncated; continue with {more}]"
 
     def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
-        """Return the skill with its snapshot: as activated by the conversation, else as it is now."""
+        """Return the skill with its snapshot: the one activated by the conversation, else the current one."""
         skill_name = name.strip() if isinstance(name, str) else ""
         tree = deps.skill_trees().get(skill_name, "")
         try:
@@ -345,11 +347,12 @@ class SkillToolset(AbstractToolset[Any]):
             return _error(choose_error_code(error), error)
 
     def _find(self, name: Json, deps: ToolContext) -> Skill | JsonObject:
-        """Return the skill; one that only a user may call must be active already."""
+        """Return the skill, or an error for the model; a skill that only users may call must already be active."""
         if not isinstance(name, str) or not name.strip():
             return _refusal("MISSING_SKILL_NAME", "skill_name is missing")
         try:
             skill = self.registry.get(name.strip())
+            # Also when the model asks for it by name, else a tool could write a rule and load it with the next call.
             require_reviewed(self.registry, skill, deps.changed_rules())
         except BoughError as error:
             return _error(choose_error_code(error), error)
@@ -366,7 +369,7 @@ def _names(names: Sequence[str], max_bytes: int) -> JsonObject:
 
 
 def _whole(value: Json, default: int, largest: int) -> int:
-    """Return a number from the model, clamped; the default for anything else."""
+    """Return a number sent by the model, clamped to 0 to `largest`; the default for anything else."""
     return max(0, min(int(value), largest)) if isinstance(value, int | float) else default
 
 

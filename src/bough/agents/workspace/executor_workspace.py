@@ -1,4 +1,4 @@
-"""Our executors as a workspace of PydanticAI: commands run in the sandbox, files are those of the folder it works in.
+"""An executor as a PydanticAI workspace: commands run in its sandbox, file operations work on the same folder.
 
 Source: the workspace protocol of PydanticAI (`pydantic_ai.workspaces`).
 """
@@ -36,15 +36,14 @@ LIMITS = ExecutionLimits(stdout_bytes=4 << 20, stderr_bytes=4 << 20)
 
 
 class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
-    """A folder that commands and file operations work in, commands in the sandbox of an executor.
+    """A folder for commands, which run in the sandbox of an executor, and for file operations.
 
-    Everything goes by the names that the sandbox uses (`/work/…`). What decides over later runs (`.git`, `.agents`, …)
-    is read-only for both. Processes that a command leaves behind end with it. Without a timeout the executor's default
-    holds.
+    Paths are those of the sandbox (`/work/…`). Files that decide about later runs (`.git`, `.agents`, …) are read-only
+    for both. Processes that a command leaves behind end with it. Without a timeout, the executor's default applies.
 
     Args:
-        folder: A folder that exists; it is the environment, and never made nor removed here.
-        limits: Bounds of each command; output beyond them is an error of the protocol's own.
+        folder: An existing folder; it is never created or removed here.
+        limits: Bounds of each command; output beyond them raises `WorkspaceOutputLimitError`.
         execution_id: Lets an executor keep a sandbox warm for the commands of this workspace.
     """
 
@@ -79,20 +78,20 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command in the sandbox and return what came of it; death by a signal is 128 and its number.
+        """Run a command in the sandbox and return its result; the exit code of a signal is 128 plus its number.
 
         Raises:
             WorkspaceTimeoutError: It took longer than `timeout` seconds, or the executor's default.
-            WorkspaceOutputLimitError: It printed more than the limits let through.
-            WorkspaceUnavailableError: The folder is gone, or the executor cannot run anything.
-            ValueError: The command, a variable or the timeout is refused.
+            WorkspaceOutputLimitError: It printed more than the limits allow.
+            WorkspaceUnavailableError: The folder is missing, or the executor cannot run commands.
+            ValueError: The command, a variable or the timeout is invalid.
         """
         _check_command(command, shell=shell)
         if timeout is not None and not timeout > 0:
             raise ValueError("timeout must be a positive finite number or None")
         await asyncio.to_thread(self._tree)
         result = await self._execute(command, dict(env or {}), timeout)
-        await asyncio.to_thread(self._tree)
+        await asyncio.to_thread(self._tree)  # raises if the folder vanished meanwhile: the result would be of nothing
         return _command_result(result, self._limits)
 
     async def _execute(
@@ -114,10 +113,10 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
                 )
             )
         except InvalidInput as error:
-            await asyncio.to_thread(self._tree)
+            await asyncio.to_thread(self._tree)  # a missing folder is `InvalidInput` too, but not the command's fault
             raise ValueError(f"{error.message} {error.hint}".rstrip()) from error
         except ExecutorError:
-            await asyncio.to_thread(self._tree)  # a folder that went away is told as such
+            await asyncio.to_thread(self._tree)  # reports a missing folder instead of the executor's failure
             raise
         except Unavailable as error:
             raise WorkspaceUnavailableError(f"{error.message} {error.hint}".rstrip()) from error
@@ -127,11 +126,11 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         return await self._on_tree(lambda tree: tree.read(path))
 
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a file, making its folders."""
+        """Write a file and create its folders."""
         await self._on_tree(lambda tree: tree.write(path, data))
 
     async def stat(self, path: str) -> FileEntry:
-        """Return what a path leads to."""
+        """Return the entry of a path, with links resolved."""
         return await self._on_tree(lambda tree: _entry(path, tree.state(path)))
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
@@ -141,7 +140,7 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         )
 
     async def make_dir(self, path: str) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and its parents."""
         await self._on_tree(lambda tree: tree.make_folder(path))
 
     async def remove(self, path: str) -> None:
@@ -149,26 +148,23 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         await self._on_tree(lambda tree: tree.remove(path))
 
     async def exists(self, path: str) -> bool:
-        """Whether a path leads to anything inside the workspace."""
+        """Whether a path exists inside the workspace."""
         return await self._on_tree(lambda tree: _exists(tree, path))
 
     async def realpath(self, path: str) -> str:
-        """Return the path with links followed as the sandbox would follow them."""
+        """Return the path with links resolved as in the sandbox."""
         return await self._on_tree(lambda tree: "/".join((tree.inside, *tree.resolve(path))))
-
-    @property
-    def _walled(self) -> bool:
-        return self._executor.isolation > Isolation.NONE
 
     async def _on_tree(self, operation: Callable[[WorkspaceTree], _T]) -> _T:
         return await asyncio.to_thread(lambda: operation(self._tree()))
 
     def _tree(self) -> WorkspaceTree:
-        """Return the folder as it is now. Blocks."""
+        """Return the folder in its current state, or raise `WorkspaceUnavailableError`. Blocks."""
         real = os.path.realpath(self._folder)
         if not os.path.isdir(real):
-            raise WorkspaceUnavailableError(f"the workspace folder {self._folder} is not there")
-        inside = WORK if self._walled else real
+            raise WorkspaceUnavailableError(f"the workspace folder {self._folder} does not exist")
+        # Without a sandbox, commands see the host's paths.
+        inside = WORK if self._executor.isolation > Isolation.NONE else real
         return WorkspaceTree(real, inside, max_file_bytes=self._limits.file_size_bytes)
 
 
@@ -204,7 +200,7 @@ def _entry(path: str, state: os.stat_result) -> FileEntry:
 
 
 def _make_entry(tree: WorkspaceTree, path: str) -> FileEntry:
-    """Return an entry of a folder; a link that leads nowhere, or out of the workspace, is listed all the same."""
+    """Return an entry of a folder, also for a link that leads nowhere or out of the workspace."""
     try:
         return _entry(path, tree.state(path))
     except OSError:

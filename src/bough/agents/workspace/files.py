@@ -1,4 +1,4 @@
-"""The files of a workspace, for tools: confined to the folder, bounded in size and time, links out of it refused."""
+"""File operations of the workspace tools: confined to the folder, bounded in size and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from bough.agents.workspace.tree import Found, WorkspaceTree
+from bough.agents.workspace.tree import EntryKind, WorkspaceTree
 from bough.errors import BoughError, Conflict, InvalidInput, LimitExceeded, NotFound, Unavailable
 from bough.execution.base import USUAL_GUARDS, Guards
 
@@ -29,25 +29,25 @@ SEARCH_SECONDS = 5.0
 SKIPPED_FOLDERS = frozenset({".git", ".venv", "node_modules", "__pycache__"})
 
 _INSIDE: Final = "/work"
-"""What the sandbox calls the workspace, and absolute links in it."""
+"""The name of the workspace in the sandbox, which absolute links in it start with."""
 
 
 @dataclass(frozen=True)
 class WorkspaceFiles:
-    """Reads and writes under `root` and nowhere else, by names relative to it. All methods block.
+    """Reads and writes below `root` and nowhere else, by paths relative to it. All methods block.
 
     Attributes:
-        guards: What is not written.
+        guards: The names that must not be written.
     """
 
     root: Path
     guards: Guards = USUAL_GUARDS
 
     def read(self, path: str, *, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
-        """Return lines of a text file, at most 256 KiB of them, with a note where there are more.
+        """Return lines of a text file, at most 256 KiB, with a note how to read the following ones.
 
         Args:
-            start_byte: Where in the first line to begin; for lines that are longer than an answer.
+            start_byte: Offset in the first line, to read lines that are longer than an answer.
 
         Raises:
             NotFound: There is no such file.
@@ -62,6 +62,7 @@ class WorkspaceFiles:
             if offset is None or (offset == size and start_line > 1):
                 return f"[the file has fewer than {start_line} lines]"
             file.seek(0)
+            # Lines of a large file are not counted: that would read all of it for each part.
             total = f" of {len(file.readlines())}" if size <= MAX_WRITE_BYTES else ""
             file.seek(offset + start_byte)
             block = file.read(MAX_READ_BYTES)
@@ -69,7 +70,7 @@ class WorkspaceFiles:
             return _describe_part(block, bytes_left, start_line, max(max_lines, 1), start_byte, total)
 
     def write(self, path: str, content: str) -> str:
-        """Write a text file, making its folders, and say what was written.
+        """Write a text file, create its folders, and return a confirmation.
 
         Raises:
             InvalidInput: It is outside the workspace or guarded.
@@ -77,34 +78,35 @@ class WorkspaceFiles:
         """
         data = content.encode("utf-8", "replace")
         if len(data) > MAX_WRITE_BYTES:
-            raise LimitExceeded(f"{len(data)} bytes are too many for one file", hint=f"at most {MAX_WRITE_BYTES}")
+            raise LimitExceeded(f"{len(data)} bytes are too large for one file", hint=f"at most {MAX_WRITE_BYTES}")
         with _translate_errors(path):
             self._tree.replace(self._name(path), data)
         return f"wrote {len(data)} bytes to {path}"
 
     def edit(self, path: str, old: str, new: str) -> str:
-        """Replace the one occurrence of `old` in a file, and return a note of it.
+        """Replace the only occurrence of `old` in a file, and return a confirmation.
 
         Raises:
             NotFound: There is no such file, or `old` is not in it.
             Conflict: `old` occurs more than once.
         """
         with _translate_errors(path):
+            # Bytes that are not UTF-8 pass through unchanged: an edit must not damage the rest of the file.
             text = self._tree.read(self._name(path)).decode("utf-8", "surrogateescape")
         count = text.count(old) if old else 0
         if count == 0:
             raise NotFound(f"the text to replace is not in {path}", hint="read the file and copy the text exactly")
         if count > 1:
-            raise Conflict(f"the text to replace occurs {count} times in {path}", hint="give more of what is around it")
+            raise Conflict(f"the text to replace occurs {count} times in {path}", hint="include more lines around it")
         with _translate_errors(path):
             self._tree.replace(self._name(path), text.replace(old, new).encode("utf-8", "surrogateescape"))
         return f"replaced 1 place in {path}"
 
     def list(self, path: str = ".", *, pattern: str = "*") -> list[str]:
-        """Return files below a folder whose path or name matches a glob, sorted, at most 500.
+        """Return at most 500 files below a folder whose path or name matches a glob, sorted.
 
-        A folder that cannot be read is a line of its own; where 20,000 names or 2 seconds were not enough, the last
-        line says so.
+        An unreadable folder is a separate line. If the walk stopped after 20,000 names or 2 seconds, the last line
+        reports it.
         """
         walk = _BoundedWalk(self, path, LIST_SECONDS)
         names = sorted(name for name in walk if _matches(name, pattern))
@@ -112,12 +114,12 @@ class WorkspaceFiles:
         return [*names[:MAX_LISTED], *more, *walk.notes]
 
     def search(self, expression: str, path: str = ".", *, pattern: str = "*") -> list[str]:
-        """Return lines that match a regular expression (RE2), as `file:line: text`, at most 200 of 300 characters.
+        """Return at most 200 lines that match a regular expression (RE2), as `file:line: text` of 300 characters.
 
-        At most 20,000 names, 64 MiB and 5 seconds are spent; the last line says which of them ended the search.
+        The search stops after 20,000 names, 64 MiB or 5 seconds; the last line reports which.
 
         Raises:
-            InvalidInput: The expression is none.
+            InvalidInput: The expression is invalid.
         """
         re2: Any = import_module("re2")  # it has no type stubs
         options = re2.Options()
@@ -125,7 +127,7 @@ class WorkspaceFiles:
         try:
             pattern_re = re2.compile(expression, options)
         except re2.error as error:
-            raise InvalidInput(f"{expression!r} is not a regular expression: {error}", hint="RE2 syntax") from error
+            raise InvalidInput(f"invalid regular expression {expression!r}: {error}", hint="use RE2 syntax") from error
         matches: list[str] = []
         walk = _BoundedWalk(self, path, SEARCH_SECONDS)
         read = 0
@@ -140,11 +142,11 @@ class WorkspaceFiles:
             lines = data.decode("utf-8", "replace").splitlines()
             matches += [f"{name}:{n}: {line[:300]}" for n, line in enumerate(lines, 1) if pattern_re.search(line)]
             if len(matches) >= MAX_FOUND:
-                return [*matches[:MAX_FOUND], "[there are more]"]
+                return [*matches[:MAX_FOUND], "[more matches omitted]"]
         return [*matches, *walk.notes]
 
-    def walk(self, path: str) -> Iterator[tuple[str, Found]]:
-        """Yield what `WorkspaceTree.walk` yields, below a folder or for a file alone."""
+    def walk(self, path: str) -> Iterator[tuple[str, EntryKind]]:
+        """Yield (name, kind) as `WorkspaceTree.walk`; a path to a file yields that file."""
         with _translate_errors(path):
             try:
                 yield from self._tree.walk(self._name(path), skip=SKIPPED_FOLDERS)
@@ -153,7 +155,7 @@ class WorkspaceFiles:
                 yield "/".join(self._tree.resolve(self._name(path))), "file"
 
     def _read_text(self, name: str) -> bytes:
-        """Return the content of a file; nothing where it is not text, too long, or gone."""
+        """Return the content of a file; empty if it is not text, too large, or missing."""
         try:
             data = self._tree.read(f"{_INSIDE}/{name}")
         except OSError:
@@ -166,10 +168,11 @@ class WorkspaceFiles:
         return WorkspaceTree(folder, _INSIDE, max_file_bytes=MAX_WRITE_BYTES, guards=self.guards)
 
     def _name(self, path: str) -> str:
-        """Return the path as the sandbox names it. Links in it are checked when the file is opened."""
+        """Return the path's name in the sandbox. Links in it are checked when the file is opened."""
         if "\0" in path or len(path) > 4096:
-            raise InvalidInput(f"{path[:80]!r} is not a path")
+            raise InvalidInput(f"invalid path {path[:80]!r}")
         root = os.fspath(self.root.resolve())
+        # Models repeat absolute paths of the host, which messages and error texts contain.
         if path == root or path.startswith(root + os.sep):
             path = path[len(root) :].lstrip("/")
         return path if path.startswith("/") else f"{_INSIDE}/{path or '.'}"
@@ -177,10 +180,10 @@ class WorkspaceFiles:
 
 @dataclass
 class _BoundedWalk:
-    """The names of files below a folder, while names and seconds last.
+    """Iterates the names of files below a folder, within a bound of names and seconds.
 
     Attributes:
-        notes: What was left out, a line each.
+        notes: One line for each omission.
         links: Names that are links.
     """
 
@@ -207,12 +210,12 @@ class _BoundedWalk:
             yield name
 
     def is_late(self) -> bool:
-        """Whether the seconds are over."""
+        """Whether the time limit has passed."""
         return time.monotonic() > self._end
 
 
 def _find_line(file: BinaryIO, line: int) -> int | None:
-    """Return where a line begins; None where there are fewer. O(bytes before it)."""
+    """Return the offset of a line; None if the file has fewer lines. O(bytes before it)."""
     file.seek(0)
     offset, number = 0, 1
     while number < line:
@@ -231,18 +234,19 @@ def _find_line(file: BinaryIO, line: int) -> int | None:
 
 
 def _describe_part(block: bytes, bytes_left: int, start_line: int, max_lines: int, start_byte: int, total: str) -> str:
-    """Return the whole lines at the start of `block`, or a piece of the first one, and how to read on.
+    """Return the whole lines at the start of `block`, or a part of the first one, and how to read on.
 
     Args:
-        bytes_left: How many bytes there are from the start of the block to the end of the file.
+        bytes_left: Number of bytes from the start of the block to the end of the file.
     """
     lines = io.BytesIO(block).readlines()
     if lines and not lines[-1].endswith(b"\n") and len(block) < bytes_left:
         *lines, cut = lines
         if not lines:
             piece = _cut_whole_characters(cut)
-            at = start_byte + len(piece)
-            return f"{piece.decode('utf-8', 'replace')}\n[read on with start_line={start_line}, start_byte={at}]"
+            next_byte = start_byte + len(piece)
+            text = piece.decode("utf-8", "replace")
+            return f"{text}\n[read on with start_line={start_line}, start_byte={next_byte}]"
     part = lines[:max_lines]
     text = b"".join(part).decode("utf-8", "replace")
     if sum(map(len, part)) >= bytes_left:
@@ -252,7 +256,7 @@ def _describe_part(block: bytes, bytes_left: int, start_line: int, max_lines: in
 
 
 def _cut_whole_characters(data: bytes) -> bytes:
-    """Return `data` without a UTF-8 character that its end cuts."""
+    """Return `data` without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         if data[-back] & 0xC0 != 0x80:
             width = 1 if data[-back] < 0xC0 else 2 + (data[-back] >= 0xE0) + (data[-back] >= 0xF0)
@@ -266,7 +270,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 @contextmanager
 def _translate_errors(path: str) -> Generator[None]:
-    """Turn the system's errors into those that a model can act on."""
+    """Convert the system's errors to errors that a model can act on."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -275,18 +279,19 @@ def _translate_errors(path: str) -> Generator[None]:
 
 def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
     if isinstance(error, ValueError):
-        return InvalidInput(f"{path[:200]!r} is not a path in the workspace")
+        return InvalidInput(f"invalid path {path[:200]!r}")
     match error:
         case FileNotFoundError() | NotADirectoryError():
-            return NotFound(f"there is no file {path}", hint="list_files shows what there is")
+            return NotFound(f"there is no file {path}", hint="list_files shows the existing files")
         case IsADirectoryError():
-            return InvalidInput(f"{path} is a folder", hint="list_files shows what is in it")
-        case PermissionError(strerror=str(why)) if why.startswith("Outside"):
+            return InvalidInput(f"{path} is a folder", hint="list_files shows its content")
+        # The texts are those of `WorkspaceTree`, which raises both with the same number as the system.
+        case PermissionError(strerror=str(reason)) if reason.startswith("Outside"):
             return InvalidInput(f"{path} is outside the workspace", hint="use paths relative to the workspace")
-        case PermissionError(strerror=str(why)) if why.startswith("Guarded"):
+        case PermissionError(strerror=str(reason)) if reason.startswith("Guarded"):
             return InvalidInput(f"{path} is protected", hint="it decides what may happen later; ask the user")
         case OSError(errno=errno.EFBIG):
-            return LimitExceeded(f"{path} is too long to be edited", hint=f"at most {MAX_WRITE_BYTES} bytes")
+            return LimitExceeded(f"{path} is too large to edit", hint=f"at most {MAX_WRITE_BYTES} bytes")
         case OSError(errno=errno.EINVAL | errno.ENXIO):
             return InvalidInput(f"{path} is not a regular file", hint="list_files shows the files")
         case OSError(errno=errno.EACCES | errno.EPERM | errno.ELOOP | errno.ENAMETOOLONG | errno.EROFS):

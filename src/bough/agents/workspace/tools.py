@@ -1,4 +1,4 @@
-"""Tools for working in a folder: read, write, edit, list, search, and run a command in the sandbox."""
+"""Tools that work in a folder: read, write, edit, list, search, and run commands in the sandbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bough.execution.process.guarded import GUARDED_NAME
 from bough.types import JsonObject
 
 WorkspaceAccess: TypeAlias = Literal["none", "read", "write", "run"]
-"""How much of the workspace an agent's own tools may use; each includes the ones before it."""
+"""The access of the built-in tools to the workspace; each value includes the ones before it."""
 
 Run = RunContext[ToolContext]
 
@@ -55,6 +55,7 @@ async def edit_file(ctx: Run, path: str, old: str, new: str) -> str:
 
 async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
     """Run a shell command in the workspace, in the sandbox, without a network."""
+    # Only the secrets that the command names: its output and its processes see no others.
     names = find_variables(command) & set(ctx.deps.secret_names())
     env = dict(await asyncio.to_thread(ctx.deps.secrets, sorted(names))) if names else {}
     return await _execute(ctx, timeout_seconds, code=command, language="bash", env=env)
@@ -69,16 +70,16 @@ async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> J
     code_showing_value = await asyncio.to_thread(show_last_value, code)
     try:
         return await _execute(ctx, timeout_seconds, code=code_showing_value, language="python", stateful=True)
-    except NotSupported:  # nothing was run: the executor keeps no interpreter
+    except NotSupported:  # raised before anything ran, so running the code now does not repeat it
         return await _execute(ctx, timeout_seconds, code=code_showing_value, language="python")
 
 
 async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> JsonObject:
-    """Run code in the workspace and return what the model is told of it."""
+    """Run code in the workspace and return its result for the model."""
     deps = ctx.deps
     if deps.executor is None or deps.workspace is None:
-        raise Unavailable("no command can be run here", hint="the conversation has no executor or no workspace")
-    ran = await deps.executor.execute(
+        raise Unavailable("cannot run commands here", hint="the conversation has no executor or no workspace")
+    executed = await deps.executor.execute(
         CodeExecutionInput(
             workspace=deps.workspace,
             guards=deps.guards,
@@ -88,33 +89,35 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> J
         )
     )
     result: JsonObject = {
-        "exit_code": ran.exit_code,
-        "stdout": ran.text,
-        "stderr": ran.error_text,
+        "exit_code": executed.exit_code,
+        "stdout": executed.text,
+        "stderr": executed.error_text,
     }
-    if ran.killed_by:
-        result["killed_by"] = ran.killed_by
-    if ran.state_lost:
-        result["state_lost"] = f"variables of earlier calls are gone: {ran.state_lost_reason}"
-    if set_aside := [f"{path}: {reason}" for path, reason in ran.output_skipped if reason.startswith(GUARDED_NAME)]:
+    if executed.killed_by:
+        result["killed_by"] = executed.killed_by
+    if executed.state_lost:
+        result["state_lost"] = f"variables of earlier calls are gone: {executed.state_lost_reason}"
+    skipped = executed.output_skipped
+    if set_aside := [f"{path}: {reason}" for path, reason in skipped if reason.startswith(GUARDED_NAME)]:
         result["set_aside"] = set_aside
     return result
 
 
 def find_variables(command: str) -> frozenset[str]:
-    """Return the names of the variables that a shell command speaks of: `$NAME` and `${NAME…}`, also in quoted code."""
+    """Return the names of the variables in a shell command: `$NAME` and `${NAME…}`, also in quoted code."""
     return frozenset(_VARIABLE.findall(command))
 
 
 def show_last_value(code: str) -> str:
-    """Return code that prints the value of its last expression, as a notebook does; every line keeps its number."""
+    """Return code that prints the value of its last expression, as a notebook does; line numbers do not change."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code  # the interpreter that runs it says what is wrong, or knows better
+        return code  # the interpreter in the sandbox reports the mistake, or has a newer syntax
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
         return code
+    # Offsets of the syntax tree count bytes. The end is changed first: on one line, the start would move it.
     lines = [line.encode() for line in io.StringIO(code, newline="")]
     lines[last.end_lineno - 1] = _insert(lines[last.end_lineno - 1], last.end_col_offset, b"))")
     lines[last.lineno - 1] = _insert(lines[last.lineno - 1], last.col_offset, b"__import__('sys').displayhook((")
@@ -137,7 +140,7 @@ _BY_ACCESS: dict[WorkspaceAccess, tuple[Callable[..., Any], ...]] = {
 
 
 def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
-    """Return the tools of that access; those that only read may simply run again after a crash."""
+    """Return the tools of an access level; those that only read may run again after a crash."""
     return FunctionToolset(
         [Tool(function, metadata={"idempotent": function in READ}) for function in _BY_ACCESS[access]]
     )
@@ -145,7 +148,7 @@ def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
 
 def _files(ctx: Run) -> WorkspaceFiles:
     if ctx.deps.workspace is None:
-        raise Unavailable("there is no workspace here", hint="start the conversation with one")
+        raise Unavailable("the conversation has no workspace", hint="start it with one")
     return WorkspaceFiles(ctx.deps.workspace, ctx.deps.guards)
 
 

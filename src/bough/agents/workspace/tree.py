@@ -1,7 +1,7 @@
-"""The files of a workspace folder under the names that a sandbox gives them: `/work/a` is `a` in the folder.
+"""Access to the files of a workspace folder by their names in the sandbox: `/work/a` is `a` in the folder.
 
-Whatever runs in the sandbox may turn any name into a link at any time. Links are therefore followed here, by the
-sandbox's names and never by the host's, and what they lead to is opened one name after another without following any.
+A program in the sandbox may turn any name into a link at any time. Links are therefore resolved here, with the
+sandbox's meaning of names and never the host's, and the result is opened one name after another without following any.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _MAX_LISTED: Final = 20_000
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
-Found: TypeAlias = Literal["file", "link", "unreadable"]
-"""What a walk tells of a name."""
+EntryKind: TypeAlias = Literal["file", "link", "unreadable"]
+"""The kind of a name found by a walk."""
 
 
 @dataclass(frozen=True)
 class WorkspaceTree:
-    """Reads and writes below a folder and nowhere else; every method blocks.
+    """Reads and writes below a folder and nowhere else. All methods block.
 
-    All raise the system's own errors: `FileNotFoundError`, `IsADirectoryError`, `PermissionError` (outside of the
+    All methods raise the system's errors: `FileNotFoundError`, `IsADirectoryError`, `PermissionError` (outside the
     workspace, or guarded), `OSError` (too many links, not a regular file, too large).
 
     Attributes:
         folder: The folder on the host.
-        inside: What the sandbox calls it.
-        guards: What is not written; the same names that no script changes.
+        inside: Its name in the sandbox.
+        guards: The names that must not be written; scripts cannot change them either.
     """
 
     folder: str
@@ -68,11 +68,10 @@ class WorkspaceTree:
         self._check_size(len(content), path)
         return content
 
-    def walk(self, path: str, *, skip: frozenset[str]) -> Iterator[tuple[str, Found]]:
-        """Yield (name relative to the workspace, what it is) of the files and links below a folder, by name.
+    def walk(self, path: str, *, skip: frozenset[str]) -> Iterator[tuple[str, EntryKind]]:
+        """Yield (name relative to the workspace, kind) of the files and links below a folder, by name.
 
-        Links are not followed; pipes, sockets and devices are left out. A folder is yielded only where it cannot be
-        read.
+        Links are not followed; pipes, sockets and devices are omitted. A folder is yielded only if it cannot be read.
 
         Args:
             skip: Names of folders that are not entered.
@@ -80,16 +79,17 @@ class WorkspaceTree:
         start = self.resolve(path)
         unreadable: list[Folder] = []
 
-        def note(folder: Folder, name: str, error: OSError) -> None:
+        def on_error(folder: Folder, name: str, error: OSError) -> None:
             if not isinstance(error, PermissionError):
                 raise_unless_replaced(folder, name, error)
             elif folder not in unreadable[-1:]:
-                unreadable.append(folder)
+                unreadable.append(folder)  # once, although each of its entries may fail
 
         try:
             with self._open_folder(start) as root:
-                entries = walk(root, enter=lambda entry: entry.name not in skip, on_error=note)
+                entries = walk(root, enter=lambda entry: entry.name not in skip, on_error=on_error)
                 for entry in entries:
+                    # Reported before the next entry, so that the names stay sorted.
                     for folder in unreadable:
                         yield "/".join((*start, *folder.parts)) or ".", "unreadable"
                     unreadable.clear()
@@ -102,7 +102,7 @@ class WorkspaceTree:
             yield "/".join((*start, *folder.parts)) or ".", "unreadable"
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file, making its folders; an existing one is overwritten in place and keeps owner and mode."""
+        """Write a file and create its folders; an existing file is overwritten in place and keeps owner and mode."""
         self._check_size(len(content), path)
         parts = self._writable(path)
         with self._make_folder(parts[:-1]) as parent:
@@ -110,27 +110,30 @@ class WorkspaceTree:
             fd = os.open(parts[-1], _WRITE, 0o644, dir_fd=parent)
         with open(fd, "wb") as file:
             state = os.fstat(fd)
+            # By descriptor, after the open: a check of the name could pass for a file that is replaced before the open.
             _check_regular(state, path)
-            _give(fd, state, owner)
+            _give_to_folder_owner(fd, state, owner)
+            # Not by O_TRUNC, which would empty a file with a second link before the check refuses it.
             os.ftruncate(fd, 0)
             file.write(content)
 
     def replace(self, path: str, content: bytes) -> None:
-        """Write a file, making its folders; a reader sees the old or the new content, never half of one.
+        """Replace a file atomically and create its folders; a reader sees either the old or the new content.
 
-        The new file has the mode and the owner of the old one.
+        The new file has the mode of the old one.
         """
         self._check_size(len(content), path)
         parts = self._writable(path)
         with self._make_folder(parts[:-1]) as parent:
             old = _find_regular(parent, parts[-1], path)
             temporary = f".{parts[-1][:200]}.{secrets.token_hex(8)}.new"
+            # O_EXCL: a program in the sandbox could have prepared a file or a link of this name.
             fd = os.open(temporary, _WRITE | os.O_EXCL, 0o644, dir_fd=parent)
             try:
                 with open(fd, "wb") as file:
-                    _give(fd, os.fstat(fd), os.fstat(parent))
+                    _give_to_folder_owner(fd, os.fstat(fd), os.fstat(parent))
                     if old is not None:
-                        os.fchmod(fd, old.st_mode & 0o777)
+                        os.fchmod(fd, old.st_mode & 0o777)  # never a set-user-id bit, which a script could have set
                     file.write(content)
                 os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
@@ -139,7 +142,7 @@ class WorkspaceTree:
                 raise
 
     def state(self, path: str) -> os.stat_result:
-        """Return the state of what a path leads to."""
+        """Return the `stat` result of a path, with links resolved."""
         parts = self.resolve(path)
         if not parts:
             return os.stat(self.folder)
@@ -147,13 +150,13 @@ class WorkspaceTree:
             return os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted, at most 20,000."""
+        """Return at most 20,000 names in a folder, sorted."""
         with self._open_folder(self.resolve(path)) as folder, os.scandir(folder) as entries:
             names = [entry.name for entry, _ in zip(entries, range(_MAX_LISTED), strict=False)]
         return sorted(names)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those above it; one that already exists is fine."""
+        """Create a folder and its parents; does nothing if it exists."""
         parts = self.resolve(path)
         if not parts:
             return
@@ -170,11 +173,12 @@ class WorkspaceTree:
         Raises:
             ValueError: It is the workspace itself.
         """
-        if not self._covers(path) and self._above(path):
+        if not self._covers(path) and self._is_above(path):
             raise ValueError(f"{path} is above the workspace")
         head, name = os.path.split(path.rstrip("/"))
-        plain = name not in ("", ".", "..") and self._covers(head)
-        parts = (*self.resolve(head), name) if plain else self.resolve(path)
+        is_plain = name not in ("", ".", "..") and self._covers(head)
+        # The last name is not resolved: removing a link must not remove what it leads to.
+        parts = (*self.resolve(head), name) if is_plain else self.resolve(path)
         if not parts:
             raise ValueError(f"{path} is the workspace itself")
         self._check_guard(parts, path)
@@ -185,29 +189,33 @@ class WorkspaceTree:
                 os.unlink(parts[-1], dir_fd=parent)
 
     def resolve(self, path: str) -> tuple[str, ...]:
-        """Return the names that lead to `path` from the folder, links followed; names that are missing stay."""
-        todo = self._split(path)[::-1]
-        done: list[str] = []
+        """Return the names that lead from the folder to `path`, with links resolved; missing names are kept."""
+        pending = self._split(path)[::-1]
+        resolved: list[str] = []
         links = 0
-        while todo:
-            name = todo.pop()
+        while pending:
+            name = pending.pop()
             if name in ("", "."):
                 continue
             if name == "..":
-                self._up(done, path)
+                # After links are resolved, as the kernel does: `link/..` is the parent of the target.
+                if not resolved:
+                    raise PermissionError(errno.EACCES, "Outside of the workspace", path)
+                resolved.pop()
                 continue
-            target = self._link((*done, name))
+            target = self._read_link((*resolved, name))
             if target is None:
-                done.append(name)
+                resolved.append(name)
                 continue
             links += 1
-            if links > _MAX_LINKS:
+            if links > _MAX_LINKS:  # two links can lead to each other
                 raise OSError(errno.ELOOP, "Too many levels of symbolic links", path)
             if target.startswith("/"):
-                done = []
+                # An absolute target starts at the sandbox's root: outside of `inside` it is refused by `_split`.
+                resolved = []
                 target = "/".join(self._split(target))
-            todo += target.split("/")[::-1]
-        return tuple(done)
+            pending += target.split("/")[::-1]
+        return tuple(resolved)
 
     def _split(self, path: str) -> list[str]:
         if "\0" in path or not path.startswith("/"):
@@ -219,23 +227,18 @@ class WorkspaceTree:
     def _covers(self, path: str) -> bool:
         return path == self.inside or path.startswith(self.inside + "/")
 
-    def _above(self, path: str) -> bool:
+    def _is_above(self, path: str) -> bool:
         return path.startswith("/") and (self.inside + "/").startswith(os.path.normpath(path).rstrip("/") + "/")
 
-    def _up(self, done: list[str], path: str) -> None:
-        if not done:
-            raise PermissionError(errno.EACCES, "Outside of the workspace", path)
-        done.pop()
-
-    def _link(self, parts: tuple[str, ...]) -> str | None:
-        """Return where a link leads; None: it is none, or there is nothing."""
+    def _read_link(self, parts: tuple[str, ...]) -> str | None:
+        """Return the target of a link; None if the name is missing or not a link."""
         try:
             with self._parent(parts) as parent:
                 return os.readlink(parts[-1], dir_fd=parent)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno == errno.EINVAL:
+            if error.errno == errno.EINVAL:  # not a link
                 return None
             raise
 
@@ -249,6 +252,7 @@ class WorkspaceTree:
     def _check_guard(self, parts: tuple[str, ...], path: str) -> None:
         is_guarded = self.guards.covers(parts)
         if not is_guarded and ".git" in self.guards.names:
+            # A repository of any name, such as a bare one, has hooks and settings that start programs.
             with self._open_folder(()) as root:
                 is_guarded = changes_repository(root, parts)
         if is_guarded:
@@ -274,22 +278,20 @@ def _enter_or_make(fd: int, name: str) -> int:
     except FileNotFoundError:
         os.mkdir(name, 0o755, dir_fd=fd)
     inner = os.open(name, FOLDER, dir_fd=fd)
-    _give(inner, os.fstat(inner), os.fstat(fd))
+    _give_to_folder_owner(inner, os.fstat(inner), os.fstat(fd))
     return inner
 
 
-def _give(fd: int, state: os.stat_result, folder: os.stat_result) -> None:
-    """Let what root made belong to whom the folder around it belongs, who is whom commands run as.
-
-    Not to whom the tree's own folder belongs: a server's tree is a tenant's folder, and a folder below it may be lent
-    to a command at this moment, which could not write the new file then.
-    """
+def _give_to_folder_owner(fd: int, state: os.stat_result, folder: os.stat_result) -> None:
+    """Give a file created as root to the owner of its parent folder, so that sandboxed commands can write it."""
+    # Not to the owner of the whole tree: below a tenant's folder of a server, a running command may have been lent the
+    # parent folder under another uid.
     if os.geteuid() == 0 and state.st_uid == 0 != folder.st_uid:
         os.fchown(fd, folder.st_uid, folder.st_gid)
 
 
 def _find_regular(folder: int, name: str, path: str) -> os.stat_result | None:
-    """Return the state of the regular file of that name; None where there is none."""
+    """Return the `stat` result of a regular file; None if missing."""
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -303,5 +305,6 @@ def _check_regular(state: os.stat_result, path: str) -> None:
         raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
     if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "Not a regular file", path)
+    # The other name may lie outside the workspace, or be a guarded one: writing here would change it there.
     if state.st_nlink > 1:
         raise PermissionError(errno.EACCES, "More than one link leads to it", path)

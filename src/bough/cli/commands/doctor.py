@@ -108,7 +108,7 @@ async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
 
 
 async def _check_tasks(settings: Settings) -> list[Check]:
-    from bough.tasks.stores.named import has_store, open_task_store
+    from bough.tasks.stores.backends import has_store, open_task_store
 
     if not has_store(settings.store):
         return []

@@ -67,7 +67,7 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
     from bough.server.mcp.serve import Served, serve_stdio
     from bough.server.mcp.tools import TOOLS
     from bough.tasks import TaskBroker
-    from bough.tasks.stores.named import tasks_in
+    from bough.tasks.stores.backends import tasks_in
 
     names = list(AgentConfig.load(settings=settings).names)
     unknown = [name for name in offered if name not in names]

@@ -108,11 +108,11 @@ def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, setting
     Raises:
         NotFound: The agent has no such skill in this workspace.
     """
-    from bough.agents.build import registry_of
+    from bough.agents.build import open_registry
     from bough.conversation.agent import workspace_folder
 
     folder = workspace_folder(workspace)
-    skill = registry_of(agent, workspace=folder, home=settings.home, roots=settings.skill_roots).get(name)
+    skill = open_registry(agent, workspace=folder, home=settings.home, roots=settings.skill_roots).get(name)
     return f"/{skill.name} {text}"
 
 

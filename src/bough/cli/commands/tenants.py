@@ -65,7 +65,7 @@ async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
     from bough.server.auth.caller import LOCAL
     from bough.server.auth.keys import KeyTable
     from bough.tasks import TaskBroker
-    from bough.tasks.stores.named import tasks_in
+    from bough.tasks.stores.backends import tasks_in
 
     async with options.open_settings_store(settings) as store:
         await KeyTable(store).set_disabled(tenant, disabled=disabled)

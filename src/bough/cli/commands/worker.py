@@ -58,10 +58,9 @@ def worker(
     async def main() -> int:
         from bough.cli.tasks import make_broker, sending_pieces
         from bough.server.bounds.tenants import reload_at_sighup
-        from bough.server.environment.configured import list_for_workers
-        from bough.server.worker import read_rules, work_for_servers
+        from bough.server.worker import list_for_workers, read_rules, work_for_servers
         from bough.tasks.serve import serve
-        from bough.tasks.stores.named import open_task_store
+        from bough.tasks.stores.backends import open_task_store
 
         named_specs = [spec for name in agents or () for spec in load_agents(name)]
         agent_names = {spec.name for spec in named_specs}

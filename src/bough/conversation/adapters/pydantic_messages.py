@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.agents.usage import usage_of
+from bough.agents.usage import read_usage
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.view import response_json
 from bough.conversation.sync import Conversation
@@ -137,7 +137,10 @@ def _events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
         if isinstance(message, ModelResponse):
             yield from _close_lost_calls(open_calls)
             yield ModelResponded(
-                response=response_json(message), model=message.model_name, usage=usage_of(message), ts=message.timestamp
+                response=response_json(message),
+                model=message.model_name,
+                usage=read_usage(message),
+                ts=message.timestamp,
             )
             open_calls = {call.tool_call_id: call.tool_name for call in message.tool_calls}
         else:

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, Use
 from pydantic_ai.models import Model
 
 from bough.agents.models.failure import model_error
-from bough.agents.usage import usage_of
+from bough.agents.usage import read_usage
 from bough.conversation.log.state import NOTHING_USED, add_usage
 from bough.events.model import Usage
 
@@ -35,7 +35,7 @@ async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, 
     usage = NOTHING_USED
     for message in result.new_messages():
         if message.kind == "response":
-            usage = add_usage(usage, usage_of(message))
+            usage = add_usage(usage, read_usage(message))
     return result.output, usage
 
 

@@ -34,7 +34,7 @@ from pydantic_ai.usage import RunUsage
 from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import CallWaits, RunStopped
 from bough.agents.delegation_tools import ChildFailed
-from bough.agents.usage import UsageMeter, usage_of
+from bough.agents.usage import UsageMeter, read_usage
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import (
@@ -167,7 +167,7 @@ class Recorder(AbstractCapability[ToolContext]):
             id=id,
             response=response_json(response),
             model=response.model_name,
-            usage=usage_of(response),
+            usage=read_usage(response),
             latency_seconds=round(time.monotonic() - started, 6),
             seen=seen,
             finish_reason=finish_reason,

@@ -70,7 +70,7 @@ def connect_bigquery(project: str, credentials: Any = None) -> Any:
 
 
 class BigQueryWarehouse:
-    """BigQuery through its client. See `Warehouse`.
+    """BigQuery through its client.
 
     Attributes:
         write_mode: `blocked` reads only; `protected` has a session with temporary tables and models; `allowed`
@@ -111,7 +111,7 @@ class BigQueryWarehouse:
         return WarehouseCatalog(self._projects, frozenset(self._temporary))
 
     def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:
-        """Run one statement. See `Warehouse.execute`."""
+        """Run one statement."""
         checked = check_sql(query, project, self.catalog(), self.write_mode, dialect="bigquery")
         planned = self._plan(checked)
         if dry_run:
@@ -135,7 +135,7 @@ class BigQueryWarehouse:
     def forecast(
         self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
     ) -> JsonObject:
-        """Forecast by `AI.FORECAST`. See `Warehouse.forecast`."""
+        """Forecast by `AI.FORECAST`."""
         check_horizon(horizon)
         source = self._read_source(project, history, [*ids, time, value])
         options = {
@@ -160,7 +160,7 @@ class BigQueryWarehouse:
         horizon: int,
         threshold: float,
     ) -> JsonObject:
-        """Find anomalies by a temporary model. See `Warehouse.detect_anomalies`."""
+        """Find anomalies by a temporary model."""
         check_probability(threshold)
         history, target = data
         columns = [*ids, time, value]
@@ -189,7 +189,7 @@ class BigQueryWarehouse:
         top: int,
         pruning: str,
     ) -> JsonObject:
-        """Find insights by a temporary model. See `Warehouse.analyze_contribution`."""
+        """Find insights by a temporary model."""
         parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
         columns = [parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
         source = self._read_source(project, data, [*dimensions, is_test, *columns])
@@ -207,7 +207,7 @@ class BigQueryWarehouse:
     def cluster_data(
         self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
     ) -> JsonObject:
-        """Group rows by a temporary model. See `Warehouse.cluster_data`."""
+        """Group rows by a temporary model."""
         check_features(features)
         source = self._read_source(project, data, [*features, *ids])
         columns = ", ".join(f"`{feature}`" for feature in features)

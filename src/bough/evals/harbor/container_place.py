@@ -95,7 +95,7 @@ class ContainerPlace:
             await self._executor.replace_folders("/solution")
 
     async def verify(self, env: Mapping[str, str]) -> Reward:
-        """Run `tests/test.sh`; see `TrialPlace.verify`."""
+        """Run `tests/test.sh` and return the reward that it wrote."""
         container = self._executor
         # The order keeps the agent from writing its own reward: first all of its processes end, then the folders
         # that the reward is read from are emptied, and only then do the tests become visible.

@@ -19,9 +19,8 @@ from bough.evals.harbor.dockerfile import SandboxPlan
 from bough.evals.harbor.reward import LOG_SEPARATOR, MAX_REWARD_BYTES, Reward, parse_reward
 from bough.evals.harbor.task import HarborTask
 from bough.execution import CodeExecutionInput, CodeExecutionResult, CodeExecutor, ExecutionLimits, Isolation, Mount
-from bough.execution.base import NO_GUARDS
+from bough.execution.base import NO_GUARDS, CodeExecutorMixin
 from bough.execution.container.command import CommandOutcome
-from bough.execution.mixin import CodeExecutorMixin
 
 COMMAND_SECONDS: Final = 300.0
 
@@ -109,7 +108,7 @@ class SandboxPlace:
         )
 
     async def verify(self, env: Mapping[str, str]) -> Reward:
-        """Run `tests/test.sh`; see `TrialPlace.verify`."""
+        """Run `tests/test.sh` and return the reward that it wrote."""
         await anyio.to_thread.run_sync(self._make_folders)
         outcome = await self._run(
             "exec bash /tests/test.sh",

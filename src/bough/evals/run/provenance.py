@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bough import git
-from bough.agents.build import Blueprint, registry_of
+from bough.agents.build import Blueprint, open_registry
 from bough.agents.spec import AgentSpec
 from bough.errors import InvalidInput, Unavailable
 from bough.evals.case import SetCase
@@ -44,7 +44,7 @@ def describe_run(
         argv: The command line, secrets masked.
     """
     folder = eval_set.path.absolute().parent if eval_set.path is not None else Path.cwd()
-    registry = registry_of(agent, workspace=folder, home=settings.home, roots=settings.skill_roots)
+    registry = open_registry(agent, workspace=folder, home=settings.home, roots=settings.skill_roots)
     instructions = Blueprint.of(agent, registry).instructions
     return {
         "schema_version": SCHEMA_VERSION,

@@ -1,9 +1,9 @@
-"""bough's executors inside Google's ADK: its agents and its `SkillToolset` run code in bough's sandboxs.
+"""Using bough's executors in Google's ADK: its agents and its `SkillToolset` run code in bough's sandboxes.
 
 ```python
 toolset = SkillToolset(skills, code_executor=BoughCodeExecutor(executor=LocalSandboxCodeExecutor()))
 ```
-Needs `bough[adk]`, in an environment of its own where others need newer Google packages than ADK allows.
+Needs `bough[adk]`, in a separate environment if other packages need newer Google packages than ADK allows.
 Source: ADK (`CodeExecutionInput`, `CodeExecutionResult`, `SkillToolset`).
 """
 
@@ -29,13 +29,13 @@ except ImportError as error:
 
 
 class BoughCodeExecutor(BaseCodeExecutor):
-    """An executor of bough as one of ADK; `close` it at the end.
+    """An ADK executor that uses one of bough's; call `close` at the end.
 
-    ADK calls it from threads and waits, for the one event loop that bough has in a process.
+    ADK calls it from threads, which wait for bough's event loop, one per process.
 
     Attributes:
-        executor: What runs the code. Its isolation, bounds and outputs are those of every other run.
-        timeout_seconds: As ADK has it: whole seconds; None leaves it to `executor`.
+        executor: Runs the code, with the same isolation, bounds and outputs as any other run.
+        timeout_seconds: Whole seconds, as in ADK; None for the executor's default.
         limits: The bounds of each run.
     """
 
@@ -45,18 +45,18 @@ class BoughCodeExecutor(BaseCodeExecutor):
     limits: base.ExecutionLimits = base.ExecutionLimits()
 
     def model_post_init(self, context: Any) -> None:
-        """Take over whether variables live on from the executor."""
+        """Copy `stateful` from the executor."""
         super().model_post_init(context)
         self.stateful = self.executor.stateful
 
     def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
         """Run ADK's request and return ADK's result; blocks.
 
-        A run that was ended has the exit code -9 and a line on stderr that says why, because ADK takes a result
-        without an exit code for a success when something was printed.
+        A killed run has the exit code -9 and a line on stderr with the reason, because ADK treats a result
+        without an exit code as a success if something was printed.
 
         Raises:
-            BoughError: Something in the request is refused, or no sandbox works here; nothing was run.
+            BoughError: The request is invalid, or no sandbox works here; nothing was run.
         """
         request = base.CodeExecutionInput(
             code=code_execution_input.code,
@@ -72,12 +72,12 @@ class BoughCodeExecutor(BaseCodeExecutor):
         return _result(loop.call(self.executor.execute, request))
 
     def close(self) -> None:
-        """Close the executor; twice is fine. What is not closed is closed at the program's end."""
+        """Close the executor. Idempotent. An open executor is closed at the end of the program."""
         portal().call(self.executor.aclose)
 
 
 def _content(content: str | bytes) -> bytes:
-    """Return the bytes of a file, which ADK passes on as text in base64, or as they are."""
+    """Return the bytes of a file, which ADK passes as bytes or as base64 text."""
     if isinstance(content, bytes):
         return content
     try:

@@ -1,4 +1,4 @@
-"""Files into a container and out of it, as the tar archives that engines speak."""
+"""Copying files into and out of a container, as the tar archives that engines exchange."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Final
 from bough.errors import InvalidInput
 
 _OVERHEAD_BYTES: Final = 64 << 10
-"""What an archive of one file may have besides its content."""
+"""Size of an archive of one file in addition to its content."""
 
 
 def pack_folder(source: Path, target: str) -> bytes:
-    """Return a folder as an archive that unpacks to the absolute path `target`: of root, executable for all.
+    """Pack a folder as an archive for the absolute path `target`, owned by root and executable for all.
 
-    Blocks; O(bytes), all of them in memory. Links stay links; devices and pipes are left out.
+    Blocks; O(bytes), all of them in memory. Links stay links; devices and pipes are omitted.
     """
 
     def own(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -35,22 +35,22 @@ def pack_folder(source: Path, target: str) -> bytes:
 
 
 def pack_links(links: Mapping[str, str]) -> bytes:
-    """Return an archive with symbolic links, by absolute path; an engine puts them in the place of what is there."""
+    """Return an archive of symbolic links by absolute path; an engine replaces existing files by them."""
     return _pack((path, tarfile.SYMTYPE, target) for path, target in links.items())
 
 
 def pack_file(path: str) -> bytes:
-    """Return an archive with an empty file; an engine removes whatever is in its place first, folders too."""
+    """Return an archive of an empty file; an engine first removes anything at its path, folders too."""
     return _pack([(path, tarfile.REGTYPE, "")])
 
 
 def pack_folders(paths: Iterable[str]) -> bytes:
-    """Return an archive with empty folders of root, by absolute path."""
+    """Return an archive of empty folders by absolute path, owned by root."""
     return _pack((path, tarfile.DIRTYPE, "") for path in paths)
 
 
 def _pack(entries: Iterable[tuple[str, bytes, str]]) -> bytes:
-    """Return an archive of empty entries of root: absolute path, type, and the target of a link."""
+    """Return an archive of empty entries owned by root: absolute path, type, and the target of a link."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, kind, target in entries:
@@ -62,10 +62,10 @@ def _pack(entries: Iterable[tuple[str, bytes, str]]) -> bytes:
 
 
 def read_member(content: Iterable[bytes], path: str, max_bytes: int) -> bytes:
-    """Return the one regular file of an archive.
+    """Return the content of the only regular file of an archive.
 
     Raises:
-        InvalidInput: It is something else, or larger than `max_bytes`.
+        InvalidInput: The archive holds something else, or a file larger than `max_bytes`.
     """
     data = bytearray()
     for chunk in content:

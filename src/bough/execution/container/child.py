@@ -1,4 +1,4 @@
-"""A run in a container: its control by the engine, and the connection to its first process."""
+"""Controlling a run in a container through the engine, and the connection to its first process."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ContainerRun:
         self._container = container
 
     def first_process(self) -> int:
-        """Return the run's first process as this machine numbers it; 0 when it has ended."""
+        """Return the pid of the run's first process on this machine; 0 if it has ended."""
         try:
             self._container.reload()
             return int(self._container.attrs["State"]["Pid"])
@@ -41,7 +41,7 @@ class ContainerRun:
             return 0
 
     def has_ended(self) -> bool:
-        """Whether the run has ended, or is gone."""
+        """Whether the run has ended or was removed."""
         try:
             self._container.reload()
         except engine_errors() as error:
@@ -49,7 +49,7 @@ class ContainerRun:
         return str(self._container.status) in ("exited", "dead", "removing")
 
     def settle(self) -> None:
-        """Kill processes that outlive the program. Called before files are collected."""
+        """Kill processes that outlive the program. Must be called before files are collected."""
         # The first process of a container ends everything before it reports.
 
     def end(self) -> None:
@@ -61,9 +61,9 @@ class ExecRun(ContainerRun):
     """A run whose first process was started in a kept container.
 
     Args:
-        id: Of the process, as the engine names it.
-        resting: The processes that were there before the run, and stay.
-        restart: Ends every process of the container, and starts it again.
+        id: The engine's id of the process.
+        resting: The processes that were running before the run, and stay.
+        restart: Ends every process of the container, and starts the container again.
     """
 
     def __init__(self, engine: Any, container: Any, id: str, resting: set[int], *, restart: Callable[[], None]) -> None:
@@ -105,18 +105,18 @@ class ExecRun(ContainerRun):
 
 
 def list_processes(container: Any) -> set[int]:
-    """Return the processes in a container as this machine numbers them. Blocks."""
+    """Return the pids on this machine of the processes in a container. Blocks."""
     return {int(row[0]) for row in container.top(ps_args="-eo pid")["Processes"]}
 
 
 def remove_container(container: Any) -> None:
-    """Remove a container and its volumes, running or not; twice is fine. Blocks."""
+    """Remove a container and its volumes, running or not. Idempotent. Blocks."""
     with suppress(*engine_errors()):
         container.remove(force=True, v=True)
 
 
 class ContainerChild(ChildProcess):
-    """A run whose first process waits in a container; it ends when that process is gone."""
+    """A run whose first process waits in a container; it ends when that process has exited."""
 
     def __init__(self, launch: Launch, connection: socket.socket, run: ContainerRun, group: Group | None) -> None:
         super().__init__(launch)
@@ -128,7 +128,7 @@ class ContainerChild(ChildProcess):
 
     @property
     def pid(self) -> int:
-        """The first process of the run, as this machine numbers it."""
+        """The pid of the run's first process on this machine."""
         return self._peer
 
     @property
@@ -183,7 +183,7 @@ class Invitation:
     """A socket in the exchange on which only the container's first process receives its descriptors.
 
     The folder and the socket belong to the run's user, who may have a login on this machine. So a peer must present the
-    token, which is in a file of the exchange until it is used, and must be the process that the engine started.
+    token, which stays in a file of the exchange until it is used, and must be the process that the engine started.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -212,7 +212,7 @@ class Invitation:
         """Return the first connection of the right process; others are closed.
 
         Args:
-            expected: Returns the process that the engine started, as this machine numbers it.
+            expected: Returns the pid on this machine of the process that the engine started.
         """
         loop = asyncio.get_running_loop()
         while True:

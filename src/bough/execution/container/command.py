@@ -1,6 +1,6 @@
-"""One command in a container that stays, by the engine's own means: no program of bough's is needed inside.
+"""Running one command in a kept container through the engine's `exec`, which needs no program of bough inside.
 
-Source: ADK (every exec of a task is bounded; one that runs for ever once hung a whole evaluation).
+Source: ADK (every exec of a task has a timeout; one without hung a whole evaluation).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from bough.execution.process.capture import HeadTail
 
 LOOK_SECONDS: Final = 0.1
-"""How often a command is looked after that writes nothing."""
+"""The interval of checks for a command that writes nothing, in seconds."""
 
 _HEADER_BYTES: Final = 8
 _CHUNK_BYTES: Final = 1 << 16
@@ -26,8 +26,8 @@ class ContainerCommand:
     """A command to run in a container.
 
     Attributes:
-        user: None: the container's.
-        cwd: None: the container's.
+        user: None for the container's user.
+        cwd: None for the container's working folder.
     """
 
     argv: Sequence[str]
@@ -41,13 +41,13 @@ class ContainerCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOutcome:
-    """What a command in a container did.
+    """The result of a command in a container.
 
     Attributes:
-        exit_code: None where a bound ended it, or the container ended below it.
-        timed_out: By the host's clock, never guessed from an exit code.
-        is_full: Whether it was ended because the container's files took more than their bound.
-        truncated: Whether the middle of a stream was left out.
+        exit_code: None if a bound ended it, or the container stopped.
+        timed_out: Measured by the host's clock, never inferred from an exit code.
+        is_full: Whether it was ended because the container's files exceeded their bound.
+        truncated: Whether the middle of a stream was dropped.
     """
 
     exit_code: int | None
@@ -59,7 +59,7 @@ class CommandOutcome:
 
 
 class FrameReader:
-    """Takes the engine's multiplexed stream apart: eight bytes of header, then that many bytes of one stream."""
+    """Splits the engine's multiplexed stream: eight bytes of header, then the bytes of one stream."""
 
     def __init__(self, stdout: HeadTail, stderr: HeadTail) -> None:
         self._streams = {1: stdout, 2: stderr}
@@ -68,7 +68,7 @@ class FrameReader:
         self._kind = 1
 
     def feed(self, data: bytes) -> None:
-        """Take in the next bytes of the stream."""
+        """Process the next bytes of the stream."""
         view = memoryview(data)
         while view:
             if self._left:
@@ -97,12 +97,12 @@ def run_in_container(
 ) -> CommandOutcome:
     """Run a command to its end or to a bound. Blocks.
 
-    It is over when its first process is, though something that it left behind still holds the streams.
+    It ends with its first process, even if a background process still holds the streams open.
 
     Args:
-        stop: Set to end it before its time.
-        end: Called at a bound: ends every process of the container.
-        is_full: Asked again and again whether the container's files take too much.
+        stop: Set to end it early.
+        end: Called at a bound; ends every process of the container.
+        is_full: Called repeatedly; returns whether the container's files exceed their bound.
     """
     stdout, stderr = HeadTail(command.stdout_bytes), HeadTail(command.stderr_bytes)
     exec_instance = engine.api.exec_create(
@@ -142,7 +142,7 @@ def _read(
     stop: threading.Event,
     is_full: Callable[[], bool],
 ) -> Literal["time", "disk"] | None:
-    """Read until the command is over or must be ended; return the bound that it met, if it met one."""
+    """Read until the command ends or must be ended; return the bound that it reached, or None."""
     connection = stream._sock
     connection.settimeout(LOOK_SECONDS)
     while not stop.is_set():

@@ -33,6 +33,7 @@ from bough.execution.base import (
     NO_GUARDS,
     CodeExecutionInput,
     CodeExecutionResult,
+    CodeExecutorMixin,
     ExecutionLimits,
     Isolation,
     Mount,
@@ -50,15 +51,14 @@ from bough.execution.container.child import (
 )
 from bough.execution.container.command import CommandOutcome, ContainerCommand, run_in_container
 from bough.execution.container.disk import LOOK_SECONDS, ContainerDisk
-from bough.execution.container.engine import connect, engine_errors, explain_failure, is_refusal, socket_path_of
+from bough.execution.container.engine import connect, engine_errors, explain_failure, is_refusal, parse_socket_path
 from bough.execution.container.janitor import ContainerJanitor
-from bough.execution.mixin import CodeExecutorMixin
-from bough.execution.process.cgroup import memory_group_of
+from bough.execution.process.cgroup import find_memory_group
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
-from bough.execution.process.result import make_timed_out, result_of
+from bough.execution.process.result import build_result, make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -69,30 +69,30 @@ from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.value_types import check_kinds
 
 _INSIDE_AT: Final = "/run/bough/inside"
-"""Where bough's own first process is seen in a container."""
+"""The folder of bough's first process in a container."""
 
 _OWNER_LABEL: Final = "bough.owner"
-"""The label by which the containers of an executor are found when it is gone."""
+"""The label by which the janitor finds the containers of an executor that has ended."""
 
 _EXCHANGE: Final = "/run/bough/exchange"
 _RUNS: Final = "/run/bough/runs"
-"""Where a kept container sees the folders of runs."""
+"""The folder of runs in a kept container."""
 
 _WORKSPACE: Final = "/run/bough/workspace"
-"""Where a kept container has the workspace mounted, unless the task has a working folder of its own."""
+"""The mount point of the workspace in a kept container, unless the task sets a working folder."""
 
 _KEEPING_PROCESS: Final = ("sh", "-c", "read line")
-"""What a kept container lives for: a shell's own command, which no image lacks, waiting for a line that never comes."""
+"""The main process of a kept container: a shell built-in, which every image has, waits for a line for ever."""
 
 _RESTING_PROCESSES: Final = 2
-"""Of a kept container: the engine's init and the shell."""
+"""Processes of an idle kept container: the engine's init and the shell."""
 
 _CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL")
-"""What package managers and test scripts need as root of a kept container."""
+"""Capabilities that package managers and test scripts need as root of a kept container."""
 
 _START_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
-"""How often a container that has not answered is looked after."""
+"""The interval of checks for a container that has not answered, in seconds."""
 
 _CONFINED: Final[Mapping[str, Any]] = {
     "command": [],
@@ -111,16 +111,16 @@ class KeepOptions(TypedDict, total=False):
     """Options of a kept container.
 
     Attributes:
-        workspace: A folder of this machine that is shown at `workdir`, filled from the image where it is empty; the
+        workspace: A folder of this machine that is mounted at `workdir`, and filled from the image if empty; the
             only workspace that requests can name. None: a private one, removed with the container.
-        workdir: Where commands run (`/work`); `/work` of requests that name the workspace leads there.
-        user: As whom commands run; None: the image's.
+        workdir: Working folder of commands (`/work`); `/work` of requests that name the workspace leads there.
+        user: The user that runs commands; None for the image's.
         env: The environment of commands.
-        limits: Of all of the container together (`TASK_LIMITS`).
-        cpus: How many processors it may use (1).
-        disk_bytes: How much its files may take beside those of the image, the workspace included; None: unbounded.
+        limits: Limits of the whole container (`TASK_LIMITS`).
+        cpus: Number of processors (1).
+        disk_bytes: Bound on its files, without those of the image but with the workspace; None for no bound.
         network: Whether it has the engine's network (False).
-        labels: Of the container, beside `bough=task` and `bough.owner`.
+        labels: Labels in addition to `bough=task` and `bough.owner`.
     """
 
     workspace: Path | None
@@ -135,25 +135,25 @@ class KeepOptions(TypedDict, total=False):
 
 
 class ContainerCodeExecutor(CodeExecutorMixin):
-    """Runs code in a fresh container each time, or everything in one container (`keep=True`).
+    """Runs each request in a new container, or all of them in one container (`keep=True`).
 
-    The engine has to run on this machine: workspaces are shown to it by path, and descriptors are passed by a socket.
+    The engine must run on this machine: workspaces are mounted by path, and descriptors are passed over a socket.
     When the engine fails, the executor is unhealthy, and refuses at once until `reinitialize`.
 
-    A kept container is made at the first use and removed by `aclose`. Runs and commands take turns. At a bound the
-    container is killed and started again: its files stay, every process is gone. What a run of `execute` leaves behind
-    is ended in the same way; what a command leaves runs on, for it may be a server under test, until a bound or
-    `end_processes`. Memory, processes and disk are bounded for all of the container together, the disk by looking at
-    it while something runs; a bound of memory in a request holds for each process.
+    A kept container is created at the first use and removed by `aclose`. Runs and commands take turns. At a bound the
+    container is killed and started again: its files stay, its processes end. Processes that `execute` leaves behind
+    end in the same way; those of a command continue, as they may be a server under test, until a bound or
+    `end_processes`. Memory, processes and disk are bounded for the whole container, the disk by measuring it
+    while something runs; a memory bound in a request applies to each process.
 
     Args:
-        image: Name or digest of an image of the engine, never pulled; resolved once, and then pinned by its id.
+        image: Name or digest of a local image, never pulled; resolved once, and then pinned by its id.
             `execute` needs `python3` in it; `run_command` needs nothing.
-        keep: Whether one container serves everything. Only then are there `run_command` and the methods for files.
-        docker_host: Where the engine listens, for example `unix:///run/docker.sock`; None: as the environment says.
-        default_timeout_seconds: For requests and commands that name none; the start of the container does not count.
+        keep: Use one container for everything. `run_command` and the methods for files need it.
+        docker_host: The engine's address, for example `unix:///run/docker.sock`; None reads the environment.
+        default_timeout_seconds: For requests and commands without one; the start of the container does not count.
             None: 30, or 300 with `keep`.
-        options: Of the kept container; see `KeepOptions`.
+        options: Options of the kept container.
 
     Raises:
         InvalidInput: Options of a kept container without `keep`.
@@ -190,7 +190,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         self._connecting = asyncio.Lock()
         self._options = options
         self.workdir = options.get("workdir", WORK)
-        # `/work` leads elsewhere from one run to the next, and what is mounted there could not be replaced.
+        # `/work` is a link that changes from run to run, and a mount in it could not be replaced.
         self._seat = _WORKSPACE if self.workdir == WORK else self.workdir
         self._workspace = options.get("workspace")
         self._env = dict(options.get("env") or {})
@@ -203,14 +203,14 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run `request` in a container. Cancelling ends its processes.
 
-        Safe for concurrent use: fresh containers run at once, runs in a kept one take turns.
+        Safe for concurrent use: new containers run in parallel, runs in a kept one take turns.
 
         Raises:
-            InvalidInput: Something in the request is refused; nothing was run. A kept container refuses another
+            InvalidInput: The request is invalid; nothing was run. A kept container refuses another
                 workspace, a writable mount, and a mount below `/work`.
-            NotSupported: It asks for an interpreter that stays; nothing was run.
+            NotSupported: It asks for a persistent interpreter; nothing was run.
             SandboxUnavailable: The engine, the image or libseccomp is missing; nothing was run.
-            Unavailable: It is closed, or the engine failed before.
+            Unavailable: The executor is closed, or the engine failed before.
             ExecutorError: The program, or the container, could not be started.
         """
         if self.keep:
@@ -246,13 +246,13 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             return False
 
     async def reinitialize(self) -> None:
-        """Forget what failed, and a kept container, and connect anew at the next run."""
+        """Forget the failure and the kept container, and connect again at the next run."""
         await self.aclose()
         self._failure = None
         self._closed = False
 
     async def aclose(self) -> None:
-        """Remove a kept container, disconnect from the engine, remove the executor's folder; twice is fine."""
+        """Remove a kept container, disconnect from the engine, and remove the executor's folder. Idempotent."""
         container, self._container = self._container, None
         if container is not None:
             await finish(asyncio.to_thread(remove_container, container))
@@ -270,7 +270,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     # Of a kept container only.
 
     async def start(self) -> None:
-        """Make and start the kept container, unless it runs.
+        """Create and start the kept container, unless it is running.
 
         Raises:
             NotSupported: The executor keeps no container.
@@ -292,16 +292,16 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         env: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> CommandOutcome:
-        """Run a command: a text by the image's bash, or its sh; a list unchanged. Cancelling ends all processes.
+        """Run a command: a text with the image's bash or sh, a list unchanged. Cancelling ends all processes.
 
         Args:
-            env: Instead of the task's.
-            timeout_seconds: None: the executor's default.
+            env: Replaces the task's environment.
+            timeout_seconds: None for the executor's default.
 
         Raises:
             NotSupported: The executor keeps no container.
             SandboxUnavailable: The engine or the image is missing.
-            ExecutorError: The engine refuses.
+            ExecutorError: The engine refused.
         """
         await self.start()
         argv = (self._shell, "-c", command) if isinstance(command, str) else command
@@ -332,15 +332,15 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             await finish(asyncio.to_thread(self._restart))
 
     async def put_folder(self, source: Path, target: str) -> None:
-        """Copy a folder of this machine to a new folder of the container, of root, everything executable for all."""
+        """Copy a folder of this machine to a new folder of the container, owned by root and executable for all."""
         await self.start()
         data = await asyncio.to_thread(pack_folder, source, target)
         await asyncio.to_thread(self._container.put_archive, "/", data)
 
     async def replace_folders(self, path: str, *, inside: Sequence[str] = ()) -> None:
-        """Put a new folder of root, with empty ones `inside`, in the place of whatever is at `path`, a link too.
+        """Replace whatever is at `path`, a link too, by a new folder of root with the empty folders `inside`.
 
-        The engine does it; no program of the image, which could have been changed, takes part.
+        The engine does it, without any program of the image, which could have been changed.
         """
         await self.start()
         folders = [path, *(f"{path}/{name}" for name in inside)]
@@ -358,7 +358,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         return await asyncio.to_thread(self._read_file, path, max_bytes)
 
     async def list_changes(self) -> list[str]:
-        """Return the paths that are new, changed or gone compared with the image."""
+        """Return the paths that were added, changed or deleted compared with the image."""
         await self.start()
         changes: list[dict[str, Any]] = await asyncio.to_thread(self._container.diff) or []
         return sorted(str(change["Path"]) for change in changes)
@@ -385,14 +385,14 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             unless_it_works.callback(engine.close)
             image_id = self._find_image(engine)
             # Before the first container: a kill of this process after its creation would leave it for ever.
-            if path := socket_path_of(self._docker_host):
+            if path := parse_socket_path(self._docker_host):
                 self._janitor = ContainerJanitor(path, f"{_OWNER_LABEL}={self._owner}")
             unless_it_works.pop_all()
         return engine, image_id, program
 
     @property
     def _owner(self) -> str:
-        """The value of the label that tells this executor's containers from those of others."""
+        """The value of the label of this executor's containers."""
         return os.path.basename(self._run_directory.path)
 
     def _find_image(self, engine: Any) -> str:
@@ -427,7 +427,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 run = await finish(asyncio.to_thread(start, checked, workspace))
                 connection = await self._await_answer(invitation, run)
             with connection:
-                group = memory_group_of(peer(connection))
+                group = find_memory_group(peer(connection))
                 child = ContainerChild(self._make_launch(checked, workspace), connection, run, group)
                 ended, (collected, ran_out) = await child.run(
                     timeout_seconds=checked.timeout_seconds,
@@ -440,10 +440,10 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             if run is not None:
                 await finish(asyncio.to_thread(run.end))
             await finish(asyncio.to_thread(workspace.remove))
-        return result_of(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
+        return build_result(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
 
     def _choose_identity(self, checked: Plan) -> Identity:
-        """Return whom a run starts as: root of a kept container; else the workspace's owner, or an unused user."""
+        """Return the user that starts a run: root in a kept container; else the workspace's owner, or an unused uid."""
         if self.keep:
             return Identity()
         # As root, never uid 0; an ordinary user's own, with whose files the container works.
@@ -468,7 +468,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         return ContainerRun(container)
 
     def _start_in_kept(self, checked: Plan, workspace: Workspace) -> ContainerRun:
-        """Lay the run's folders where the program looks for them, and start its first process. Blocks."""
+        """Link the run's folders to the paths that the program expects, and start its first process. Blocks."""
         self._make()
         folder = _locate_run(workspace)
         links = {CODE_FOLDER: f"{folder}/code", WORK: f"{folder}/work" if checked.workspace is None else self._seat}
@@ -489,7 +489,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """Return the connection to the run's first process.
 
         Raises:
-            ExecutorError: The container ended before, or it did not come up in time.
+            ExecutorError: The container ended before, or did not start in time.
         """
         answering = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(run.first_process)))
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
@@ -527,7 +527,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         )
 
     async def _watch(self, child: ChildProcess, checked: Plan, workspace: Workspace) -> None:
-        """End the run where it uses more than it may; is cancelled at its end."""
+        """End the run if it exceeds a bound; cancelled at the run's end."""
         looking = asyncio.create_task(self._stop_when_full(child))
         try:
             await watch(child, checked, workspace, group=NoGroup(lambda: None))
@@ -559,10 +559,10 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 )
 
     def _make(self) -> None:
-        """Make and start the container, its workspace filled from the image."""
+        """Create and start the container, and fill its workspace from the image."""
         if self._container is not None:
             return
-        os.chmod(self._run_directory.path, 0o700)  # files of root may lie in it: nobody else passes through
+        os.chmod(self._run_directory.path, 0o700)  # it may contain files of root, so no other user may enter it
         workspace = self._workspace or Path(self._run_directory.new_folder())
         self._workspace = workspace
         with explain_failure("The container could not be started"):
@@ -581,9 +581,9 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             self._disk = ContainerDisk(self._engine, container.id, workspace, limit_bytes)
 
     def _fill_workspace(self, container: Any) -> None:
-        """Put what the image has at the working folder into the workspace.
+        """Copy the image's files at the working folder into the workspace.
 
-        The engine packs and unpacks it: nothing of an image is written by this process.
+        The engine packs and unpacks them: this process writes no file of an image.
         """
         from docker import errors
 
@@ -625,7 +625,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         try:
             container.kill()
         except engine_errors():
-            container.reload()  # it may have ended by itself; whatever else it is, the start tells
+            container.reload()  # it may have stopped already; any other problem is reported by the start
         container.wait()  # a start while it still runs does nothing, and it would stay ended
         container.start()
 
@@ -706,18 +706,18 @@ def _limit_resources(memory_bytes: int, processes: int) -> dict[str, int]:
 
 
 def _make_first_command(exchange: str) -> list[str]:
-    """Return the command of a run's first process; `exchange` is where the container sees the invitation."""
+    """Return the command of a run's first process; `exchange` is the invitation's folder in the container."""
     invitation = (f"{exchange}/socket", f"{exchange}/token")
     return ["python3", "-I", "-S", "-X", "utf8", f"{_INSIDE_AT}/contained.py", *invitation]
 
 
 def _locate_run(workspace: Workspace) -> str:
-    """Return where a kept container sees the folder of a run."""
+    """Return the path of a run's folder in a kept container."""
     return f"{_RUNS}/{os.path.basename(workspace.folder)}"
 
 
 def _copy_mount(mount: Mount, target: str) -> None:
-    """Copy what shall be mounted into the folder of the run."""
+    """Copy the requested mounts into the folder of the run."""
     if os.path.isdir(mount.source):
         shutil.copytree(mount.source, target, symlinks=True)
     else:

@@ -1,4 +1,4 @@
-"""How much disk a container that stays takes, bounded by looking: quotas need a file system that has them."""
+"""Bounding the disk use of a kept container by measuring it, since quotas need a file system that supports them."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any, Final
 from bough.execution.process.disk_use import DiskUse
 
 LOOK_SECONDS: Final = 1.0
-"""How often it is looked at; less often where a look takes long."""
+"""The shortest interval between two measurements; longer if a measurement takes long."""
 
 _SHARE: Final = 10
-"""A look that took a second is followed by so many without one."""
+"""A measurement that took a second is followed by this many seconds without one."""
 
 
 class ContainerDisk:
-    """The bytes of a container's own files, beside those of its image, and of the folder that it shows.
+    """The bytes of a container's own files, without those of its image, and of the folder mounted in it.
 
-    Where this process can read the container's own files (as root, with most engines), their names count as well;
+    If this process can read the container's own files (as root, with most engines), their names count as well;
     otherwise only the bytes that the engine reports.
 
-    Between two looks a program can write more than the bound. What is over it stays, and may be removed: only what has
-    grown since it was found over the bound is over it again.
+    Between two measurements a program can exceed the bound. The excess stays, and may be removed: only what has
+    grown since then exceeds the bound again.
 
     Args:
         engine: The engine's client.
         container: Id of the container.
-        workspace: The folder of this machine that it shows.
+        workspace: The folder of this machine that is mounted in it.
     """
 
     def __init__(self, engine: Any, container: str, workspace: Path, limit_bytes: int) -> None:
@@ -44,7 +44,7 @@ class ContainerDisk:
         self._lock = threading.Lock()
 
     def is_full(self) -> bool:
-        """Whether it is over its bound and has grown; looks at most once a second. Blocks."""
+        """Whether it exceeds its bound and has grown; measures at most once a second. Blocks."""
         with self._lock:
             started_at = time.monotonic()
             if started_at < self._next:
@@ -57,7 +57,7 @@ class ContainerDisk:
             return True
 
     def measure(self) -> int:
-        """Return the bytes in use. Where its own files cannot be read, the engine counts them. Blocks."""
+        """Return the bytes in use. The engine counts the container's own files if they cannot be read here. Blocks."""
         if self._is_readable:
             return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
@@ -66,7 +66,7 @@ class ContainerDisk:
 
 
 def _find_own_files(engine: Any, container: str) -> str | None:
-    """Return the folder in which an engine keeps a container's own files; None where it cannot be read. Blocks."""
+    """Return the engine's folder with a container's own files; None if it cannot be read. Blocks."""
     driver: dict[str, Any] = engine.api.inspect_container(container).get("GraphDriver") or {}
     data: dict[str, str] = driver.get("Data") or {}
     folder = data.get("UpperDir")

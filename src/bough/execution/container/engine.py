@@ -1,4 +1,4 @@
-"""A container engine of this machine: how it is reached, and what its errors mean."""
+"""Connecting to a container engine of this machine, and explaining its errors."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from bough.errors import ExecutorError, SandboxUnavailable
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-"""Where an engine listens unless `DOCKER_HOST` says otherwise."""
+"""The engine's socket unless `DOCKER_HOST` is set."""
 
 
 def connect(host: str | None = None) -> Any:
-    """Return a client of the engine at `host`; None: as the environment says. Blocks.
+    """Return a client of the engine at `host`; None reads the environment. Blocks.
 
     Raises:
         SandboxUnavailable: The SDK is missing, or no engine answers.
@@ -33,14 +33,14 @@ def connect(host: str | None = None) -> Any:
         raise SandboxUnavailable(f"No container engine answers: {error}", hint="apt-get install docker.io") from error
 
 
-def socket_path_of(host: str | None) -> str:
-    """Return the path of the socket of the engine at `host`, as `connect` takes it; empty where it has none."""
+def parse_socket_path(host: str | None) -> str:
+    """Return the path of the socket for a `host` as `connect` takes it; empty if it is not a socket."""
     url = host or os.environ.get("DOCKER_HOST", DEFAULT_HOST)
     return url.removeprefix("unix://") if url.startswith("unix://") else ""
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
-    """Return what the SDK raises when the engine refuses, or does not answer."""
+    """Return the exceptions of the SDK for an engine that refuses, or does not answer."""
     import requests
     import urllib3
     from docker import errors
@@ -49,7 +49,7 @@ def engine_errors() -> tuple[type[Exception], ...]:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the engine is well and has refused a request."""
+    """Whether the engine works and has refused a request."""
     from docker import errors
 
     return isinstance(error, errors.APIError) and bool(error.is_client_error())
@@ -57,7 +57,7 @@ def is_refusal(error: Exception) -> bool:
 
 @contextmanager
 def explain_failure(message: str) -> Generator[None]:
-    """Raise what the engine refuses, or fails at, as an error that begins with `message`.
+    """Convert the engine's refusal or failure to an error that begins with `message`.
 
     Raises:
         ExecutorError: The engine refused, or did not answer.
@@ -69,10 +69,10 @@ def explain_failure(message: str) -> Generator[None]:
 
 
 def _knock(host: str) -> None:
-    """Connect to a local engine's socket once; the SDK leaves its own open when nobody listens.
+    """Connect to a local engine's socket once; the SDK would leave its socket open if no engine listens.
 
     Raises:
-        OSError: Nobody listens.
+        OSError: No engine listens.
     """
     path = host.removeprefix("unix://")
     if path != host:

@@ -1,7 +1,7 @@
-"""What removes the containers of an executor that could not: a process that waits for its owner's end.
+"""A process that waits for the end of its owner, and then removes the containers that the owner has left.
 
 It is started as `python3 -I -S janitor.py SOCKET_PATH LABEL` and waits for the end of its input, whose other end only
-the owner has. When that is killed, nothing else ends a container that stays, or removes one that was never started.
+the owner has. If the owner is killed, nothing else ends a kept container, or removes one that was never started.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from urllib.parse import quote
 
 _ROUNDS: Final = 20
 _PAUSE_SECONDS: Final = 0.5
-"""A request of the owner may reach the engine after its end."""
+"""How long to look again, because a request of the owner may reach the engine after the owner's end."""
 
 
 class ContainerJanitor:
-    """A waiting process of some megabytes.
+    """A waiting process that takes some megabytes.
 
     Args:
-        socket_path: Where the engine listens.
-        label: `NAME=VALUE` of the containers that are removed when this process has ended.
+        socket_path: The engine's socket.
+        label: `NAME=VALUE` of the containers to remove when this process has ended.
     """
 
     def __init__(self, socket_path: str, label: str) -> None:
@@ -51,7 +51,7 @@ class ContainerJanitor:
         self._release = weakref.finalize(self, os.close, writing)
 
     def close(self) -> None:
-        """End it: the owner has removed its containers itself. Twice is fine. Blocks for a millisecond."""
+        """Stop it, because the owner has removed its containers itself. Idempotent. Blocks for a millisecond."""
         pid, self._pid = self._pid, None
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
@@ -60,7 +60,7 @@ class ContainerJanitor:
 
 
 def _ask(socket_path: str, method: str, path: str) -> Any:
-    """Return what the engine answers, as JSON; None where it says nothing."""
+    """Return the engine's answer as JSON; None if it has no body."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -73,7 +73,7 @@ def _ask(socket_path: str, method: str, path: str) -> Any:
 
 
 def _remove_containers(socket_path: str, label: str) -> int:
-    """Remove all that have the label; return how many there were."""
+    """Remove all containers with the label; return their number."""
     filters = quote(json.dumps({"label": [label]}))
     ids = [str(container["Id"]) for container in _ask(socket_path, "GET", f"/containers/json?all=1&filters={filters}")]
     for id in ids:
@@ -82,7 +82,7 @@ def _remove_containers(socket_path: str, label: str) -> int:
 
 
 def main() -> None:
-    """Wait for the owner's end; then remove what it left, until twice in a row nothing is there."""
+    """Wait for the owner's end; then remove its containers, until none is found twice in a row."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     while sys.stdin.buffer.read(1):

@@ -1,1 +1,1 @@
-"""Programs that run on the inside of the sandbox; they import the standard library alone, and little of it."""
+"""Programs that run inside the sandbox; they import little, and only from the standard library."""

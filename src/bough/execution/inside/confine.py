@@ -1,4 +1,4 @@
-"""The supervisor of a run behind Landlock: confines the program by `sandlock`, waits, leaves nothing behind.
+"""The supervisor of a run under Landlock: confines the program with `sandlock`, waits, and cleans up.
 
 It is started as `python3 -I -S confine.py PACKAGE_FOLDER start CONF_FD STATUS_FD`, with `probe PYTHON FOLDER CODE` to
 find out whether confinement works here, or with `serve CONTROL_FD` to fork a supervisor for each run: most of what one
@@ -50,7 +50,7 @@ def import_sandlock(folder):
 
 
 def sandbox(sandlock, conf):
-    """Return the boundary that `conf` describes."""
+    """Return sandlock's sandbox for `conf`."""
     boundary = conf["boundary"]
     return sandlock.Sandbox(
         chroot="/",
@@ -68,14 +68,14 @@ def sandbox(sandlock, conf):
 
 
 def show_beside(boundary):
-    """Mount everything that is shown at a place that every user can pass to; return the boundary with those places.
+    """Mount everything below a folder that every user can enter; return the sandbox with these paths.
 
-    The run's user may not be allowed to pass the folders above a workspace of root; and what sandlock shows read-only
+    The run's user may be unable to enter the parent folders of a workspace of root, and what sandlock shows read-only
     in a writable folder can be written through a link. The mounts are in a namespace of this process and its children,
     and end with them.
 
     Raises:
-        OSError: A name leads to something else than what the host looked at.
+        OSError: A name leads to another file than the one that the host checked.
     """
     if os.geteuid() == 0:
         init.call("unshare", CLONE_NEWNS)
@@ -111,14 +111,14 @@ def show_beside(boundary):
 
 
 def hide_namesakes(placed, needed):
-    """Put what is shown over what the host has at the same names, its `/tmp` above all.
+    """Mount the sandbox's folders over the host's folders of the same names, above all over `/tmp`.
 
-    Where a folder that is shown lacks a name, sandlock takes the host's path of that name for many a call (`mkdir`,
-    `rename`, `truncate`), and Landlock lets it, as the boundary names the folder.
+    If a name is missing in a mounted folder, sandlock uses the host's path of that name for many calls (`mkdir`,
+    `rename`, `truncate`), and Landlock allows it, because the sandbox names the folder.
 
     Args:
-        placed: The boundary, with the places of what is shown.
-        needed: Folders that must stay visible; what has one of them below it is not covered.
+        placed: The sandbox, with the paths of its mounts.
+        needed: Folders that must stay visible; their parent folders are not covered.
     """
     sources = placed["shown"] | placed["read_only"]
     for target in sources:
@@ -129,10 +129,10 @@ def hide_namesakes(placed, needed):
 
 
 def clone_expected(path, identity):
-    """Return a descriptor of a copy of the mounts at what the host looked at.
+    """Return a descriptor of a copy of the mounts at the file that the host checked.
 
     Raises:
-        OSError: `ESTALE`: something else is there.
+        OSError: `ESTALE`: the path leads to another file.
     """
     try:
         fd = os.open(path, PLACE)
@@ -148,7 +148,7 @@ def clone_expected(path, identity):
 
 
 def enter_user_namespace():
-    """Get the right to make mounts, in namespaces where this process still is the same user."""
+    """Get the right to create mounts, in namespaces in which this process keeps its user."""
     uid, gid = os.geteuid(), os.getegid()
     # One that was forked is not dumpable, and its files of `/proc`, the maps among them, are root's then.
     init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)
@@ -159,7 +159,7 @@ def enter_user_namespace():
 
 
 def probe_mounts():
-    """Return whether this process can make mounts of its own, found out in a child."""
+    """Return whether this process can create mounts, by trying it in a child."""
     pid = os.fork()
     if pid:
         return os.waitpid(pid, 0)[1] == 0
@@ -179,7 +179,7 @@ def probe_mounts():
 
 
 def probe(sandlock, python, folder, code):
-    """Run `code` on the first process's files in an interpreter; write what it writes, and end with its exit code."""
+    """Run `code` on the first process's files in an interpreter; write its output, and end with its exit code."""
     here = os.path.dirname(os.path.abspath(__file__))
     readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", here, *([folder] if folder else [])]
     boundary = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
@@ -194,7 +194,7 @@ def probe(sandlock, python, folder, code):
 
 
 def give_up_rights(conf):
-    """Where the host is root: become the run's own user, without any capability."""
+    """Become the run's user, without any capability, if the host is root."""
     if os.geteuid() == 0:
         init.drop_bounding_set()
     if conf["uid"] is not None:
@@ -204,16 +204,16 @@ def give_up_rights(conf):
 
 
 def confine_supervisor(sandlock, boundary):
-    """Where the host's namesakes cannot be hidden: let this process, which sandlock works in, write to no other tree.
+    """Restrict the writes of this process, in which sandlock works, if the host's folders cannot be hidden.
 
-    What Landlock does not know of, such as the mode of a file, can still be changed below the names that are shown.
+    Attributes that Landlock does not cover, such as modes, can still be changed below the mounted names.
     """
     writable = [*(boundary["shown"][target] for target in boundary["shown"]), "/dev", "/proc"]
     sandlock.confine(sandlock.Sandbox(fs_readable=["/"], fs_writable=writable))
 
 
 def start(sandlock, conf, status_fd):
-    """Run `init.py` in the sandbox, which runs the program and reports; leave nothing of them."""
+    """Run `init.py` in the sandbox, which runs the program and reports; leave nothing behind."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
@@ -241,7 +241,7 @@ def start(sandlock, conf, status_fd):
 
 
 def remove_shared_memory():
-    """Remove what sandlock leaves behind for each user; a kernel has some thousands of them."""
+    """Remove the shared memory that sandlock leaves behind for each user; a kernel allows some thousands."""
     for kind, arguments in (("shm", (IPC_RMID, 0)), ("sem", (0, IPC_RMID))):
         with open("/proc/sysvipc/" + kind) as source:
             columns, *rows = [line.split() for line in source]
@@ -251,9 +251,9 @@ def remove_shared_memory():
 
 
 def hand_over(conf):
-    """Leave configuration, input and the code of `init.py` where the program's side can read them.
+    """Write configuration, input and the code of `init.py` to files that the sandbox can read.
 
-    No descriptor but 0, 1 and 2 gets there.
+    No descriptor except 0, 1 and 2 is passed to it.
     """
     with open_for_run(conf, "stdin") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)
@@ -264,7 +264,7 @@ def hand_over(conf):
 
 
 def open_for_run(conf, name):
-    """Make a file of the exchange that nobody but the run's user can read, before anything is in it."""
+    """Create an empty file of the exchange that only the run's user can read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(conf["exchange"] + "/" + name, flags, 0o600)
     if conf["uid"] is not None:
@@ -273,9 +273,9 @@ def open_for_run(conf, name):
 
 
 def serve(sandlock, control):
-    """Fork a supervisor for every message until the host is gone.
+    """Fork a supervisor for every message until the host has exited.
 
-    A message `g` brings configuration, input, output, errors, status socket, and a socket of the run alone. On that one
+    A message `g` brings configuration, input, output, errors, status socket, and a socket of this run. On the last one
     the supervisor sends its pid and a descriptor of itself, and starts when the host has answered; this process sends
     `x WAIT_STATUS USER_MICROSECONDS SYSTEM_MICROSECONDS PEAK_KIB` when it has ended.
     """
@@ -313,7 +313,7 @@ def serve(sandlock, control):
 
 
 def receive(control):
-    """Return the six descriptors of the next run; None when the host is gone."""
+    """Return the six descriptors of the next run; None if the host has exited."""
     data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_SPACE(6 * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, content in ancillary:
@@ -323,7 +323,7 @@ def receive(control):
 
 
 def report_ended(runs):
-    """Tell the host of every supervisor that has ended."""
+    """Report every supervisor that has ended to the host."""
     while True:
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -340,7 +340,7 @@ def report_ended(runs):
 
 
 def begin(sandlock, fds, own):
-    """Become the supervisor of one run, as one that was started for it, once the host knows this process."""
+    """Become the supervisor of one run, once the host knows this process."""
     os.setsid()
     itself = os.pidfd_open(os.getpid())
     with own:
@@ -357,7 +357,7 @@ def begin(sandlock, fds, own):
 
 
 def main():
-    """Do what the arguments say."""
+    """Run the command in the arguments."""
     package_folder, mode = sys.argv[1:3]
     sandlock = import_sandlock(package_folder)
     if mode == "probe":

@@ -1,8 +1,8 @@
-"""The first process of a container: fetches its descriptors from the host, then does what `init.py` does.
+"""The first process of a container: receives its descriptors from the host, then works as `init.py`.
 
-It is started as `python3 -I -S contained.py SOCKET_PATH TOKEN_PATH`. On that socket it sends the token, by which the
-host knows it, and the host answers with one message `g` and five descriptors: configuration, input, output, errors, and
-a status socket. Its end is the end of the container.
+It is started as `python3 -I -S contained.py SOCKET_PATH TOKEN_PATH`. It sends the token to the socket, by which the
+host recognises it, and the host answers with one message `g` and five descriptors: configuration, input, output,
+errors, and a status socket. The container ends with this process.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -19,7 +19,7 @@ import program
 
 
 def fetch(path, token_path):
-    """Return the descriptors that the host sends to whoever has the token."""
+    """Return the descriptors that the host sends for the token."""
     with open(token_path, "rb") as source:
         token = source.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -36,7 +36,7 @@ def fetch(path, token_path):
 
 
 def main():
-    """Take over the host's descriptors and run."""
+    """Install the host's descriptors and run."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     conf_fd, stdin, stdout, stderr, status_fd = fetch(*sys.argv[1:3])
     for number, fd in enumerate((stdin, stdout, stderr)):
@@ -44,7 +44,7 @@ def main():
     conf = init.read_configuration(str(conf_fd))
     init.begin(conf, status_fd)
     init.drop_capabilities()
-    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # before the program is there, whose uid is the same
+    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # before the program starts, which has the same uid
     os.write(status_fd, b"r\n")
     return init.run(conf, status_fd)
 

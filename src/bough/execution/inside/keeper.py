@@ -1,4 +1,4 @@
-"""The first process of a run without a process namespace: starts the program, leaves nothing behind.
+"""The first process of a run without a process namespace: starts the program, and kills its processes at the end.
 
 It is started as `python3 -I -S keeper.py start CONF_FD STATUS_FD`. It adopts every orphan below it
 (`PR_SET_CHILD_SUBREAPER`), so a daemon that forks twice and opens its own session is still its descendant. When the
@@ -26,7 +26,7 @@ def adopt_orphans():
     init.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def children_of(pid):
+def list_children(pid):
     """Return the pids of the direct children of `pid`, of all its threads."""
     children = []
     try:
@@ -42,14 +42,14 @@ def descendants():
     """Return the pids below this process, outermost first."""
     pids, todo = [], [os.getpid()]
     while todo:
-        children = children_of(todo.pop())
+        children = list_children(todo.pop())
         pids += children
         todo += children
     return pids
 
 
 def kill_all():
-    """Kill every descendant, and those they made meanwhile, until there is none."""
+    """Kill every descendant, also those started meanwhile, until none is left."""
     while True:
         below = descendants()
         for pid in below:
@@ -91,7 +91,7 @@ def start_program(conf, status_fd):
 
 
 def main():
-    """Run one program and leave nothing of it."""
+    """Run one program and leave no process of it."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     status_fd = int(sys.argv[3])

@@ -1,6 +1,6 @@
-"""How a process that was forked for it becomes the program: another executable, or a Python file in this interpreter.
+"""Turning a forked process into the program: another executable, or a Python file in this interpreter.
 
-`python3 -I -S program.py FILE PATH0 [ARG…]` only runs a Python file that way, where another first process is in charge.
+`python3 -I -S program.py FILE PATH0 [ARG…]` only runs a Python file, below another first process.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -21,14 +21,14 @@ HARMLESS = (
     *("_posixsubprocess", "_socket", "_statistics", "_struct", "_typing", "array", "binascii", "grp", "math"),
     *("resource", "select", "unicodedata", "zlib"),
 )
-"""Compiled modules of the standard library, whose objects only give memory back at their end."""
+"""Compiled modules of the standard library whose objects do nothing but free memory at the end."""
 
 OWN_MODULES = ("contained", "init", "keeper", "mounts", "program")
-"""What the first processes import of one another."""
+"""Modules that the first processes import from one another."""
 
 
 def call(name, *arguments):
-    """Call a function of the C library that Python has no name for; ctypes itself would take three milliseconds."""
+    """Call a function of the C library that Python does not wrap; importing ctypes would take three milliseconds."""
     import _ctypes
 
     if _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name), arguments):
@@ -49,7 +49,7 @@ def execute(conf, status_fd):
 
 
 def set_environment(env):
-    """Let `env` be all there is, for C code, for `os` where it was imported, and for when it will be."""
+    """Replace the whole environment by `env`, for C code and for `os`, imported or not."""
     if "os" in sys.modules:
         sys.modules["os"].environ.clear()
         sys.modules["os"].environ.update(env)
@@ -63,10 +63,10 @@ def set_environment(env):
 
 
 def add_site(paths):
-    """Do what an interpreter without `-S` does, except for customisations and the texts for people at a prompt.
+    """Set up packages as an interpreter without `-S`, except for customisations and the texts of the prompt.
 
     Args:
-        paths: Where packages are, if that is known; to find out takes a millisecond or two.
+        paths: The folders of packages, if known; finding them takes one or two milliseconds.
     """
     if hasattr(builtins, "exit"):
         return
@@ -83,25 +83,25 @@ def add_site(paths):
 
 
 def add_packages():
-    """Add the folders of packages to `sys.path`, and run what packages want to be run at every start."""
+    """Add the folders of packages to `sys.path`, and run the start-up code of packages."""
     import site
 
     site.addsitepackages(site.removeduppaths())
 
 
 class LatePackages:
-    """Runs what packages want to be run at every start at the first import that finds nothing."""
+    """Runs the start-up code of packages at the first import that finds no module."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """Look once more, with everything in place."""
+        """Search again after the start-up code has run."""
         sys.meta_path.remove(cls)
         add_packages()
         return sys.modules["_frozen_importlib"]._find_spec(name, path, target)
 
 
 def become_main(conf):
-    """Turn this interpreter into one that was started on `conf["python"]`; return its code and namespace."""
+    """Make this interpreter look as if it was started on `conf["python"]`; return its code and namespace."""
     if conf["env"] is not None:
         set_environment(conf["env"])
     add_site(conf.get("site"))
@@ -120,7 +120,7 @@ def become_main(conf):
 
 
 def hide_own_modules():
-    """Leave the names of these files to modules of the program."""
+    """Free the names of these files for modules of the program."""
     for name in OWN_MODULES:
         sys.modules.pop(name, None)
     folder = globals().get("__file__", "").rpartition("/")[0]
@@ -128,7 +128,7 @@ def hide_own_modules():
 
 
 def hide_own_frames():
-    """Let a traceback begin with the program's own first line."""
+    """Let a traceback begin with the program's first line."""
 
     def show(kind, error, trace):
         while trace is not None and trace.tb_frame.f_globals is not sys.modules["__main__"].__dict__:
@@ -139,22 +139,22 @@ def hide_own_frames():
 
 
 def execute_main(program, namespace):
-    """Run a program in this process, to its end."""
+    """Run a program in this process until it ends."""
     loaded, frozen = set(sys.modules), gc.get_freeze_count()
     exec(program, namespace)
     finish(loaded, frozen)
 
 
 def finish(loaded, frozen):
-    """End the way an interpreter ends after a program that came to its last line; return where that is the only way.
+    """End as an interpreter after the program's last line; return if only the real shutdown will do.
 
-    An interpreter takes its modules down one by one, which writes to every page of its memory. In a forked process all
-    of them must be copied for it, which takes longer than a short program. So they are left to the kernel where
-    nobody could tell the difference: where nothing is left that wants to do something at its end.
+    An interpreter tears its modules down one by one, which writes to every page of its memory. In a forked process all
+    pages must be copied for it, which takes longer than a short program. So the memory is left to the kernel if
+    it makes no difference: if no remaining object does something at its end.
 
     Args:
-        loaded: The names of the modules that were there before the program.
-        frozen: How many objects could not be seen before the program.
+        loaded: The names of the modules that were loaded before the program.
+        frozen: The number of untracked objects before the program.
     """
     try:
         if "threading" in sys.modules:
@@ -172,12 +172,12 @@ def finish(loaded, frozen):
 
 
 def is_opaque(name):
-    """Whether a module is made of machine code that may do at its end what cannot be seen from here."""
+    """Whether a module is machine code, whose actions at its end cannot be seen from here."""
     return name not in HARMLESS and str(getattr(sys.modules[name], "__file__", None)).endswith(".so")
 
 
 def has_an_end(thing):
-    """Whether something happens when `thing` is taken away."""
+    """Whether something happens when `thing` is destroyed."""
     kind = type(thing)
     if isinstance(thing, _weakref.ref):
         return getattr(thing.__callback__, "__module__", None) not in (None, "weakref", "_weakrefset")

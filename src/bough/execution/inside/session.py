@@ -1,9 +1,9 @@
-"""A Python interpreter that stays: runs one piece of code after another in one namespace, for as long as it lives.
+"""A persistent Python interpreter: runs one piece of code after another in one namespace.
 
 It is started by `init.py`, with a socket as its input. Each message `c` on it brings five descriptors: configuration,
 input, output, errors, and a socket for the answer, `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB TOKEN`. The token is in
 a second message, which is read when the code has ended: the host ignores an answer without it. Python code runs here;
-anything else runs as a child. The code it runs can do to this process whatever it likes; all it can win is to lie about
+anything else runs as a child. The code has full control of this process; all it can gain is to lie about
 its own exit code.
 """
 
@@ -23,7 +23,7 @@ import program
 
 
 def high(fd):
-    """Move a descriptor above those that programs use; return where it is."""
+    """Move a descriptor above those that programs use; return its new number."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for number in range(limit - 1, 2, -1):
         try:
@@ -36,7 +36,7 @@ def high(fd):
 
 
 def receive(control):
-    """Return the descriptors of the next call; None when the host is gone."""
+    """Return the descriptors of the next call; None if the host has exited."""
     data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_SPACE(5 * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, content in ancillary:
@@ -46,7 +46,7 @@ def receive(control):
 
 
 def open_streams(stdin, stdout, stderr):
-    """Let descriptors 0, 1 and 2, and Python's own streams, be those of this call."""
+    """Connect descriptors 0, 1 and 2, and Python's streams, to those of this call."""
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
         os.close(fd)
@@ -56,7 +56,7 @@ def open_streams(stdin, stdout, stderr):
 
 
 def close_streams():
-    """Write out what is buffered and let go of this call's descriptors."""
+    """Flush buffers and close this call's descriptors."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -68,8 +68,8 @@ def close_streams():
     os.close(null)
 
 
-def exit_code_of(stop):
-    """Return the exit code that an interpreter would end with; a message goes to the errors."""
+def read_exit_code(stop):
+    """Return the exit code of an interpreter for a `SystemExit`; prints its message to stderr."""
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):
@@ -87,14 +87,14 @@ def show_error():
 
 
 def run_here(conf, namespace):
-    """Execute the code in the namespace that stays; return a wait status."""
+    """Execute the code in the persistent namespace; return a wait status."""
     sys.argv = list(conf["argv"])
     try:
         with open(conf["python"], "rb") as source:
             code = compile(source.read(), conf["python"], "exec", dont_inherit=True)
         exec(code, namespace)
     except SystemExit as stop:
-        return exit_code_of(stop) << 8
+        return read_exit_code(stop) << 8
     except BaseException:
         show_error()
         return 1 << 8
@@ -102,7 +102,7 @@ def run_here(conf, namespace):
 
 
 def run_child(conf, answer_fd):
-    """Run another program as a child; return its wait status, None when it could not be started."""
+    """Run another program as a child; return its wait status, None if it could not be started."""
     pid = os.fork()
     if not pid:
         os.set_inheritable(answer_fd, False)
@@ -111,7 +111,7 @@ def run_child(conf, answer_fd):
 
 
 def reap():
-    """Take note of the children that were killed after the last call."""
+    """Reap the children that were killed after the last call."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -120,7 +120,7 @@ def reap():
 
 
 def call(fds, namespace, control):
-    """Do what one call asks for, and answer."""
+    """Handle one call, and answer."""
     interpreter = os.getpid()
     reap()
     conf_fd, stdin, stdout, stderr, answer_fd = fds
@@ -149,11 +149,11 @@ def call(fds, namespace, control):
         os.write(answer_fd, b"s %d %d %d %s\n" % (status, cpu, after.ru_maxrss, token))
         os.close(answer_fd)
     except OSError:
-        os._exit(status >> 8)  # the code has closed a channel or read the token; the first process tells of the end
+        os._exit(status >> 8)  # the code has closed a channel or read the token; the first process reports the end
 
 
 def main():
-    """Serve calls until the host is gone."""
+    """Serve calls until the host has exited."""
     program.add_site(None)
     program.hide_own_modules()
     control = socket.socket(fileno=high(os.dup(0)))

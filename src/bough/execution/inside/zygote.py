@@ -2,8 +2,8 @@
 
 It is started as `python3 -I -S zygote.py CONTROL_FD`. CONTROL_FD is a socket on which each message `g` brings five
 descriptors: configuration, input, output, errors, and a status socket as `init.py` has one. It never runs a program
-itself: the child it forks gets fresh mounts (`/work`, `/tmp`, `/dev/shm`), gives up every right, and only then becomes
-the program. When the program has ended, or the host hangs up, everything else in the namespace is killed before the end
+itself: the child it forks gets new mounts (`/work`, `/tmp`, `/dev/shm`), gives up every right, and only then becomes
+the program. When the program has ended, or the host hangs up, everything in the namespace is killed before the end
 is reported, so one run leaves nothing to the next. When CONTROL_FD is closed, it ends, and with it the sandbox.
 """
 
@@ -40,7 +40,7 @@ EMPTY = "/run/bough/empty"
 
 
 def fresh_mounts(conf):
-    """Give this process its own view: the run's folders in their places, empty folders for temporary files."""
+    """Set up the mounts of this process: the run's folders, and empty folders for temporary files."""
     check(LIBC.unshare(CLONE_NEWNS), "unshare")
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     for source, target, read_only in conf["binds"]:
@@ -67,7 +67,7 @@ def give_up_rights(conf):
 
 
 def child(fds):
-    """Set up and become the program; return what must be executed here."""
+    """Set up and become the program; return the code to execute here."""
     conf_fd, stdin, stdout, stderr, status_fd = fds
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
@@ -90,7 +90,7 @@ def child(fds):
 
 
 def receive(control):
-    """Return the descriptors of the next run; None when the host is gone."""
+    """Return the descriptors of the next run; None if the host has exited."""
     data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_SPACE(5 * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, content in ancillary:
@@ -100,7 +100,7 @@ def receive(control):
 
 
 def serve(control):
-    """Fork for every message; return in the child what it has to execute, never in the parent."""
+    """Fork for every message; returns only in the child, with the code to execute."""
     wakeup_fd = init.wake_on_child()
     gc.freeze()  # as in `init.run`
     while True:
@@ -127,7 +127,7 @@ def serve(control):
 
 
 def hold_mounts(pid):
-    """Keep the mounts of a run until its end has been reported: to take them down takes milliseconds."""
+    """Keep the mounts of a run until its end was reported, because unmounting takes milliseconds."""
     try:
         return os.open("/proc/%d/ns/mnt" % pid, os.O_RDONLY)
     except OSError:
@@ -135,7 +135,7 @@ def hold_mounts(pid):
 
 
 def wait_for(pid, status_fd, wakeup_fd, control):
-    """Wait as `init.py` does; the end of the host is the end of everything."""
+    """Wait as `init.py`; everything ends with the host."""
     watched = select.poll()
     watched.register(control, select.POLLHUP)
     ended = init.wait_for(pid, status_fd, wakeup_fd)
@@ -145,11 +145,11 @@ def wait_for(pid, status_fd, wakeup_fd, control):
 
 
 def main():
-    """Say that it stands, and serve."""
+    """Report that it is ready, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
     program.add_site(None)
-    compile("", "", "exec")  # what the first one makes is there for all
+    compile("", "", "exec")  # the first call allocates objects that all children then share
     control = socket.socket(fileno=int(sys.argv[1]))
     control.send(b"r")
     return serve(control)

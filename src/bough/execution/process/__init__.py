@@ -1,1 +1,1 @@
-"""Processes of a run: as whom and with what they start, their limits, their network, their end and their result."""
+"""The processes of a run: their user, files, limits and network, their end and their result."""

@@ -1,4 +1,4 @@
-"""Reading what a program writes, with bounded memory: the head and the tail are kept, the middle is counted."""
+"""Capturing the output of a program in bounded memory: head and tail are kept, the middle is only counted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _DRAINED_CHUNKS = 16
 
 
 class HeadTail:
-    """The first and the last bytes of a stream; at most `limit_bytes` of them, plus one line that says what is missing.
+    """The first and the last bytes of a stream; at most `limit_bytes`, plus one line about the omitted middle.
 
     Args:
-        limit_bytes: How much is kept, half for each end; memory stays within twice of it.
+        limit_bytes: Number of kept bytes, half for each end; uses at most twice as much memory.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -24,7 +24,7 @@ class HeadTail:
         self._tail_limit = limit_bytes // 2
 
     def add(self, data: bytes) -> None:
-        """Take in the next bytes; amortised O(len(data))."""
+        """Add the next bytes; amortised O(len(data))."""
         self.total_bytes += len(data)
         room = self._head_limit - len(self._head)
         if room > 0:
@@ -42,7 +42,7 @@ class HeadTail:
         return self.total_bytes > self._head_limit + self._tail_limit
 
     def value(self) -> bytes:
-        """Return what is kept, with a line in the middle that counts what is not."""
+        """Return the kept bytes, with a line in the middle that counts the omitted ones."""
         if not self.truncated:
             return bytes(self._head + self._tail)
         tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
@@ -64,20 +64,20 @@ class Pipe:
         self._loop.add_reader(self._read_fd, self._read)
 
     def close_writing_end(self) -> None:
-        """Close this process's own writing end, once the program has it."""
+        """Close this process's writing end, once the program has it."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
 
     def drain(self) -> None:
-        """Take in what was written already, but no more than `_DRAINED_CHUNKS` chunks of what is written meanwhile."""
+        """Read everything written so far, and at most `_DRAINED_CHUNKS` chunks of what is written meanwhile."""
         for _ in range(_DRAINED_CHUNKS):
             if self._read_fd < 0 or not select.select([self._read_fd], [], [], 0)[0]:
                 return
             self._read()
 
     def close(self) -> None:
-        """Stop reading; twice is fine."""
+        """Stop reading. Idempotent."""
         self.close_writing_end()
         if self._read_fd >= 0:
             self._loop.remove_reader(self._read_fd)

@@ -1,6 +1,6 @@
-"""Control groups: the kernel's own bound on the memory and the processes of a whole run, where it may be used.
+"""Control groups: the kernel's bound on memory and processes of a whole run, if this process may create them.
 
-Version 1 and version 2 are known. Resource limits count by process (memory) or by user (processes); a control group
+Supports versions 1 and 2. Resource limits count by process (memory) or by user (processes); a control group
 counts what all processes of a run use together, and reports whether the kernel had to kill for it.
 """
 
@@ -19,7 +19,7 @@ from bough.execution.base import ExecutionLimits
 
 ROOT: Final = "/sys/fs/cgroup"
 _OWN_BYTES: Final = 16 << 20
-"""What bough's own first process may use on top of the program."""
+"""Memory for bough's first process, in addition to the program's."""
 
 _OWN_PROCESSES: Final = 4
 _NEEDED: Final = ("memory", "pids")
@@ -28,16 +28,16 @@ _REMOVE_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where groups can be made: the parent folder of each controller, and which version it is."""
+    """The parent folder of each controller below which groups can be created, and the version."""
 
     version: int
     parents: Mapping[str, str]
 
     def make(self, name: str, limits: ExecutionLimits) -> Group:
-        """Make and bound a group.
+        """Create a group with bounds.
 
         Raises:
-            OSError: It is not allowed, or not any more.
+            OSError: It is not permitted, or no longer permitted.
         """
         folders = {parent: os.path.join(parent, name) for parent in dict.fromkeys(self.parents.values())}
         group = Group(self.version, tuple(folders.values()))
@@ -65,13 +65,13 @@ class Hierarchy:
 
 @dataclass(frozen=True)
 class Group:
-    """One run's control group."""
+    """The control group of one run."""
 
     version: int
     folders: Sequence[str]
 
     def take(self, pids: Sequence[int]) -> None:
-        """Move running processes in; one that has ended meanwhile is passed over. Blocks, often for 20 ms."""
+        """Move running processes into the group; skips processes that have ended. Blocks, often for 20 ms."""
         for folder in self.folders:
             for pid in pids:
                 with suppress(ProcessLookupError):
@@ -85,7 +85,7 @@ class Group:
         return sum(int(value) for key, _, value in counters if key == "oom_kill")
 
     def remove(self) -> None:
-        """Remove it; waits up to two seconds for the last processes in it to be gone. Blocks."""
+        """Remove the group; waits up to two seconds for the last processes in it to exit. Blocks."""
         deadline = time.monotonic() + _REMOVE_SECONDS
         for folder in self.folders:
             while os.path.isdir(folder):
@@ -98,9 +98,9 @@ class Group:
 
 
 class LateGroup:
-    """The control group of a run that is made, and entered, only once the run has lasted a while.
+    """A control group that is created, and entered, only after the run has lasted a while.
 
-    To enter one makes the kernel wait for all its processors, 20 ms and more; a short run is over by then.
+    To enter a group, the kernel waits for all its processors, 20 ms and more; a short run has ended by then.
     """
 
     def __init__(self, make: Callable[[], Group | None]) -> None:
@@ -111,13 +111,13 @@ class LateGroup:
 
     @property
     def entered(self) -> bool:
-        """Whether the kernel bounds the run by now."""
+        """Whether the kernel already bounds the run."""
         return self._group is not None
 
     def enter(self, pids: Callable[[], Sequence[int]]) -> None:
-        """Make the group and move everything in that `pids` returns, until it returns nothing new. Blocks.
+        """Create the group and move in the processes that `pids` returns, until it returns no new ones. Blocks.
 
-        Once is enough: what is forked later is in it from its beginning.
+        Processes that are forked later are in the group from their start.
         """
         with self._lock:
             if self._closed or self._group is not None:
@@ -135,23 +135,23 @@ class LateGroup:
         return 0 if self._group is None else self._group.memory_kills
 
     def close(self) -> None:
-        """Remove it, once everything in it has ended. Blocks."""
+        """Remove the group, once its processes have ended. Blocks."""
         with self._lock:
             self._closed = True
             if self._group is not None:
                 self._group.remove()
 
 
-def memory_group_of(pid: int) -> Group | None:
-    """Return the control group that bounds the memory of a process, to look at; None where it cannot be found."""
-    groups = _groups_of(pid)
+def find_memory_group(pid: int) -> Group | None:
+    """Return the control group that bounds the memory of a process, to read its counters; None if not found."""
+    groups = _read_groups(pid)
     version, mount, name = (1, os.path.join(ROOT, "memory"), "memory") if "memory" in groups else (2, ROOT, "")
     folder = os.path.join(mount, groups.get(name, "/").lstrip("/"))
     return Group(version, (folder,)) if os.path.isdir(folder) and folder.rstrip("/") != mount else None
 
 
 def usable_hierarchy() -> Hierarchy | None:
-    """Return where groups with memory and process bounds can really be made, by making one; None: nowhere. Blocks."""
+    """Return the hierarchy in which creating a group with bounds has just worked; None if none does. Blocks."""
     for hierarchy in (_version_2(), _version_1()):
         if hierarchy is None:
             continue
@@ -164,8 +164,8 @@ def usable_hierarchy() -> Hierarchy | None:
 
 
 def _version_1() -> Hierarchy | None:
-    """Return this process's own groups of version 1."""
-    own = _groups_of("self")
+    """Return the version 1 groups of this process."""
+    own = _read_groups("self")
     mounted = {name: os.path.join(ROOT, name) for name in _NEEDED}
     if not all(name in own and os.path.isdir(path) for name, path in mounted.items()):
         return None
@@ -174,10 +174,10 @@ def _version_1() -> Hierarchy | None:
 
 
 def _version_2() -> Hierarchy | None:
-    """Return the first group of version 2, from this process's own to the root, that hands its controllers down."""
+    """Return the first version 2 group, from this process's up to the root, that delegates its controllers."""
     if not os.path.exists(os.path.join(ROOT, "cgroup.controllers")):
         return None
-    folder = _existing(ROOT, _groups_of("self").get("", "/"))
+    folder = _existing(ROOT, _read_groups("self").get("", "/"))
     for candidate in (folder, ROOT):
         if candidate == ROOT:
             _write_if_there(ROOT, "cgroup.subtree_control", "+memory +pids")
@@ -187,7 +187,7 @@ def _version_2() -> Hierarchy | None:
     return None
 
 
-def _groups_of(pid: int | str) -> dict[str, str]:
+def _read_groups(pid: int | str) -> dict[str, str]:
     """Return the group of a process by controller; version 2 has the name ''."""
     groups: dict[str, str] = {}
     for line in _lines(f"/proc/{pid}", "cgroup"):

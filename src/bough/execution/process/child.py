@@ -1,7 +1,7 @@
-"""Starting one process tree, watching it to its end, and ending it in time.
+"""Starting one process tree, watching it until it ends, and ending it in time.
 
-The tree has a first process of ours (`inside/init.py` or `inside/keeper.py`) that reports on a socket how the program
-ended. What this module believes about time, and about why the tree was ended, it knows by itself.
+The tree has a first process of bough (`inside/init.py` or `inside/keeper.py`) that reports on a socket how the program
+ended. Time, and the reason why the tree was ended, are never taken from these reports.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from bough.execution.process.capture import Pipe
 _T = TypeVar("_T")
 
 GRACE_SECONDS = 2.0
-"""How long a killed tree may take to be gone before its first process is shot and its pipes are closed."""
+"""How long a killed tree may take to exit before its first process is killed and its pipes are closed."""
 
 CONF: Final = "{conf}"
-"""Stands for the number of the descriptor with the configuration in an argument list."""
+"""Placeholder in an argument list for the descriptor of the configuration."""
 
 STATUS: Final = "{status}"
-"""Stands for the number of the status socket in an argument list."""
+"""Placeholder in an argument list for the status socket."""
 
 CONTROL: Final = "{control}"
-"""Stands for the number of the control socket in an argument list."""
+"""Placeholder in an argument list for the control socket."""
 
 _MAX_REPORT_BYTES = 4096
 
 
 def make_sealed(data: bytes, name: str) -> int:
-    """Return a descriptor at the start of `data` that nobody can write to or grow."""
+    """Return a read-only descriptor of `data` in sealed memory, positioned at its start."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(os.dup(fd), "wb") as target:
         target.write(data)
@@ -55,7 +55,7 @@ def make_sealed(data: bytes, name: str) -> int:
 
 
 def readable(data: bytes, name: str) -> int:
-    """Return a descriptor to read `data` from: sealed memory, or a file without a name where there is none."""
+    """Return a descriptor to read `data` from: sealed memory, or an unnamed file if that is unavailable."""
     if hasattr(os, "memfd_create"):
         return make_sealed(data, name)
     with tempfile.TemporaryFile() as target:
@@ -67,15 +67,15 @@ def readable(data: bytes, name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to start.
+    """What to start, and how to end it.
 
     Attributes:
         argv: The command; its occurrences of `CONF` and `STATUS` become descriptor numbers.
-        configuration: What the first process reads, as plain values.
+        configuration: The configuration that the first process reads, as plain values.
         kill_after_seconds: The first process ends its tree when the status socket is closed; this much later what was
             started is killed as well.
         on_listener: Called with the socket that listens inside the sandbox, when the first process hands one over.
-        reports_last: Whether the first process reports the program's end only when everything else has ended, too.
+        reports_last: Whether the first process reports the program's end only after all other processes have ended.
         pass_fds: Descriptors that the first process inherits; `ChildProcess` owns and closes them.
     """
 
@@ -92,12 +92,12 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a tree ended: what it wrote, what was reported, and who ended it.
+    """How a tree ended: its output, the reports, and why it was ended.
 
     Attributes:
-        wait_status: The program's own wait status as its first process saw it; None: it did not live to tell.
-        start_errno: Why the program could not be started, if it could not.
-        stood: Whether the first process came up at all.
+        wait_status: The program's wait status as reported by the first process; None if that died before.
+        start_errno: The error that kept the program from starting; None if it started.
+        stood: Whether the first process was ready.
     """
 
     stdout: Pipe
@@ -162,12 +162,12 @@ class ChildProcess:
 
     @property
     def stands(self) -> bool:
-        """Whether the first process has reported that it is up."""
+        """Whether the first process has reported that it is ready."""
         return ExitReport.parse(bytes(self._report)).stood
 
     @property
     def own_sockets(self) -> frozenset[int]:
-        """The numbers of sockets inside by which this process sends descriptors to a program."""
+        """Inodes of the sockets by which this process sends descriptors into the sandbox."""
         return frozenset()
 
     def stop(self, reason: str) -> None:
@@ -246,13 +246,13 @@ class ChildProcess:
         return asyncio.gather(self._exited, self._hung_up)
 
     def _check_over(self) -> None:
-        """Note that nothing of the program is left, by what the first process said or by its own end."""
+        """Mark the program as ended, either from the first process's report or because that has exited itself."""
         reported = self._launch.reports_last and ExitReport.parse(bytes(self._report)).wait_status is not None
         if not self._over.done() and (reported or (self._exited.done() and self._hung_up.done())):
             self._over.set_result(None)
 
     async def _settle(self) -> None:
-        """Kill processes that outlive the program; for sandboxes where its end alone does not."""
+        """Kill processes that outlive the program, in sandboxes where its end does not kill them."""
 
     def _kill(self) -> None:
         if not self._exited.done():
@@ -274,7 +274,7 @@ class ChildProcess:
             self._check_over()
 
     def _receive(self) -> bytes:
-        """Return what the first process says; the one descriptor that is waited for is handed on."""
+        """Return the next message of the first process; a descriptor in it is passed on."""
         if self._launch.on_listener is None or self._has_listener:
             return self._status.recv(4096)  # without room for descriptors: the kernel drops those that are sent
         data, fds, _, _ = socket.recv_fds(self._status, 4096, 1)
@@ -291,10 +291,10 @@ class ChildProcess:
             self._hung_up.set_result(None)
 
     def _reap(self) -> None:
-        """Take the first process's exit status and resource usage; everything below it is gone by then, or soon."""
+        """Read the first process's exit status and resource usage; its descendants have exited, or will soon."""
         try:
             pid, status, self._usage = os.wait4(self._process.pid, os.WNOHANG)
-        except ChildProcessError:  # this program waits for any child of its own, and was first
+        except ChildProcessError:  # the calling program reaps all of its children, and was first
             pid, status, self._usage = self._process.pid, 0, None
         if not pid:
             return
@@ -324,7 +324,7 @@ class ChildProcess:
 
 
 class ConnectedChild(ChildProcess):
-    """A process tree whose input and output are descriptors of this process; nothing of them is kept here."""
+    """A process tree whose input and output are descriptors of this process; its output is not captured."""
 
     def __init__(self, launch: Launch, *, stdin: int, stdout: int) -> None:
         super().__init__(launch)
@@ -377,7 +377,7 @@ def read_numbers(path: str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExitReport:
-    """The report of the first process; malformed lines are ignored."""
+    """The reports of the first process; malformed lines are ignored."""
 
     stood: bool = False
     wait_status: int | None = None

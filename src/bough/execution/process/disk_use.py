@@ -1,4 +1,4 @@
-"""How much disk a run takes: what has a name in its folders, and what its processes hold that has none any more."""
+"""The disk use of a run: the files in its folders, and the deleted files that its processes still hold."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FOLDER_BYTES: Final = 4096
 _NAME_BYTES: Final = 512
 _PIDFD_GETFD: Final = 438
 _DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$", re.M)
-"""A mapping of a file without a name: its addresses, the file's device and its number."""
+"""A mapping of a deleted file: addresses, device and inode."""
 
 _PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
-"""Where a run has file systems of its own in memory, on the rungs that can make them."""
+"""The mount points of a run's file systems in memory, on rungs that can create them."""
 
 _USUAL_SOCKETS: Final = 64
-"""So many are not counted: event loops and pools of processes have some, which are empty."""
+"""This many are not counted: event loops and pools of processes have some, which are empty."""
 
 _TMPFS: Final = 0x01021994
 
@@ -40,11 +40,11 @@ class DiskUse:
     A file counts with its blocks, once, and 512 bytes for each name; a folder with 4,096 at least.
 
     Args:
-        limits: Of a run; what cannot be measured is taken for as much as they allow.
+        limits: The run's limits; what cannot be measured counts as much as they allow.
 
     Attributes:
-        counted: The bytes that the current pass has counted so far, or the last complete one.
-        sockets: How many sockets the processes had at the latest call of `total`.
+        counted: The bytes that the current pass has counted so far, or that the last complete pass counted.
+        sockets: Number of the processes' sockets at the latest call of `total`.
     """
 
     def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
@@ -59,17 +59,17 @@ class DiskUse:
 
     @property
     def socket_bytes(self) -> int:
-        """How many bytes the buffers of the sockets may take that the latest call of `total` saw."""
+        """The most bytes that the buffers of these sockets may take."""
         return max(0, self.sockets - _USUAL_SOCKETS) * _buffer_bytes()
 
     def measure(self) -> int:
-        """Return what one whole pass counts. Blocks; O(entries)."""
+        """Return the bytes counted by one whole pass. Blocks; O(entries)."""
         while not self.advance(3600.0):
             pass
         return self._latest
 
     def advance(self, seconds: float) -> bool:
-        """Count for so long; return whether a pass is complete now. Until it is, `counted` is a lower bound."""
+        """Count for some seconds; return whether a pass is complete. Until it is, `counted` is a lower bound."""
         end = time.monotonic() + seconds
         if self._pass is None:
             self._pass, self.counted = self._entries(), 0
@@ -82,13 +82,13 @@ class DiskUse:
         return True
 
     def total(self, pid: int, *, but: frozenset[int] = frozenset()) -> int:
-        """Return the latest pass, and the files without a name that the processes below `pid` hold. Blocks.
+        """Return the bytes of the latest pass plus those of deleted files that the processes below `pid` hold. Blocks.
 
-        Held are open descriptors, mappings, and descriptors that were sent and not received. Of a file that cannot be
-        looked at the largest size is taken that it may have; so is everything of a process that hides what it holds.
+        A file is held by a descriptor, open or sent and not yet received, or by a mapping. A file that cannot
+        be examined counts with the largest possible size, and so does a process that hides its files.
 
         Args:
-            but: Sockets whose waiting descriptors were sent from outside.
+            but: Sockets whose waiting descriptors were sent by this process.
         """
         devices = {os.stat(folder).st_dev for folder in self._folders if os.path.isdir(folder)}
         blocks_by_identity: dict[tuple[int, int], int] = {}
@@ -108,7 +108,7 @@ class DiskUse:
             for identity, size in self._list_mapped(member):
                 if identity[0] in devices:
                     blocks_by_identity.setdefault(identity, size)
-        # A descriptor is on its way for microseconds; where it is twice in a row, it is kept there.
+        # A descriptor is in flight for microseconds; if it is there twice in a row, the program keeps it there.
         stuck = sum(
             min(in_flight[number], self._in_flight[number])
             for number in (in_flight.keys() & self._in_flight.keys()) - but
@@ -118,10 +118,10 @@ class DiskUse:
         return self._latest + sum(blocks_by_identity.values()) + stuck * self._limits.file_size_bytes
 
     def count_private_names(self, pid: int) -> int:
-        """Return how many files and folders are in the fullest of a run's own file systems in memory; 0: it has none.
+        """Return the number of names in the fullest of a run's file systems in memory; 0 without one.
 
         The kernel bounds their bytes, but does not count the kilobyte of its memory that an empty file takes. All
-        processes of a run see the same file systems; one that has just ended is skipped. Blocks.
+        processes of a run see the same file systems; a process that has just exited is skipped. Blocks.
         """
         ours = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
         for member in processes_below(pid):
@@ -157,12 +157,12 @@ class DiskUse:
         return size + _NAME_BYTES
 
     def _list_open(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
-        """Yield the state of each descriptor of a process; note how many descriptors are on their way to its sockets.
+        """Yield the `stat` result of each descriptor of a process, and count descriptors on the way to its sockets.
 
-        All threads of a process have the same ones: the filter lets none have its own.
+        All threads of a process share them: the system-call filter lets no thread have its own.
 
         Raises:
-            PermissionError: They cannot be seen.
+            PermissionError: They cannot be read.
         """
         folder = f"/proc/{pid}/fd"
         try:
@@ -182,7 +182,7 @@ class DiskUse:
                 yield state
 
     def _list_mapped(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Yield (device, number) and bytes of each file without a name that a process has mapped."""
+        """Yield (device, inode) and bytes of each deleted file that a process has mapped."""
         try:
             with open(f"/proc/{pid}/maps", "rb") as source:
                 text = source.read()
@@ -192,7 +192,7 @@ class DiskUse:
             try:
                 state = os.stat(f"/proc/{pid}/map_files/{begin.decode()}-{end.decode()}")
                 yield identity_of(state), state.st_blocks * 512
-            except OSError:  # only root may look there
+            except OSError:  # only root may read it
                 device = os.makedev(int(major, 16), int(minor, 16))
                 yield (device, int(number)), self._limits.file_size_bytes
 
@@ -205,21 +205,21 @@ def _is_in_memory(path: str) -> bool:
 
 @cache
 def _buffer_bytes() -> int:
-    """Return how much memory what one socket sent can take until it is read; the filter lets no program raise it."""
+    """Return the memory that unread data of one socket can take; the system-call filter lets no program raise it."""
     numbers = read_numbers("/proc/sys/net/core/wmem_default")
     return numbers[0] if numbers else 212_992
 
 
 def max_names(limits: ExecutionLimits) -> int:
-    """Return how many names a file system in memory may have: each counts as many bytes as in a workspace."""
+    """Return the maximum number of names in a file system in memory; each counts as many bytes as in a workspace."""
     return limits.tmp_bytes // _NAME_BYTES
 
 
 def _take_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
-    """Yield the state of each descriptor of a process that made its folder of `/proc` unreadable.
+    """Yield the `stat` result of each descriptor of a process that made its folder in `/proc` unreadable.
 
     Raises:
-        PermissionError: They cannot be taken either.
+        PermissionError: They cannot be duplicated either.
     """
     call = ctypes.CDLL(None, use_errno=True).syscall
     try:
@@ -241,7 +241,7 @@ def _take_descriptors(pid: int, max_count: int) -> Iterator[os.stat_result]:
 
 
 def _is_first_process(pid: int) -> bool:
-    """Whether a process is the first one of its namespace, which no program can become."""
+    """Whether a process is the first one of its process namespace, which no program can become."""
     try:
         with open(f"/proc/{pid}/status", "rb") as source:
             return re.search(rb"^NSpid:.*\t1$", source.read(), re.M) is not None

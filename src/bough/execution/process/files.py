@@ -1,7 +1,7 @@
-"""Putting files into a workspace and fetching them out again, by directory descriptors that never follow a link.
+"""Writing files into a workspace and reading them back, by folder descriptors that never follow a link.
 
-Whatever ran in the workspace may have turned any name in it into a link, a pipe or a device, so no path longer than one
-name is ever given to the system, and every name is opened with `O_NOFOLLOW`.
+A program in the workspace may have turned any name into a link, a pipe or a device, so no path longer than one
+name is ever passed to the system, and every name is opened with `O_NOFOLLOW`.
 Source: ADK (input files with nested paths, output files).
 """
 
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
-from bough.execution.file_name import split_name
+from bough.execution.request import split_name
 from bough.tree import FILE, Folder, FolderEntry, list_names, open_descriptor, walk
 
 MAX_ENTRIES = 20_000
-"""How many names a walk looks at before it gives up."""
+"""Maximum number of names that a walk visits."""
 
 Print = tuple[int, int, int, int, int]
-"""What tells one state of a file from another: inode, size, mtime, ctime, mode."""
+"""The state of a file: inode, size, mtime, ctime, mode."""
 
 
 def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None) -> None:
-    """Write `file` below the folder `root_fd`, replacing what is there, never writing through a link.
+    """Write `file` below the folder `root_fd`, replacing an existing one, never writing through a link.
 
     Args:
-        owner: uid and gid that new files and folders belong to; None: this process's own.
+        owner: uid and gid of new files and folders; None for this process's.
     """
     *folders, last = split_name(file.path)
     with ExitStack() as owned:  # each descriptor is closed once, by it: a second time would hit another run's file
@@ -41,7 +41,7 @@ def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None
 
 @contextmanager
 def _make_folder(fd: int, part: str, owner: tuple[int, int] | None) -> Generator[int]:
-    """Open the folder `part`, made where it is missing."""
+    """Open the folder `part`, and create it if missing."""
     try:
         os.mkdir(part, 0o755, dir_fd=fd)
         is_new = True
@@ -65,18 +65,18 @@ def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> N
 
 
 def fingerprint(entry: FolderEntry) -> Print:
-    """Return what changes when the file does; ctime cannot be set back by a program."""
+    """Return a value that changes with the file; a program cannot set the ctime back."""
     s = entry.state
     return (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode)
 
 
 @dataclass
 class Walk:
-    """A bounded walk below a folder, and what it had to leave out.
+    """A bounded walk below a folder.
 
     Attributes:
-        guards: What is left out, unsaid where `tells_guarded` is false.
-        skipped: (path, reason) of what was not looked at.
+        guards: Omitted names; `skipped` lists them if `tells_guarded`.
+        skipped: (path, reason) of each omission.
     """
 
     max_depth: int = 16
@@ -127,13 +127,13 @@ class Walk:
 
 
 def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Print]:
-    """Return the state of every file below `root_fd` that is not guarded, by path; bounded like every walk."""
+    """Return the fingerprint of every file below `root_fd` that is not guarded, by path; bounded as every walk."""
     return {entry.path: fingerprint(entry) for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What came out of a workspace: `files` with contents, `skipped` as (path, reason)."""
+    """The output of a workspace: `files` with contents, `skipped` as (path, reason)."""
 
     files: tuple[File, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -148,13 +148,13 @@ def collect(
     guards: Guards = NO_GUARDS,
     tells_guarded: bool = False,
 ) -> Collected:
-    """Return what is new or changed below `root_fd` since `before`: regular files with one link, within `limits`.
+    """Return the new and changed files below `root_fd` since `before`: regular files with one link, within `limits`.
 
     Cost: O(entries of the folder), at most `MAX_ENTRIES`.
 
     Args:
-        guards: What stays behind.
-        tells_guarded: Whether that is named in `skipped`.
+        guards: Names that are never returned.
+        tells_guarded: Whether `skipped` lists them.
     """
     walk = Walk(max_depth=limits.output_depth, guards=guards, tells_guarded=tells_guarded)
     files: list[File] = []
@@ -176,7 +176,7 @@ def collect(
 
 
 def wanted(path: str, globs: Sequence[str] | None) -> bool:
-    """Whether `path` matches one of `globs` (`*` crosses no slash, `**` does); None: everything does."""
+    """Whether `path` matches one of `globs` (`*` crosses no slash, `**` does); True for None."""
     return globs is None or any(_matches(path.split("/"), glob.split("/")) for glob in globs)
 
 
@@ -189,7 +189,7 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
 
 
 def _fetch(entry: FolderEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
-    """Return the file, or why it stays behind."""
+    """Return the file, or the reason why it is skipped."""
     if not stat.S_ISREG(entry.state.st_mode):
         return "not a regular file"
     if entry.state.st_nlink != 1:

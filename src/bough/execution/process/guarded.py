@@ -1,7 +1,7 @@
-"""What no run may change or make in a workspace: found before a run, and set aside after it where it is new.
+"""Guarded names, which no run may change or create in a workspace: found before a run, new ones set aside after it.
 
-What exists is shown read-only (see the rungs). A name that is not there cannot be kept from a program without
-leaving placeholders in people's folders, so it is taken away as soon as the run is over, while nothing of it runs.
+Existing ones are mounted read-only (see the rungs). Creating a missing one cannot be prevented without
+leaving placeholders in people's folders, so it is renamed as soon as all processes of the run have ended.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bough.execution.base import Guards
 from bough.tree import FOLDER, Folder, FolderEntry, identity_of, open_beneath, open_folder, raise_unless_replaced, walk
 
 GUARDED_NAME: Final = "guarded name"
-"""How reasons begin that tell of one."""
+"""The beginning of the reason for such a name."""
 
 MAX_GUARDED: Final = 1024
-"""How many guarded files and folders of one workspace can be shown read-only."""
+"""Maximum number of guarded files and folders that can be mounted read-only in one workspace."""
 
 _MAX_PATH_BYTES: Final = 3500
 """A mount must be named by one path."""
@@ -32,12 +32,12 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True)
 class GuardedEntry:
-    """A guarded file or folder that was there before a run.
+    """A guarded file or folder that existed before a run.
 
     Attributes:
         path: Relative to the workspace.
-        identity: Device and number.
-        link: Where it leads, if it is a link, which nothing can be mounted over.
+        identity: Device and inode.
+        link: The target, if it is a link, which nothing can be mounted over.
     """
 
     path: str
@@ -48,10 +48,10 @@ class GuardedEntry:
 
 @dataclass(frozen=True)
 class GuardedEntries:
-    """What of a workspace was guarded before a run.
+    """The guarded files and folders of a workspace before a run.
 
     Attributes:
-        unreadable: Folders that could not be looked into.
+        unreadable: Folders that could not be read.
     """
 
     found: tuple[GuardedEntry, ...] = ()
@@ -59,11 +59,11 @@ class GuardedEntries:
 
     @property
     def mountable(self) -> tuple[GuardedEntry, ...]:
-        """Those that are not links, outer ones first."""
+        """The entries that are not links, outer ones first."""
         return tuple(entry for entry in self.found if entry.link is None)
 
     def covers(self, other: GuardedEntries) -> bool:
-        """Whether all that can be mounted over of `other` was there already, wherever it lies now."""
+        """Whether every mountable entry of `other` existed already, under any path."""
         own_identities = {entry.identity for entry in self.mountable}
         return all(entry.identity in own_identities for entry in other.mountable)
 
@@ -72,18 +72,18 @@ NOTHING_GUARDED: Final = GuardedEntries()
 
 
 _REPOSITORY_NAMES: Final = ("HEAD", "commondir", "config", "config.worktree", "hooks", "info", "objects", "refs")
-"""What decides, in the folder of a repository, what git runs there."""
+"""The names in a repository's folder that decide which programs git runs."""
 
 
 def is_repository(names: Collection[str]) -> bool:
-    """Whether git takes a folder with these names for a repository, whatever the folder is called."""
+    """Whether git treats a folder with these names as a repository, whatever the folder's own name."""
     return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
 
 
 def changes_repository(root_fd: int, parts: Sequence[str]) -> bool:
-    """Whether making or changing what `parts` lead to changes or makes a repository of any name. Blocks; O(parts).
+    """Whether creating or changing the file at `parts` creates or changes a repository of any name. Blocks; O(parts).
 
-    No link is followed; a folder that does not exist yet counts as an ordinary one.
+    Follows no link; a folder that does not exist yet counts as an ordinary one.
     """
     fd = os.dup(root_fd)
     try:
@@ -113,10 +113,10 @@ def _exists(name: str, folder_fd: int) -> bool:
 
 
 def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
-    """Return what is guarded below the folder `root_fd`. Blocks; O(names), whatever their number and depth.
+    """Return the guarded entries below the folder `root_fd`. Blocks; O(names), without a bound on number or depth.
 
     Raises:
-        PermissionDenied: There is more of it than can be shown read-only.
+        PermissionDenied: There are more than can be mounted read-only.
     """
     guarded_entries: list[GuardedEntry] = []
     guarded = _GuardedWalk(guards)
@@ -134,10 +134,10 @@ def find_guarded(root_fd: int, guards: Guards) -> GuardedEntries:
 
 
 def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tuple[str, str]]:
-    """Rename what is guarded and was not there before; return (path, what was done). Blocks; O(names).
+    """Rename the guarded entries that are new; return (path, what was done). Blocks; O(names).
 
-    It is renamed and not deleted, because what a person makes at the same moment looks the same. What was there and was
-    moved by the run, with the folder around it, is left alone. Only while nothing of the run is running.
+    They are renamed and not deleted, because files that a person creates meanwhile look the same. Entries that existed
+    and were moved by the run, with their parent folder, stay. Call it after all processes of the run have ended.
     """
     earlier_identities = {entry.identity for entry in before.found}
     moved: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ def set_aside(root_fd: int, guards: Guards, before: GuardedEntries) -> list[tupl
 
 
 def _rename(fd: int, name: str, new_name: str) -> None:
-    """Rename an entry of a folder, also where its owner, who runs this, may not write to it as it is."""
+    """Rename an entry of a folder, also if the folder's mode does not let its owner, this process, write to it."""
     try:
         os.rename(name, new_name, src_dir_fd=fd, dst_dir_fd=fd)
     except PermissionError:
@@ -173,25 +173,25 @@ def _rename(fd: int, name: str, new_name: str) -> None:
 
 
 def _restore_link(root_fd: int, path: str, target: str) -> None:
-    """Make a guarded link again where it is gone; a folder above that is gone, too, is left so."""
+    """Restore a missing guarded link; does nothing if its parent folder is missing too."""
     *folders, name = path.split("/")
-    with suppress(OSError), open_beneath(root_fd, folders) as fd:  # it is there, or its folder is not
+    with suppress(OSError), open_beneath(root_fd, folders) as fd:  # the link exists, or its folder does not
         os.symlink(target, name, dir_fd=fd)
 
 
 class _GuardedWalk:
-    """Returns what is guarded alone, and looks at nothing else but the names. Guarded folders are not entered.
+    """A walk that yields guarded entries only and reads nothing but names. It does not enter guarded folders.
 
-    A folder that git takes for a repository is guarded, too: git runs what its configuration and hooks name, wherever
-    somebody calls it in there, and a `.git` file may lead there.
+    A folder that git treats as a repository is guarded too: git runs the programs of its configuration and hooks if
+    called anywhere in it, and a `.git` file may lead there.
 
     Args:
-        before: What was there before the run that has ended; None: none has. Then folders are made readable that their
-            owner, who runs this, cannot look into, but not those that were unreadable before, and of a repository that
-            is new the file is returned without which it is none.
+        before: The entries before a run that has ended; None before a run. After a run, folders that their owner, this
+            process, cannot read are made readable, unless they were unreadable before, and of a new repository the file
+            is returned that makes it one.
 
     Attributes:
-        unreadable: The folders that could not be looked into.
+        unreadable: The folders that could not be read.
     """
 
     def __init__(self, guards: Guards, *, before: GuardedEntries | None = None) -> None:
@@ -213,7 +213,7 @@ class _GuardedWalk:
             raise_unless_replaced(folder, name, error)
 
     def _read(self, folder: Folder) -> None:
-        """List a folder: what is guarded is looked at, other folders are entered."""
+        """List a folder: yield guarded entries, and enter other folders."""
         with os.scandir(folder.fd) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         if ".git" in self._guards.names and is_repository([name for name, _ in names]):
@@ -240,7 +240,7 @@ class _GuardedWalk:
             return self._open_closed(fd, name)
 
     def _open_closed(self, parent_fd: int, name: str) -> int:
-        """Open a folder that does not let its owner in; a run can make one so, to hide what is in it."""
+        """Open a folder whose mode does not let its owner in, which a run can set to hide its content."""
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
         try:
             state = os.fstat(fd)

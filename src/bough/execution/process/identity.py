@@ -1,11 +1,11 @@
-"""As whom a run happens: which user the kernel sees, and whether a user namespace is what takes the rights away.
+"""Choosing the user of a run, and whether a user namespace removes its privileges.
 
 - An ordinary user: a user namespace that maps this one user and no other.
-- Root, with a fresh workspace: an unprivileged uid that no other run and no person has.
+- Root, with a new workspace: an unprivileged uid that no other run and no person has.
 - Root, with a workspace that belongs to a person: that person's uid.
 - Root, with a workspace that belongs to root: the uid that the folder is lent to; see `lend`.
 
-Never uid 0: even without a capability it owns the settings of the kernel below `/proc/sys`.
+Never uid 0: even without a capability it owns the kernel settings below `/proc/sys`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from bough.errors import SandboxUnavailable
 
 _FIRST_UID = 0x70000000
-"""The beginning of a range that neither people, packages nor containers are given."""
+"""The start of a range of uids that is assigned to neither people nor packages nor containers."""
 
 _UID_COUNT = 1 << 26
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The uid and gid to change to, or None where a user namespace does it.
+    """The uid and gid to change to, or None if a user namespace maps them.
 
     Attributes:
-        lent: Whether a workspace that belongs to root is lent to this uid for as long as runs use it.
+        lent: Whether a workspace that belongs to root is lent to this uid while runs use it.
     """
 
     uid: int | None = None
@@ -37,15 +37,15 @@ class Identity:
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """Whom new files are given to; None: whoever makes them."""
+        """The owner of new files; None for the user that creates them."""
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
 
 def identity_for(workspace: str | None) -> Identity:
-    """Return as whom a run in `workspace` (None: a fresh one) happens.
+    """Return the identity of a run in `workspace`; None is a new workspace.
 
     Raises:
-        SandboxUnavailable: This process is root, the folder is root's, and there is no other uid to be had.
+        SandboxUnavailable: This process is root, the folder is root's, and no other uid is available.
     """
     if os.geteuid() != 0:
         return Identity()
@@ -61,16 +61,16 @@ def identity_for(workspace: str | None) -> Identity:
 
 
 def free_uid() -> int:
-    """Return a uid that nobody has: from a range of its own, or from the top of what this user namespace maps."""
+    """Return an unused uid, from a reserved range or from the top of those that this user namespace maps."""
     first, number = _free_uids()
     return first + secrets.randbelow(number)
 
 
 def uid_for_loan(state: os.stat_result, workspace: str) -> int:
-    """Return the uid that a folder of root is lent to: always the same for a folder, so that it is found again.
+    """Return the uid that a folder of root is lent to, always the same one for a folder.
 
     Args:
-        workspace: For the message.
+        workspace: Named in the error message.
 
     Raises:
         SandboxUnavailable: This user namespace maps uid 0 alone.
@@ -86,7 +86,7 @@ def uid_for_loan(state: os.stat_result, workspace: str) -> int:
 
 
 def _free_uids() -> tuple[int, int]:
-    """Return the first uid that nobody has, and how many follow."""
+    """Return the first unused uid, and the number of unused uids from there on."""
     top = _highest_mapped_uid()
     if top >= _FIRST_UID + _UID_COUNT:
         return _FIRST_UID, _UID_COUNT

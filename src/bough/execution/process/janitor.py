@@ -1,9 +1,9 @@
-"""What cleans up after a process that could not: a shell that waits for its owner's end, however that comes.
+"""A shell that waits for the end of its owner, even by a signal, and then cleans up after it.
 
 Everything an executor leaves on the machine while it works has one token in its name: a folder, and control groups.
-What it has lent (see `lend`) is noted in the folder by links.
+Links in the folder record the workspaces that it has lent (see `lend`).
 The janitor holds the reading end of a pipe whose writing end only the owner has. When the owner closes it, exits or is
-shot, the shell wakes up, ends what is left in the control groups, gives back what is lent, and removes them and the
+killed, the shell wakes up, ends the processes in the control groups, returns lent workspaces, and removes groups and
 folder.
 """
 
@@ -59,9 +59,9 @@ class Janitor:
     """A waiting shell. It costs one sleeping process of about a megabyte, and three milliseconds to start.
 
     Args:
-        folder: What it removes at the end.
-        token: How the names of the control groups begin.
-        group_parents: The control groups that they are in.
+        folder: The folder to remove at the end.
+        token: The prefix of the control groups' names.
+        group_parents: The parent folders of the control groups.
     """
 
     def __init__(self, folder: str, *, token: str, group_parents: Sequence[str]) -> None:
@@ -84,10 +84,10 @@ class Janitor:
         self._release = weakref.finalize(self, os.close, writing)
 
     def close(self, *, wait: bool = True) -> None:
-        """Let it clean up and end, and wait for it; twice is fine. Blocks: for some milliseconds if little is left.
+        """Let it clean up and exit. Idempotent. Blocks, for some milliseconds if little is left.
 
         Args:
-            wait: Whether to wait; otherwise it cleans up in the background.
+            wait: Whether to wait for it; otherwise it cleans up in the background.
         """
         self._release()
         pid, self._pid = self._pid, None

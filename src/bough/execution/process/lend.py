@@ -26,7 +26,7 @@ class Lender:
     """The workspaces that one executor has lent to its runs. Thread-safe; all methods block.
 
     Args:
-        notes: Returns a folder in which a link records each loan, for the janitor.
+        notes: Returns the folder in which a link records each loan for the janitor.
         idle_seconds: How long after its last use a workspace is given back.
     """
 

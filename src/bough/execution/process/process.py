@@ -1,4 +1,4 @@
-"""One run from request to result on this machine: prepare, start, watch, collect, remove; nothing is left behind."""
+"""One run on this machine from request to result: prepare, start, watch, collect, remove."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected
 from bough.execution.process.identity import Identity
 from bough.execution.process.proxy import AllowListProxy
-from bough.execution.process.result import result_of
+from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -29,11 +29,11 @@ async def run_process(
     identity: Identity,
     child: Callable[[Launch], ChildProcess] = ChildProcess,
 ) -> CodeExecutionResult:
-    """Run `plan` by the command that `launch` makes of it; leaves no process and no file, however it ends.
+    """Run `plan` with the command that `launch` returns for it; leaves no process and no file behind, however it ends.
 
     Args:
-        identity: As whom.
-        child: Makes what starts the command.
+        identity: The user of the run.
+        child: Creates the object that starts the command.
     """
     workspace = await prepare(plan, run_directory, identity)
     group = LateGroup(lambda: run_directory.new_group(plan.request.limits))
@@ -50,11 +50,11 @@ async def run_process(
         raise
     finally:
         await proxy.close()
-    return result_of(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
+    return build_result(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
 
 
 def _harvest(plan: Plan, workspace: Workspace, group: LateGroup) -> tuple[Collected, bool]:
-    """Return what came out, and whether memory ran out; remove the rest."""
+    """Return the output files and whether memory ran out; remove the run's folders."""
     try:
         return workspace.collect(plan), group.memory_kills > 0
     finally:
@@ -62,13 +62,13 @@ def _harvest(plan: Plan, workspace: Workspace, group: LateGroup) -> tuple[Collec
 
 
 def _clean(workspace: Workspace, group: LateGroup) -> None:
-    """Remove what a run has on this machine; twice is fine."""
+    """Remove folders and control group of a run. Idempotent."""
     group.close()
     workspace.remove()
 
 
 async def prepare(plan: Plan, run_directory: RunDirectory, identity: Identity) -> Workspace:
-    """Make the workspace of a run in another thread; it is gone again when the caller is cancelled meanwhile."""
+    """Create the workspace of a run in another thread; it is removed again if the caller is cancelled meanwhile."""
     making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
     try:
         return await finish(making)

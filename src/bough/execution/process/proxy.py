@@ -1,10 +1,10 @@
-"""The one way out of a sandbox: an HTTP proxy on the host that knows which domains may be reached.
+"""An HTTP proxy on the host, the only way out of a sandbox, that connects to allowed domains only.
 
-The sandbox has a network namespace of its own with nothing but a loopback in it. Its first process listens there and
-hands the listening socket to the host, so whatever connects inside is answered here, outside. `CONNECT` (HTTPS) and
-plain HTTP requests are let through to the named domains, on the ports 80 and 443 or one that is named with the domain.
-A name that resolves to an address of this machine or of a private network is refused, unless it is listed as such.
-A connection carries one request, and its server gets it as it was understood here, never as it was written.
+The sandbox has a separate network namespace with a loopback only. Its first process listens there and
+passes the listening socket to the host, so connections inside are answered here, outside. `CONNECT` (HTTPS) and
+plain HTTP requests may reach the listed domains, on ports 80 and 443 or a port that is listed with the domain.
+A name that resolves to an address of this machine or of a private network is refused, unless the address is listed.
+A connection carries one request, which is written again from what was parsed here, never passed on as received.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from urllib.parse import urlsplit
 
 import h11
 
-from bough.execution.domain_rule import DomainRule
-from bough.execution.process.public_address import is_public
+from bough.execution.destination import DomainRule, is_public
 
 MAX_CONNECTIONS: Final = 64
-"""How many connections of a run are served at once; more are accepted and closed."""
+"""How many connections of a run are served at once; further ones are accepted and closed."""
 
 _HEAD_BYTES: Final = 32 << 10
 _HEAD_SECONDS: Final = 10.0
@@ -38,10 +37,10 @@ _HOP_BY_HOP: Final = frozenset(
 
 
 class _RefusedError(Exception):
-    """A request is not let through.
+    """A request is refused.
 
     Attributes:
-        status: What the client is answered.
+        status: The HTTP status of the answer.
     """
 
     def __init__(self, status: int) -> None:
@@ -51,7 +50,7 @@ class _RefusedError(Exception):
 
 @dataclass
 class AllowListProxy:
-    """Answers what connects inside a sandbox; `serve` it once it is handed the socket, `close` it with the run."""
+    """Answers connections from inside a sandbox; call `serve` with the listening socket, and `close` with the run."""
 
     rules: Sequence[DomainRule]
     _server: asyncio.Server | None = None
@@ -59,12 +58,12 @@ class AllowListProxy:
     _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def serve(self, listener: socket.socket) -> None:
-        """Begin to accept on a socket that listens inside the sandbox."""
+        """Start to accept on a socket that listens inside the sandbox."""
         listener.setblocking(False)
         self._serving = asyncio.get_running_loop().create_task(self._serve(listener))
 
     async def close(self) -> None:
-        """Close every connection; twice is fine."""
+        """Close every connection. Idempotent."""
         if self._server is not None:
             self._server.close()
         tasks = [*self._connections, *([] if self._serving is None else [self._serving])]
@@ -95,10 +94,10 @@ class AllowListProxy:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Let one request through.
+        """Forward one request.
 
         Raises:
-            _RefusedError: It is not well-formed, or not for a host that may be reached.
+            _RefusedError: It is malformed, or its host is not allowed.
         """
         client = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
         async with asyncio.timeout(_HEAD_SECONDS):
@@ -146,7 +145,7 @@ class AllowListProxy:
 
 
 async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-    """Return the head of a request that is written strictly: readers that differ in what they take must not meet."""
+    """Return the head of a strictly formatted request: proxy and server must not understand it differently."""
     head = b""
     try:
         while not head.endswith(b"\r\n\r\n"):
@@ -167,7 +166,7 @@ async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader
 
 
 def _read_target(request: h11.Request) -> tuple[str, int, str]:
-    """Return host, port and path of what is asked for; a tunnel has no path."""
+    """Return host, port and path of the request's target; a tunnel has no path."""
     is_tunnel = request.method == b"CONNECT"
     target = request.target.decode("ascii", "replace")
     try:
@@ -185,7 +184,7 @@ def _read_target(request: h11.Request) -> tuple[str, int, str]:
 
 
 def _rebuild(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
-    """Return the request as its server shall see it: for the host that was checked, and the only one."""
+    """Return the request for the server: for the checked host, and the only one of its connection."""
     listed = [value for name, value in request.headers if name == b"connection"]
     dropped = _HOP_BY_HOP | {word.strip().lower() for value in listed for word in value.split(b",")}
     headers = [(name, value) for name, value in request.headers if name not in dropped]
@@ -203,7 +202,7 @@ async def _send_body(
     server: h11.Connection,
     out_writer: asyncio.StreamWriter,
 ) -> None:
-    """Pass on the body of a request; what comes after it is never read as a second one."""
+    """Forward the body of a request; bytes after it are never read as a second request."""
     while True:
         if client.they_are_waiting_for_100_continue:
             writer.write(client.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
@@ -223,7 +222,7 @@ async def _send_body(
 async def _return_response(
     server: h11.Connection, out_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Pass on the response as it is, to its end."""
+    """Forward the response unchanged, to its end."""
     while True:
         data = await _read(out_reader)
         writer.write(data)

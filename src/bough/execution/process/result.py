@@ -1,4 +1,4 @@
-"""From how a process tree ended to the result that callers see, the same for every executor on this machine."""
+"""Converting the end of a process tree to the result for the caller, for every executor on this machine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bough.execution.process.workspace import stale_workspace_error
 from bough.execution.request import Plan
 
 
-def result_of(
+def build_result(
     plan: Plan, ended: Ended, collected: Collected, *, isolation: Isolation, memory_ran_out: bool = False
 ) -> CodeExecutionResult:
-    """Return the result; status comes from what the host did and what the kernel said, never from what was printed.
+    """Return the result; its status comes from the host's actions and the kernel's reports, never from the output.
 
     Args:
         memory_ran_out: Whether the kernel killed something of the run for lack of memory.
 
     Raises:
         ExecutorError: The program could not be started.
-        Conflict: The workspace changed while it was shown; nothing was run.
+        Conflict: The workspace changed while it was mounted; nothing was run.
     """
     if ended.killed_by is None:
         _check_started(plan, ended)
@@ -50,7 +50,7 @@ def result_of(
 
 
 def make_timed_out(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
-    """Return the result of a run whose timeout is 0: nothing was started."""
+    """Return the result for a timeout of 0: nothing was started."""
     return CodeExecutionResult(
         timed_out=True, killed_by="timeout", execution_id=plan.request.execution_id, isolation=isolation
     )
@@ -67,7 +67,7 @@ def _end(ended: Ended) -> tuple[int | None, int | None]:
 
 
 def _check_started(plan: Plan, ended: Ended) -> None:
-    """Tell a program that ended badly from one that was never there."""
+    """Raise if the program was never started, which its exit code alone does not show."""
     if ended.start_errno == errno.ESTALE:
         raise stale_workspace_error()
     if ended.start_errno is not None:

@@ -1,4 +1,4 @@
-"""The place on the machine where an executor's runs keep their folders and control groups; cleaned whatever happens."""
+"""The folder and the control groups of an executor's runs, cleaned up even if the process is killed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bough.execution.process.lend import Lender
 _log = logging.getLogger("bough.execution")
 
 REMOVE_SECONDS: Final = 0.2
-"""How long a run's result waits for the removal of its folder; the rest is removed in the background."""
+"""How long a run's result waits for the removal of its folder, which then continues in the background."""
 
 CLOSE_SECONDS: Final = 10.0
 """How long `close` waits for removals; the janitor removes the rest, even after the end of this process."""
 
 
 class RunDirectory:
-    """A folder in the temporary folder, and a family of control groups where they can be made; made at the first use.
+    """A folder in the temporary folder and, if possible, control groups with a common prefix; created at the first use.
 
-    Used from many threads at once. All methods block.
+    Thread-safe. All methods block.
 
     Attributes:
-        lender: The workspaces that are lent to its runs.
+        lender: Lends workspaces to its runs.
 
     Args:
         groups: Whether to bound runs by control groups where possible.
@@ -55,23 +55,23 @@ class RunDirectory:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is anything to remove."""
+        """Whether the folder was created."""
         return self._path is not None
 
     def new_folder(self) -> str:
-        """Return the path of a new, empty folder; others may pass through it, but not list it."""
+        """Return the path of a new, empty folder; other users may pass through it, but not list it."""
         path = os.path.join(self._ensure_folder(), str(next(self._numbers)))
         os.mkdir(path)
         os.chmod(path, 0o711)  # noqa: S103 - the run's own user passes through
         return path
 
     def new_group(self, limits: ExecutionLimits) -> Group | None:
-        """Return a new control group with `limits`, or None where there are none to be had."""
+        """Return a new control group with `limits`, or None if none can be created."""
         name = f"{os.path.basename(self._ensure_folder())}-{next(self._numbers)}"
         return None if self._hierarchy is None else self._hierarchy.make(name, limits)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder in it; a large one is moved within it, and removed by another thread."""
+        """Remove a folder in it; a large one is renamed, and removed by another thread."""
         end = time.monotonic() + REMOVE_SECONDS
         if tree.remove(folder, is_over=lambda: time.monotonic() > end):
             return
@@ -86,7 +86,7 @@ class RunDirectory:
         tree.remove(folder)  # it is being closed
 
     def close(self) -> None:
-        """Remove it; the next use makes a new one. Twice is fine."""
+        """Remove it; the next use creates a new one. Idempotent."""
         self.lender.close()
         with self._lock:
             path, self._path = self._path, None
@@ -115,7 +115,7 @@ class RunDirectory:
 
 
 class Remover:
-    """Removes folders one after another, in a thread of its own."""
+    """Removes folders one after another in a separate thread."""
 
     def __init__(self) -> None:
         self._folders: SimpleQueue[str | None] = SimpleQueue()
@@ -125,11 +125,11 @@ class Remover:
         self._thread.start()
 
     def add(self, folder: str) -> None:
-        """Queue a folder for removal; nothing else may use it."""
+        """Queue a folder for removal; it must not be used any more."""
         self._folders.put(folder)
 
     def close(self, end: float) -> None:
-        """Wait until all queued folders are gone, or until `end` of the monotonic clock; then stop. Blocks."""
+        """Wait until all queued folders are removed, or until `end` of the monotonic clock; then stop. Blocks."""
         self._folders.put(None)
         self._thread.join(max(0.0, end - time.monotonic()))
         self._is_stopped = True

@@ -1,7 +1,7 @@
-"""Watching what a run uses where the kernel does not count it: its workspace, its names, the memory of its processes.
+"""Watching the resources of a run that the kernel does not bound: disk, number of names, memory of its processes.
 
-It measures in another thread, a slice of time after the other, and never delays a timeout. Between two looks a program
-can use more than its bound.
+It measures in slices of time in another thread, and never delays a timeout. Between two measurements a program
+can exceed its bound.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
 SECONDS: Final = 0.05
-"""How often it looks."""
+"""The interval of measurements, in seconds."""
 
 SLICE_SECONDS: Final = 0.02
-"""How long it counts files at a time."""
+"""The length of a slice of counting files, in seconds."""
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -29,17 +29,17 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
     """End the run when its workspace exceeds `work_bytes`, its own file systems `tmp_bytes`, or its memory its bound.
 
-    Memory is left to the kernel where the run is in a control group from its beginning.
+    The kernel bounds the memory if the run is in a control group from its start.
 
     Args:
-        group: What the run is moved into after the first look.
+        group: The control group that the run enters after the first measurement.
     """
     limits = plan.request.limits
     room = limits.work_bytes
     use = DiskUse((workspace.work, workspace.tmp), limits)
     if plan.workspace is not None:
         room += await asyncio.to_thread(use.measure)
-    # A session may have been there before its group, and memory that was taken before is counted elsewhere for ever.
+    # A session may be older than its group, and memory allocated before is charged to another group for ever.
     is_bounded = group.entered and plan.request.execution_id is None
     has_entered = False
     while True:
@@ -54,7 +54,7 @@ async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group:
 
 
 def _find_excess(use: DiskUse, child: ChildProcess, limits: ExecutionLimits, room: int, is_bounded: bool) -> str | None:
-    """Return the bound that the run exceeds, counting its files for a slice of time; None: none known. Blocks."""
+    """Count files for a slice of time and return the bound that the run exceeds; None if none is known. Blocks."""
     is_complete = use.advance(SLICE_SECONDS)
     if (use.total(child.pid, but=child.own_sockets) if is_complete else use.counted) > room:
         return "work_bytes"
@@ -68,8 +68,8 @@ def _find_excess(use: DiskUse, child: ChildProcess, limits: ExecutionLimits, roo
 def uses_more_memory(pid: int, limit_bytes: int) -> bool:
     """Whether the processes below `pid` together use more than `limit_bytes`. Blocks; O(processes).
 
-    Resident pages are cheap to count, but pages that processes share count many times; only when those are too many are
-    the shared ones divided by their users, which is dear.
+    Resident pages are cheap to count, but shared pages count once per process. Only if these are too many are
+    the shared ones divided by their users, which is expensive.
     """
     pids = processes_below(pid)
     if sum(_resident(pid) for pid in pids) <= limit_bytes:
@@ -83,7 +83,7 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    """Return the resident bytes of a process with shared pages divided; where that is not told, with all of them."""
+    """Return the resident bytes of a process with shared pages divided by their users; undivided if unknown."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as source:
             for line in source:

@@ -1,4 +1,4 @@
-"""The folders of one run: a private place for the code, and `/work`, fresh or a person's own."""
+"""The folders of one run: a private one for the code, and `/work`, either new or a person's folder."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bough.tree import identity_of, open_descriptor
 
 @dataclass(frozen=True)
 class Workspace:
-    """What one run reads and writes on the host.
+    """The folders on the host that one run reads and writes.
 
     Attributes:
-        folder: The run's own folder, removed afterwards.
+        folder: The run's private folder, removed afterwards.
         run_directory: Removes it.
-        work: What is shown as `/work`.
-        code: What is shown as the folder of the code.
-        tmp: A private folder for sandboxes that cannot make a fresh `/tmp`; there once `make_private` was called.
-        release: Says that a workspace that is lent is not in use any more; None: it is not lent.
-        exchange: A folder for what has to reach the other side of a sandbox that lets no descriptor through; as `tmp`.
-        guarded: What of a person's workspace stays as it is.
+        work: The folder that is mounted as `/work`.
+        code: The folder that is mounted as the folder of the code.
+        tmp: A private folder for sandboxes that cannot create a new `/tmp`; exists after `make_private`.
+        release: Ends the use of a lent workspace; None if it is not lent.
+        exchange: A folder for the hand-over to a sandbox that passes no descriptors; exists after `make_private`.
+        guarded: The entries of a person's workspace that must not change.
     """
 
     folder: str
@@ -46,7 +46,7 @@ class Workspace:
     def prepare(
         cls, plan: Plan, run_directory: RunDirectory, identity: Identity, *, folder: str | None = None
     ) -> Workspace:
-        """Make the folders, put code and input files in place, and remember what is there. Blocks.
+        """Create the folders, write code and input files, and record the state of the workspace. Blocks.
 
         Args:
             folder: An empty folder to use instead of a new one of the run_directory.
@@ -60,7 +60,7 @@ class Workspace:
         except OSError as error:
             raise _make_unprepared_error(error) from error
         try:
-            # Before the files are looked at: a change of owner moves the ctime by which changes are told.
+            # Before the files are recorded: a change of owner changes the ctime by which changes are detected.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
                 release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=plan.request.guards.names)
             return replace(cls._prepare(plan, run_directory, folder, identity), release=release)
@@ -86,7 +86,7 @@ class Workspace:
         )
 
     def guards(self, plan: Plan) -> tuple[GuardedEntry, ...]:
-        """Return what must be shown read-only below `/work`, outer ones first; mounts of the request go before."""
+        """Return the entries to mount read-only below `/work`, outer ones first; the request's mounts precede them."""
         targets = [mount.target for mount in plan.mounts]
         return tuple(
             entry
@@ -95,18 +95,18 @@ class Workspace:
         )
 
     def list_shown(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
-        """Return (path inside, device, number, whether it is read-only) of everything of the host that is shown."""
+        """Return (path inside, device, inode, whether it is read-only) of everything that is mounted from the host."""
         writable = {WORK, *(mount.target for mount in plan.mounts if mount.writable)}
         targets = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
         return [*targets, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
 
     @property
     def empty(self) -> str:
-        """A folder with nothing in it; there once `make_private` was called."""
+        """An empty folder; exists after `make_private`."""
         return os.path.join(self.folder, "empty")
 
     def make_private(self) -> None:
-        """Make `tmp`, `exchange` and `empty`, for the sandboxes that need them. Blocks.
+        """Create `tmp`, `exchange` and `empty` for the sandboxes that need them. Blocks.
 
         Raises:
             ExecutorError: The disk is full.
@@ -119,7 +119,7 @@ class Workspace:
             raise _make_unprepared_error(error) from error
 
     def again(self, plan: Plan) -> Workspace:
-        """Put code and input files of another run of the same session in place; return the workspace of that run."""
+        """Write code and input files of another run of the same session; return the workspace of that run."""
         try:
             if plan.code_file is not None:
                 with suppress(FileNotFoundError):
@@ -131,12 +131,12 @@ class Workspace:
             raise _make_unprepared_error(error) from error
 
     def collect(self, plan: Plan) -> Collected:
-        """Return what is new or changed in `/work`, and set aside what no run may make there. Blocks; O(entries).
+        """Return the new and changed files in `/work`, and set new guarded names aside. Blocks; O(entries).
 
-        Only while nothing of the run is running.
+        Must be called after all processes of the run have ended.
 
         Raises:
-            ExecutorError: The folder is gone.
+            ExecutorError: The folder is missing.
         """
         request = plan.request
         try:
@@ -158,7 +158,7 @@ class Workspace:
             ) from error
 
     def remove(self) -> None:
-        """Remove the run's own folder; a person's workspace stays. Twice is fine. Blocks."""
+        """Remove the run's private folder; a person's workspace stays. Idempotent. Blocks."""
         if self.release is not None:
             self.release()
         if os.path.isdir(self.folder):
@@ -171,7 +171,7 @@ def stale_workspace_error() -> Conflict:
 
 
 def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None:
-    """Make a folder with exactly `mode`, of the run's own user where one is given."""
+    """Create a folder with exactly `mode`, owned by the run's user if one is set."""
     os.mkdir(path, 0o700)
     if mode != 0o700:
         os.chmod(path, mode)
@@ -187,7 +187,7 @@ def _make_unprepared_error(error: OSError) -> ExecutorError:
 
 
 def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -> None:
-    """Write the code for the run's user alone: other users of this machine can come to the folder of every run."""
+    """Write the code for the run's user only, because other users of this machine can enter the folder of a run."""
     fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as target:
         if identity.owner is not None:
@@ -196,11 +196,11 @@ def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -
 
 
 def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], GuardedEntries]:
-    """Put the input files and the working folder into `work`; return what it then holds, and what of it is guarded.
+    """Write input files and working folder into `work`; return its state and its guarded entries.
 
     Raises:
-        Conflict: Another folder is there than the one that was asked for.
-        PermissionDenied: More of it is guarded than can be shown read-only.
+        Conflict: The folder is not the requested one any more.
+        PermissionDenied: It has more guarded entries than can be mounted read-only.
     """
     with open_descriptor(work) as root:
         if plan.shown.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):

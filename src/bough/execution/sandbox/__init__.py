@@ -1,1 +1,1 @@
-"""What keeps a run away from the machine: namespaces, Landlock, the system-call filter."""
+"""Isolating a run from the machine: namespaces, Landlock, the system-call filter."""

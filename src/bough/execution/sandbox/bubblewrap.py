@@ -1,7 +1,7 @@
-"""The strongest sandbox without a container engine: bubblewrap namespaces, a seccomp filter, no capability.
+"""The strongest sandbox without a container engine: bubblewrap namespaces, a seccomp filter, no capabilities.
 
-Inside there is `/usr` and its links, an empty `/etc` with a user and group file, a private `/tmp`, `/dev` and `/proc`,
-`/work`, and what the request mounts; all but `/work`, `/tmp` and `/dev/shm` is read-only.
+Inside are `/usr` and its links, an `/etc` with only a user and a group file, a private `/tmp`, `/dev` and `/proc`,
+`/work`, and the mounts of the request; everything but `/work`, `/tmp` and `/dev/shm` is read-only.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from bough.execution.base import Isolation
-from bough.execution.domain_rule import PORT
+from bough.execution.destination import PORT
 from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, readable
 from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, free_uid, identity_for
-from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
 from bough.execution.sandbox.rung import (
     FIRST,
     INSIDE,
     PREPARE,
+    Interpreter,
     Preparation,
     RungReport,
     find_conditions,
+    find_interpreter,
+    own_interpreter,
     read_first_sources,
 )
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
-"""Kernel settings that belong to the machine and not to the namespace."""
+"""Folders of kernel settings that are the machine's and not the namespace's."""
 
 _PROBE_SECONDS = 10.0
 _DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
-"""What the first process needs to check the mounted files and then to drop all privileges, these included."""
+"""Capabilities of the first process: to check the mounted files, and then to drop all privileges, these included."""
 _KEPT_BY_ZYGOTES = (*_DROPPING, "CAP_SYS_ADMIN", "CAP_KILL")
 _INSIDE = "/run/bough/inside"
 _RUNS = "/run/bough/runs"
@@ -68,7 +70,7 @@ class BubblewrapRung:
     _shown: tuple[str, ...] = ()
 
     async def probe(self) -> RungReport:
-        """Find bubblewrap in PATH and run `true` in it, with every option that a run has."""
+        """Find bubblewrap in PATH and run `true` in it, with every option of a run."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
@@ -96,7 +98,7 @@ class BubblewrapRung:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try(self) -> str:
-        """Compile the first process in the sandbox; return what went wrong, or nothing."""
+        """Compile the first process in the sandbox; return the failure, or an empty text."""
         identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
         filter_fd = readable(self._filter, "bough-filter")
         argv = [
@@ -127,7 +129,7 @@ class BubblewrapRung:
         return ""
 
     def identity(self, plan: Plan) -> Identity:
-        """Return as whom `plan` runs; see `identity`."""
+        """Return the user that runs `plan`."""
         return identity_for(plan.workspace)
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
@@ -165,7 +167,7 @@ class BubblewrapRung:
         )
 
     def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
-        """Return the command of a zygote, whose first process keeps the rights to make mounts and give itself up."""
+        """Return the command of a zygote, whose first process may still create mounts and change its user."""
         users_fd = readable(_users(identity), "bough-users")
         rights = ("--cap-drop", "ALL", *(argument for name in _KEPT_BY_ZYGOTES for argument in ("--cap-add", name)))
         userns = () if identity.uid is not None else ("--unshare-user", "--uid", "0", "--gid", "0")
@@ -181,7 +183,7 @@ class BubblewrapRung:
         return argv, (users_fd,)
 
     def python_command(self, plan: Plan) -> list[str]:
-        """Return the arguments that run a Python file of a session as a process of its own."""
+        """Return the arguments that run a Python file of a session as a separate process."""
         if plan.python is None:
             raise AssertionError("only for plans with a Python file")
         return [
@@ -197,10 +199,11 @@ class BubblewrapRung:
         ]
 
     def session(self, plan: Plan, workspace: Workspace) -> Launch:
-        """Return the launch of an interpreter that stays; its input is to be a socket."""
+        """Return the launch of a persistent interpreter; its input must be a socket."""
         argv = (self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/session.py")
         launched = self.launch(replace(plan, python=None, argv=argv, cwd=WORK), workspace)
-        limits = {**limits_of(plan, count_processes=True), "NOFILE": plan.request.limits.open_files + _SESSION_FDS}
+        open_files = plan.request.limits.open_files + _SESSION_FDS
+        limits = {**resource_limits(plan, count_processes=True), "NOFILE": open_files}
         at = launched.argv.index("--remount-ro", launched.argv.index(WORK))
         inside = [*_parents(_INSIDE), "--ro-bind", INSIDE, _INSIDE]
         return replace(
@@ -210,7 +213,7 @@ class BubblewrapRung:
         )
 
     def _warm_places(self, plan: Plan, folder: str) -> list[str]:
-        """Return the options that show what the zygote binds to its places for each run, and what stays in place."""
+        """Return the options that mount the sources of the zygote's mounts for each run, and the permanent mounts."""
         places = [*_parents(_INSIDE), "--ro-bind", INSIDE, _INSIDE, "--bind", folder, _RUNS]
         for folder_inside in (WORK, CODE_FOLDER, _EMPTY):
             places += _parents(f"{folder_inside}/x")
@@ -291,7 +294,7 @@ def _private(tmp_bytes: int) -> list[str]:
 
 
 def _parents(path: str) -> list[str]:
-    """Return the options that make the folders above `path`, which everyone may pass through."""
+    """Return the options that create the parent folders of `path`, which every user may enter."""
     arguments: list[str] = []
     for folder in reversed(PurePosixPath(path).parents[:-1]):
         arguments += ["--perms", "0755", "--dir", str(folder)]
@@ -299,7 +302,7 @@ def _parents(path: str) -> list[str]:
 
 
 def _system(interpreter: Interpreter) -> tuple[str, ...]:
-    """Return the options that show the system's folders and the interpreter's own."""
+    """Return the options that mount the folders of the system and of the interpreter."""
     arguments: list[str] = [*_parents("/etc/passwd")]
     for path in _SYSTEM:
         if os.path.islink(path):
@@ -329,11 +332,11 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
         "unreachable": True,  # the program has the uid of the first process and must not read or trace it
         "uid": identity.uid,
         "gid": identity.gid,
-        "limits": limits_of(plan, count_processes=True),
+        "limits": resource_limits(plan, count_processes=True),
     }
 
 
-def limits_of(plan: Plan, *, count_processes: bool) -> dict[str, int]:
+def resource_limits(plan: Plan, *, count_processes: bool) -> dict[str, int]:
     """Return the resource limits of `plan` by their names in `resource`, without `RLIMIT_`.
 
     Args:

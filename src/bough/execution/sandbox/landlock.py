@@ -18,12 +18,21 @@ from bough.execution.base import Isolation
 from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity, identity_for
-from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
-from bough.execution.sandbox.bubblewrap import configuration, limits_of
+from bough.execution.sandbox.bubblewrap import configuration, resource_limits
 from bough.execution.sandbox.preloaded import SUPERVISOR_ENVIRONMENT
-from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport, find_conditions
+from bough.execution.sandbox.rung import (
+    FIRST,
+    INSIDE,
+    PREPARE,
+    Interpreter,
+    Preparation,
+    RungReport,
+    find_conditions,
+    find_interpreter,
+    own_interpreter,
+)
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _READABLE = (
@@ -50,8 +59,8 @@ class LandlockRung:
     """Runs behind sandlock. One object serves any number of concurrent runs; each has its own supervisor.
 
     Attributes:
-        makes_mounts: Whether a supervisor can make mounts of its own, which a probe finds out. Where it cannot, names
-            of a writable folder that are shown read-only can be written through a link.
+        makes_mounts: Whether a supervisor can create mounts, as found by a probe. If it cannot, names
+            in a writable folder that are mounted read-only can be written through a link.
     """
 
     name: str = "sandlock"
@@ -87,7 +96,7 @@ class LandlockRung:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try(self) -> str:
-        """Compile the first process in the sandbox; return what went wrong, or nothing."""
+        """Compile the first process in the sandbox; return the failure, or an empty text."""
         argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
             done = subprocess.run(  # noqa: S603
@@ -103,7 +112,7 @@ class LandlockRung:
         return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
 
     def identity(self, plan: Plan) -> Identity:
-        """Return as whom `plan` runs."""
+        """Return the user that runs `plan`."""
         return identity_for(plan.workspace)
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
@@ -167,25 +176,25 @@ class LandlockRung:
 
 
 def _find_missing_parents(targets: set[str]) -> set[str]:
-    """Return the folders above mounts that are not there: node looks at every one of them."""
+    """Return the missing parent folders of mounts, because node examines each of them."""
     above = {str(folder) for target in targets for folder in PurePosixPath(target).parents}
     return {folder for folder in above - targets if not os.path.exists(folder)}
 
 
 def _program(plan: Plan) -> dict[str, object]:
-    """Return what `inside/init.py` has to know; processes are counted by sandlock, not by user."""
+    """Return the configuration for `inside/init.py`; sandlock counts the processes, not the kernel by user."""
     conf = configuration(plan, Identity())
     conf["unreachable"] = False  # sandlock allows no change of that attribute
     conf["stdin"] = f"{_EXCHANGE}/stdin"
-    conf["limits"] = limits_of(plan, count_processes=False)
+    conf["limits"] = resource_limits(plan, count_processes=False)
     return conf
 
 
 def _check_reachable(paths: list[str]) -> None:
-    """Refuse a folder that the run's user cannot come to, since no mount can bring it nearer.
+    """Refuse a folder that the run's user cannot reach, since no mount makes it reachable.
 
     Raises:
-        SandboxUnavailable: It names the folder above that is in the way.
+        SandboxUnavailable: The user cannot enter a parent folder, which the message names.
     """
     for path in paths:
         for folder in reversed(Path(path).parents):
@@ -202,10 +211,10 @@ def _package_folder() -> str | None:
 
 
 def _supervisor() -> list[str]:
-    """Return the start of the supervisor's command line; it runs on the host's own Python."""
+    """Return the beginning of the supervisor's command line; it runs on the host's Python."""
     return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_package_folder())]
 
 
 def serving_command() -> list[str]:
-    """Return the command line of the process that forks supervisors, but for its control socket."""
+    """Return the command line of the process that forks supervisors, without its control socket."""
     return [*_supervisor(), "serve"]

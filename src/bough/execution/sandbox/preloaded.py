@@ -1,6 +1,6 @@
-"""A process that has sandlock loaded and forks the supervisors of runs: the import is most of what one costs.
+"""A process that has imported sandlock and forks the supervisors of runs, whose start is mostly this import.
 
-It is an economy only. While it does not stand, and wherever it fails, a run gets a supervisor started for it.
+It only saves time. Until it is ready, and whenever it fails, a run starts its own supervisor.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Final
 from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Launch
 
 SUPERVISOR_ENVIRONMENT: Final[Mapping[str, str]] = {"HOME": "/"}
-"""sandlock wants to know a home folder, and a user without a name has none."""
+"""sandlock needs a home folder, which a user without a name does not have."""
 
 _ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForkedSupervisor:
-    """A supervisor that was forked: its pid, a descriptor of the process, and the socket on which its end is told."""
+    """A forked supervisor: its pid, a descriptor of the process, and the socket that reports its end."""
 
     pid: int
     pidfd: int
@@ -35,14 +35,14 @@ class ForkedSupervisor:
 
 
 class PreloadedSupervisor:
-    """The process that forks supervisors, started at the second run. Used from any thread and event loop.
+    """The process that forks supervisors, started at the second run. Safe for any thread and event loop.
 
     Args:
-        find_command: Returns its command line, to which the number of the control socket is added.
+        find_command: Returns its command line; the number of the control socket is appended.
 
     Attributes:
-        process: The process while it is there, whether or not it has loaded already.
-        control: The socket by which it is asked, and on which it says that it has loaded.
+        process: The process while it runs, ready or not.
+        control: The socket for requests, on which the process also reports that it is ready.
     """
 
     def __init__(self, find_command: Callable[[], Sequence[str]]) -> None:
@@ -54,7 +54,7 @@ class PreloadedSupervisor:
         self.control: socket.socket | None = None
 
     def child(self, launch: Launch) -> ChildProcess:
-        """Return what runs `launch`, by a fork where this process stands. Starts it where it was wanted before."""
+        """Return the child that runs `launch`, forked if this process is ready; the second call starts the process."""
         with self._lock:
             was_wanted, self._is_wanted = self._is_wanted, True
         if was_wanted:
@@ -63,7 +63,7 @@ class PreloadedSupervisor:
         return ForkedChild(launch, self)
 
     def start(self) -> None:
-        """Start it, where it is not there.
+        """Start the process, unless it is running.
 
         Raises:
             OSError: It could not be started.
@@ -76,8 +76,8 @@ class PreloadedSupervisor:
         """Fork a supervisor that takes over configuration, input, output, errors and status socket. Blocks for 1 ms.
 
         Raises:
-            BlockingIOError: This process does not stand yet.
-            OSError: It did not answer. Nothing was started, nor will be.
+            BlockingIOError: This process is not ready yet.
+            OSError: It did not answer. Nothing was started, and nothing will be.
         """
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -95,11 +95,11 @@ class PreloadedSupervisor:
         return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=mine)
 
     def __del__(self) -> None:
-        """End it with an executor that nobody closed."""
+        """End the process with an executor that was not closed."""
         self.close()
 
     def close(self) -> None:
-        """End it; supervisors that it forked continue. The next runs may start it again. Blocks for milliseconds."""
+        """End the process; its forked supervisors continue. Later runs may start it again. Blocks for milliseconds."""
         with self._lock:
             process, self.process = self.process, None
             control, self.control = self.control, None
@@ -143,7 +143,7 @@ class PreloadedSupervisor:
 
 
 def _receive_process(connection: socket.socket) -> tuple[int, int]:
-    """Return the pid of the supervisor that was forked, and a descriptor of it."""
+    """Return the pid of the forked supervisor, and a descriptor of it."""
     data, received, _, _ = socket.recv_fds(connection, 64, 1)
     if len(received) != 1 or not data.startswith(b"p "):
         raise OSError("no supervisor was forked")
@@ -151,7 +151,7 @@ def _receive_process(connection: socket.socket) -> tuple[int, int]:
 
 
 class ForkedChild(ChildProcess):
-    """A run whose supervisor is forked where that is possible, and started where it is not."""
+    """A run whose supervisor is forked if possible, and started otherwise."""
 
     def __init__(self, launch: Launch, server: PreloadedSupervisor) -> None:
         super().__init__(launch)
@@ -161,7 +161,7 @@ class ForkedChild(ChildProcess):
 
     @property
     def pid(self) -> int:
-        """The supervisor."""
+        """The pid of the supervisor."""
         return super().pid if self._forked is None else self._forked.pid
 
     def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
@@ -185,7 +185,7 @@ class ForkedChild(ChildProcess):
         self._finish_where_ended()
 
     def _read_usage(self) -> None:
-        """Take the usage of the supervisor, or learn that nobody will tell it."""
+        """Read the usage of the supervisor, or detect that it will never be reported."""
         assert self._forked is not None  # noqa: S101 - it is what is read
         try:
             data = self._forked.connection.recv(64)
@@ -203,7 +203,7 @@ class ForkedChild(ChildProcess):
         self._finish_where_ended()
 
     def _finish_where_ended(self) -> None:
-        """Note the end once the process is gone and its usage is known; either may come first."""
+        """Mark the end once the process has exited and its usage is known; either may come first."""
         if self._has_ended and self._was_told and self._forked is not None:
             os.close(self._forked.pidfd)
             self._exited.set_result(None)

@@ -1,8 +1,9 @@
-"""One step of the ladder: a sandbox of a certain strength, whether it works on this machine, and how to run in it."""
+"""A rung: one kind of sandbox, whether it works on this machine, and how to run in it with which Python."""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
@@ -16,10 +17,10 @@ from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
 INSIDE: Final = str(Path(__file__).parent.parent / "inside")
-"""The folder of the programs that run on the other side."""
+"""The folder of the programs that run inside the sandbox."""
 
 FIRST_SOURCES: Final = ("program.py", "init.py")
-"""The files of `INSIDE` that the first process is made of, in the order in which one needs the other."""
+"""The files of `INSIDE` with the code of the first process, in the order of their imports."""
 
 FIRST: Final = """
 import marshal, sys
@@ -42,23 +43,23 @@ count = len(sys.path)
 site.addsitepackages(site.removeduppaths())
 sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[count:]).encode())
 """
-"""Compiles the files that its arguments name, or that its input holds with a zero byte between them, and finds out
-where packages are: both take time that is saved in every run.
+"""Compiles the files named by its arguments, or those in its input with a zero byte between them, and finds
+the folders of packages: both take time that every run saves.
 """
 
 
 def read_first_sources() -> bytes:
-    """Return the input of `PREPARE`, for a sandbox that shows no file of bough's."""
+    """Return the input of `PREPARE`, for a sandbox that contains no file of bough."""
     return b"\0".join(Path(INSIDE, name).read_bytes() for name in FIRST_SOURCES)
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What `PREPARE` found out in a sandbox.
+    """The result of `PREPARE` in a sandbox.
 
     Attributes:
         code: The compiled files of `FIRST_SOURCES`, for the interpreter that runs there.
-        site: The folders of packages that it would add.
+        site: The folders of packages that this interpreter would add.
     """
 
     code: bytes = b""
@@ -66,10 +67,10 @@ class Preparation:
 
     @classmethod
     def parse(cls, output: bytes) -> Self:
-        """Read what `PREPARE` wrote.
+        """Parse the output of `PREPARE`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The data have another form.
         """
         size, _, remainder = output.partition(b" ")
         return cls(
@@ -81,7 +82,7 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
     """Return which conditions of gaps this machine meets. Blocks.
 
     Args:
-        mounts: Whether the rung can make mounts of its own.
+        mounts: Whether the rung can create mounts.
     """
     conditions: dict[Condition, bool] = {
         "root": os.geteuid() == 0,
@@ -93,13 +94,13 @@ def find_conditions(*, mounts: bool) -> set[Condition]:
 
 @dataclass(frozen=True, kw_only=True)
 class RungReport:
-    """What `probe` found out about one rung.
+    """The result of `probe` for one rung.
 
     Attributes:
-        works: Whether a program was really run behind it just now.
-        missing: What it lacks, in one sentence; empty when it works.
-        install: The command that fixes it; empty when there is none.
-        gaps: What it does not keep of the promises in `docs/concepts/isolation.md`, here and for this user.
+        works: Whether a program was just run in it successfully.
+        missing: One sentence about the missing part; empty if it works.
+        install: The command that fixes it; empty if no command does.
+        gaps: The promises of `docs/concepts/isolation.md` that it does not keep on this machine for this user.
     """
 
     name: str
@@ -117,13 +118,50 @@ class Rung(Protocol):
     isolation: Isolation
 
     async def probe(self) -> RungReport:
-        """Find out, by running `true` behind it, whether it works here and now."""
+        """Return whether it works on this machine now, by running `true` in it."""
         ...
 
     def identity(self, plan: Plan) -> Identity:
-        """Return as whom `plan` runs behind it."""
+        """Return the user that runs `plan` in it."""
         ...
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
-        """Return the command that runs `plan` behind it; only after a probe that worked."""
+        """Return the command that runs `plan` in it; call it only after a successful probe."""
         ...
+
+
+_SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python interpreter and its folder.
+
+    Attributes:
+        path: The executable, the same inside and outside.
+        folder: A folder to mount read-only at the same path; None if everything is below `/usr`.
+    """
+
+    path: str
+    folder: str | None = None
+
+
+def find_interpreter() -> Interpreter:
+    """Return the machine's own Python if there is one, else the one that runs bough.
+
+    Packages of a virtual environment are not part of it: a script sees the standard library, and what the machine's own
+    Python has installed.
+    """
+    for path in _SYSTEM_PYTHONS:
+        if os.path.realpath(path).startswith("/usr/") and os.access(path, os.X_OK):
+            return Interpreter(path)
+    return own_interpreter()
+
+
+def own_interpreter() -> Interpreter:
+    """Return the Python that runs bough, without its virtual environment."""
+    base = os.path.realpath(sys.base_prefix)
+    path = os.path.join(base, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    if not os.path.exists(path):
+        path = os.path.realpath(sys.executable)
+    return Interpreter(path, None if base.startswith("/usr") else base)

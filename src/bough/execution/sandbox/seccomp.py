@@ -1,8 +1,8 @@
 """The system-call filter of a sandbox, as a BPF program.
 
-Namespaces take away what can be named; the filter takes away kernel code that scripts have no use for and that escapes
-are made of. It has two halves: one lets through what `system_calls.ALLOWED` lists and nothing else; what comes through
-meets the other, which refuses by name, with the error that programs expect, and by arguments. A refused call returns an
+Namespaces hide the machine's objects; the filter closes kernel code that scripts do not need and that escapes
+exploit. It has two halves: the first allows only the calls in `system_calls.ALLOWED`; allowed calls pass to
+the second, which refuses by name, with the error that programs expect, and by arguments. A refused call returns an
 error and never kills, so a program that only tries it continues.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Final
 from bough.execution.sandbox.system_calls import ALLOWED
 
 SECCOMP_INSTALL: Final = "apt-get install libseccomp2 && pip install pyseccomp"
-"""The command that brings what the filter is made with."""
+"""The command that installs libseccomp's Python binding."""
 
 _REFUSED: Final = {
     "other processes and their memory": (
@@ -124,19 +124,19 @@ _REFUSED: Final = {
         "mq_unlink",
     ),
 }
-"""What is refused, and why."""
+"""The refused calls, with the reasons."""
 
 
 _INSTRUCTION: Final = struct.Struct("=HBBI")
-"""One instruction of a filter: code, jumps if true and if false, value."""
+"""One instruction of a filter: code, jump if true, jump if false, value."""
 
 _RETURN, _JUMP, _JUMP_EQUAL, _LOAD = 0x06, 0x05, 0x15, 0x20
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _BEHIND: Final = 0xFF
-"""Stands for a jump behind the checks."""
+"""Placeholder for a jump behind the checks."""
 
 PROGRAM_PID: Final = 0x7EB0CA75
-"""Stands for the program's own process, which is not known when the filter is made; see `inside/init.py`."""
+"""Placeholder for the program's pid, which `inside/init.py` fills in, as it is unknown when the filter is built."""
 
 _PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
 _OF_A_PROCESS: Final = {
@@ -148,7 +148,7 @@ _OF_A_PROCESS: Final = {
     "setpriority": 1,
     "ioprio_set": 2,
 }
-"""Calls that bound or order a process, and how its number is checked. Behind Landlock others can be named."""
+"""Calls that set limits or priorities of a process by its pid. Without a process namespace, others can be named."""
 
 _NAMESPACE_FLAGS: Final = (
     0x00000080,  # CLONE_NEWTIME
@@ -174,7 +174,7 @@ _MODE_ARGUMENTS: Final = {
     "mknod": 1,
     "mknodat": 2,
 }
-"""Which argument of a call holds the mode of a file."""
+"""The index of the argument with the mode of a file, by call."""
 
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C, 0x541D, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD: typing into a terminal, and its relatives."""
@@ -211,7 +211,7 @@ def filter_program(*, network: bool = False, host_paths: bool = False, read_only
     """Return the filter as BPF instructions of this machine; costs about a millisecond.
 
     Args:
-        network: Whether TCP sockets may be made (their namespace has nothing but a loopback in it).
+        network: Whether TCP sockets are allowed (their namespace has a loopback only).
         host_paths: Whether paths are the host's: then calls by path that nothing else restricts are refused.
         read_only_mounts: Whether files that a program may only read are on read-only mounts. If not, calls are refused
             that change the mode, times, owner or attributes of a file through a descriptor.
@@ -228,7 +228,7 @@ def filter_program(*, network: bool = False, host_paths: bool = False, read_only
 
 
 def _own_process_only(seccomp: Any) -> bytes:
-    """Return a filter that refuses to bound or order another process than the caller's; what it lets through continues.
+    """Return a filter that refuses limits and priorities for a process other than the caller; allowed calls pass on.
 
     Written by hand, since libseccomp takes an argument once in a rule. It is short enough for jumps of one byte.
     """
@@ -251,25 +251,25 @@ def _own_process_only(seccomp: Any) -> bytes:
 
 
 def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
-    """Return instructions that refuse a process other than 0, the caller itself, or the program.
+    """Return instructions that refuse any process except 0, which is the caller, and the program.
 
     Args:
-        which: What the first argument must be, so that the other one is a process; None: it is one.
-        argument: Which argument is the process.
+        which: The value of the first argument that makes the other one a process; None if the first one is a process.
+        argument: The index of the argument with the process.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    kind = [] if which is None else [(_LOAD, 0, 0, _place_of(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
+    kind = [] if which is None else [(_LOAD, 0, 0, _argument_offset(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
     own = [(_JUMP_EQUAL, _BEHIND, 0, pid) for pid in (0, PROGRAM_PID)]
-    return [*kind, (_LOAD, 0, 0, _place_of(argument)), *own, refuse]
+    return [*kind, (_LOAD, 0, 0, _argument_offset(argument)), *own, refuse]
 
 
-def _place_of(argument: int) -> int:
-    """Return where the lower half of an argument is in what a filter sees; a process is an `int`."""
+def _argument_offset(argument: int) -> int:
+    """Return the offset of an argument's lower half in the filter's data; a pid is an `int`."""
     return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 
 
 def _make_listing_filter(seccomp: Any) -> bytes:
-    """Return the filter that lets through what is listed, or refused with an error of its own further on."""
+    """Return the filter that allows the listed calls, and those that the second half refuses with a specific error."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
     names = {name for text in ALLOWED.values() for name in text.split()}
     for name in sorted(names.union(*_REFUSED.values())):
@@ -279,7 +279,7 @@ def _make_listing_filter(seccomp: Any) -> bytes:
 
 
 def _one_after_the_other(first: bytes, second: bytes) -> bytes:
-    """Return a filter that asks `second` about what `first` lets through."""
+    """Return a filter that passes the calls allowed by `first` to `second`."""
     instructions: list[bytes] = []
     count = len(first) // _INSTRUCTION.size
     for place, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
@@ -336,7 +336,7 @@ def _refuse_changes_by_descriptor(sieve: Any, seccomp: Any) -> None:
 
 
 def _add(sieve: Any, action: Any, name: str, *rules: Any) -> None:
-    """Add a rule; a call that this architecture does not have needs none."""
+    """Add a rule, unless this architecture does not have the call."""
     try:
         sieve.add_rule(action, name, *rules)
     except (OSError, ValueError, RuntimeError) as error:

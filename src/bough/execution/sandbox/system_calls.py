@@ -1,7 +1,7 @@
-"""The system calls that programs in a sandbox may make, by what they are for; the kernel knows a hundred more.
+"""The system calls that programs in a sandbox may make, by purpose; the kernel has a hundred more.
 
-A call that is not listed here, one that a future kernel brings included, answers "function not implemented", which
-libraries take as a reason to try an older one. What is listed can still be refused by its arguments; see `seccomp`.
+A call that is not listed, also one of a future kernel, returns "function not implemented", which
+makes libraries try an older call. Listed calls can still be refused by their arguments; see `seccomp`.
 """
 
 from __future__ import annotations
@@ -70,4 +70,4 @@ ALLOWED: Final[dict[str, str]] = {
     "chance": ("getrandom"),
     "more bounds for oneself": ("seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"),
 }
-"""Names by purpose; those of other architectures included, of which each knows its own."""
+"""Names by purpose, including those that exist on other architectures only."""

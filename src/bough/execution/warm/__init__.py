@@ -1,1 +1,1 @@
-"""Sandboxes that stay: an interpreter forked for each run, and sessions that keep their state."""
+"""Sandboxes that are kept: an interpreter forked for each run, and sessions that keep their state."""

@@ -25,13 +25,13 @@ from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, processes_below, readable
 from bough.execution.process.process import prepare
-from bough.execution.process.result import result_of
+from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace, stale_workspace_error
 from bough.execution.request import Plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
-from bough.execution.warm.zygote import Key, key_of
+from bough.execution.warm.zygote import Key, make_key
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
@@ -90,7 +90,7 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """The pid of the process that started the sandbox; 0 before `start`."""
+        """The pid of the process that started the sandbox; 0 before `start` was called."""
         return 0 if self.process is None else self.process.pid
 
     @property
@@ -111,7 +111,7 @@ class Session:
 
         Args:
             fds: What the run reads and writes.
-            token: What its answer must end with. It waits in the socket until the code has ended.
+            token: The end of a valid answer. It stays in the socket until the code has ended.
 
         Raises:
             OSError: The interpreter has exited.
@@ -244,11 +244,11 @@ class _NotTaken(Exception):
 
 
 class Sessions:
-    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least used goes first.
+    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least recently used ends first.
 
     Args:
-        lost: Whose state was lost, and why; the caller may hand it on to the next object of this class.
-        counts: Where `stateful` runs are counted, and `sessions` that were started.
+        lost: The reasons of lost states, by key; the caller may pass it to the next object of this class.
+        counts: Counts `stateful` runs and started `sessions`.
     """
 
     def __init__(
@@ -278,11 +278,11 @@ class Sessions:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, plan: Plan) -> CodeExecutionResult:
-        """Run `plan` in the session of its `execution_id`, started where there is none; one run at a time.
+        """Run `plan` in the session of its `execution_id`, started if missing; one run at a time.
 
         Raises:
-            Conflict: As many others as are kept are busy, for longer than the timeout or a minute; nothing was run.
-            ExecutorError: The interpreter does not come up.
+            Conflict: All other sessions are busy for longer than the timeout or a minute; nothing was run.
+            ExecutorError: The interpreter does not start.
         """
         try:
             return await self._run(plan)
@@ -290,7 +290,7 @@ class Sessions:
             self._freed.set()
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
-        key = key_of(plan)
+        key = make_key(plan)
         if plan.request.stateful:
             await self._move(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -318,7 +318,7 @@ class Sessions:
         return replace(result, state_lost=lost is not None, state_lost_reason=lost)
 
     async def _ready(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
-        """Return the session of a key, started where there is none, with code and input files in place."""
+        """Return the session of a key, started if missing, with code and input files in place."""
         session = self._kept.get(key)
         if session is not None and not session.alive:
             await self._lose(key, "crashed")
@@ -409,7 +409,7 @@ class Sessions:
             raise _NotTaken
         session.has_run = True
         ran_out = session.group.memory_kills > kills
-        return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 
     def _touch(self, key: Key) -> None:
         self._kept.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Which warm sandboxes are kept, for how long, and when one is used."""
+"""Keeping warm sandboxes, and choosing the runs that use one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bough.cancellation import finish
 from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
-from bough.execution.process.result import result_of
+from bough.execution.process.result import build_result
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, key_of
+from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, make_key
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 60.0
@@ -26,10 +26,10 @@ _log = logging.getLogger("bough.execution")
 
 
 class WarmSandboxes:
-    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least used goes first.
+    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least recently used ends first.
 
     Args:
-        counts: Where `zygotes` are counted that were started.
+        counts: Counts started `zygotes`.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class WarmSandboxes:
         self._ran_cold: OrderedDict[Key, None] = OrderedDict()
 
     async def run(self, plan: Plan) -> CodeExecutionResult | None:
-        """Run `plan` in the zygote that waits for it; None: none does, or it is busy, and nothing was run."""
-        key = key_of(plan)
+        """Run `plan` in its zygote. Returns None, without running anything, if it is missing or busy."""
+        key = make_key(plan)
         zygote = self._kept.get(key)
         if zygote is None or zygote.busy.locked():
             return None
@@ -90,16 +90,16 @@ class WarmSandboxes:
                 return None  # the zygote has died before it heard of the run
             raise
         ran_out = zygote.group.memory_kills > kills
-        return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+        return build_result(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 
     def has(self, plan: Plan) -> bool:
         """Whether a zygote waits for plans like `plan`."""
-        zygote = self._kept.get(key_of(plan))
+        zygote = self._kept.get(make_key(plan))
         return zygote is not None and zygote.alive
 
     def note_cold_run(self, plan: Plan) -> None:
-        """Expect more runs like `plan` from the second one on; one alone would pay for a sandbox that nobody uses."""
-        key = key_of(plan)
+        """Count a run without a zygote; only the second one starts one, which a single run would not need."""
+        key = make_key(plan)
         if key in self._ran_cold:
             self.expect(plan)
             return
@@ -108,17 +108,17 @@ class WarmSandboxes:
             self._ran_cold.popitem(last=False)
 
     def expect(self, plan: Plan) -> None:
-        """Start a zygote for more runs like `plan`, in the background, unless there is one."""
-        key = key_of(plan)
+        """Start a zygote for more runs like `plan` in the background, unless it exists."""
+        key = make_key(plan)
         if key not in self._kept and key not in self._starting:
             self._starting[key] = asyncio.get_running_loop().create_task(self._start(key, plan))
 
     async def settle(self) -> None:
-        """Wait until everything that is being started stands, and everything that is being ended is gone."""
+        """Wait until all starting zygotes are ready, and all ending ones have exited."""
         await asyncio.gather(*self._starting.values(), *self._closing, return_exceptions=True)
 
     async def close(self) -> None:
-        """End them all; twice is fine."""
+        """End all zygotes. Idempotent."""
         for task in self._starting.values():
             task.cancel()
         await self.settle()
@@ -142,7 +142,7 @@ class WarmSandboxes:
             self._drop(idle[0])  # the newest is idle
 
     def _touch(self, key: Key) -> None:
-        """Note that it is used: it goes last, and its idle time begins anew."""
+        """Mark a zygote as used: it is evicted last, and its idle time starts again."""
         self._kept.move_to_end(key)
         if key in self._timers:
             self._timers.pop(key).cancel()
@@ -156,7 +156,7 @@ class WarmSandboxes:
             self._drop(key)
 
     def _drop(self, key: Key) -> None:
-        """Forget a zygote and end it in the background, after what it runs."""
+        """Forget a zygote and end it in the background, after its current run."""
         zygote = self._kept.pop(key, None)
         if key in self._timers:
             self._timers.pop(key).cancel()
@@ -174,7 +174,7 @@ class WarmSandboxes:
 
 
 def _harvest(plan: Plan, workspace: Workspace) -> Collected:
-    """Return what came out, and remove the rest."""
+    """Return the output files, and remove the run's folders."""
     try:
         return workspace.collect(plan)
     finally:

@@ -1,4 +1,4 @@
-"""Warm sandboxes: for those who run again and again under one `execution_id`, one waits with Python already started.
+"""Warm sandboxes: one with Python already started waits for the next run under the same `execution_id`.
 
 A zygote is a bubblewrap sandbox whose first process keeps the rights to make mounts, runs nothing itself, and forks for
 every run. It serves one run at a time; what its runs share is the process namespace, which is emptied between them.
@@ -34,7 +34,7 @@ class WarmRung(Protocol):
     """A rung that can keep a sandbox warm."""
 
     def identity(self, plan: Plan) -> Identity:
-        """Return as whom `plan` runs behind it."""
+        """Return the user that runs `plan` in it."""
         ...
 
     def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
@@ -42,12 +42,12 @@ class WarmRung(Protocol):
         ...
 
     def warm_configuration(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
-        """Return what the zygote's child has to know of a run."""
+        """Return the configuration of a run for the zygote's child."""
         ...
 
 
-def key_of(plan: Plan) -> Key:
-    """Return what must be equal for two plans to be run by one zygote."""
+def make_key(plan: Plan) -> Key:
+    """Return the key of a plan; plans with equal keys can run in one zygote."""
     request = plan.request
     shown_paths = tuple(sorted(plan.shown.items()))
     return (
@@ -66,7 +66,7 @@ class Zygote:
     """One warm sandbox; `start` it before use, `close` it afterwards.
 
     Attributes:
-        folder: The host folder in which its runs have theirs.
+        folder: The host folder that contains the folders of its runs.
     """
 
     rung: WarmRung
@@ -85,7 +85,7 @@ class Zygote:
         """Start a warm sandbox for plans like `plan`.
 
         Raises:
-            OSError: It could not be started, or did not stand in time.
+            OSError: It could not be started, or was not ready in time.
         """
         folder = await asyncio.to_thread(run_directory.new_folder)
         identity = rung.identity(plan)
@@ -109,14 +109,14 @@ class Zygote:
         group = LateGroup(lambda: run_directory.new_group(limits))
         zygote = cls(rung, run_directory, folder, identity, limits, process, control, group, asyncio.Lock(), count())
         try:
-            await zygote._stand()
+            await zygote._wait_ready()
         except BaseException:
             await asyncio.to_thread(zygote.close)
             raise
         return zygote
 
-    async def _stand(self) -> None:
-        """Wait until it says that it stands, and bound it."""
+    async def _wait_ready(self) -> None:
+        """Wait until it reports that it is ready, and put it into its control group."""
         self.control.setblocking(False)
         loop = asyncio.get_running_loop()
         if await asyncio.wait_for(loop.sock_recv(self.control, 16), START_SECONDS) != b"r":
@@ -125,18 +125,18 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it still stands."""
+        """Whether it is still running."""
         return self.control.fileno() >= 0 and self.process.poll() is None
 
     def prepare(self, plan: Plan) -> Workspace:
-        """Make the folders of a run where the zygote can see them. Blocks."""
+        """Create the folders of a run below the zygote's folder. Blocks."""
         folder = os.path.join(self.folder, str(next(self.numbers)))
         os.mkdir(folder)
         os.chmod(folder, 0o711)  # noqa: S103 - the run's own user passes through
         return Workspace.prepare(plan, self.run_directory, self.identity, folder=folder)
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
-        """Return what a `WarmChild` needs to run `plan`."""
+        """Return the launch with which a `WarmChild` runs `plan`."""
         return Launch(
             argv=(),
             configuration=self.rung.warm_configuration(plan, workspace),
@@ -148,20 +148,20 @@ class Zygote:
         )
 
     def send(self, fds: Sequence[int]) -> None:
-        """Ask for a run with these descriptors.
+        """Request a run with these descriptors.
 
         Raises:
-            OSError: It is gone.
+            OSError: The zygote has exited.
         """
         self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
     def kill(self) -> None:
-        """Shoot it and everything in it."""
+        """Kill it and everything in it."""
         with suppress(ProcessLookupError):
             self.process.kill()
 
     def close(self) -> None:
-        """End it and remove its folder; twice is fine. Blocks until it is gone."""
+        """End it and remove its folder. Idempotent. Blocks until it has exited."""
         self.control.close()
         try:
             self.process.wait(1.0)
@@ -174,7 +174,7 @@ class Zygote:
 
 
 class WarmChild(ChildProcess):
-    """A run that a zygote forks; it ends when the zygote reports, or is gone."""
+    """A run that a zygote forks; it ends when the zygote reports or exits."""
 
     def __init__(self, launch: Launch, zygote: Zygote) -> None:
         super().__init__(launch)
@@ -183,7 +183,7 @@ class WarmChild(ChildProcess):
 
     @property
     def pid(self) -> int:
-        """The zygote's own wrapper."""
+        """The pid of the zygote's bubblewrap process."""
         return self._zygote.process.pid
 
     def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:

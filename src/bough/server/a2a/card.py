@@ -1,4 +1,4 @@
-"""The card of an agent: what it is, what it can, where it is asked, and with which keys.
+"""The A2A card of an agent: its description, skills, addresses and authentication.
 
 Source: the A2A protocol 1.0, section 4.4; 0.3, section 5.5.
 """
@@ -28,7 +28,7 @@ _MODES = ("text/plain", "application/json")
 
 
 def build_card(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
-    """Return the card of an agent that is asked at an address, over both bindings and both versions.
+    """Return the card of an agent at an address, with both bindings and both versions.
 
     Args:
         needs_key: False on a server without keys; the card then demands none.
@@ -58,7 +58,7 @@ def build_card(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCar
 
 
 def _describe_skills(spec: AgentSpec) -> list[AgentSkill]:
-    """Return the agent's skills and sub-agents; one that has neither has itself."""
+    """Return the agent's skills and sub-agents; without either, the agent itself as one skill."""
     abilities = [(skill.name, skill.description) for skill in spec.skills or ()]
     abilities += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]
     abilities = abilities or [(spec.name, spec.description or f"What {spec.name} does.")]

@@ -1,4 +1,4 @@
-"""JSON-RPC requests as some clients send them and the library does not serve them: what is missing is added on the way.
+"""Adapting JSON-RPC requests that some clients send and the library does not accept, and their answers.
 
 Source: the clients of fasta2a 0.6 (a null id) and 2.1 (methods of version 0.3, messages and results as in 1.0).
 """
@@ -31,7 +31,7 @@ def adapt_request(body: bytes, send: Send) -> tuple[bytes, Send]:
     """Return a request that the library serves, and a `send` that answers as its client expects.
 
     A null id is replaced on the way. A message of 0.3 without `kind` is answered in both forms: the fields of 0.3,
-    and the same object below `task`, `message`, `statusUpdate` or `artifactUpdate` as in 1.0. Anything else is
+    and the same object below `task`, `message`, `statusUpdate` or `artifactUpdate` as in 1.0. Other requests are
     returned unchanged.
     """
     request: Any = json.loads(body) if body else None
@@ -74,7 +74,7 @@ def _add_form_of_1_0(response: JsonObject) -> JsonObject:
 
 
 def _change_response(send: Send, change: _Change) -> Send:
-    """Return a `send` that holds a response back until it is whole, and changes its JSON."""
+    """Return a `send` that buffers a response until it is complete, and changes its JSON."""
     start: Message | None = None
     chunks: list[bytes] = []
 
@@ -134,7 +134,7 @@ def _change_line(line: bytes, change: _Change) -> bytes:
 
 
 def _change_json(body: bytes, change: _Change) -> bytes:
-    """Return a JSON-RPC response changed; anything else as it is."""
+    """Return a changed JSON-RPC response; other data are unchanged."""
     try:
         response: Any = json.loads(body)
     except ValueError:

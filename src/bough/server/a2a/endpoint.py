@@ -17,7 +17,7 @@ from bough.errors import Malformed, NotFound
 from bough.server.a2a.dialects import adapt_request
 from bough.server.access import authenticate, read_key
 from bough.server.environment.agents import DEFAULT
-from bough.server.requests.body import describe_unreadable, read_json_body, replay
+from bough.server.requests.strict_json import describe_unreadable, read_json_body, replay
 from bough.server.services import Services
 from bough.types import JsonObject
 

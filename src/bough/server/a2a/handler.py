@@ -1,7 +1,7 @@
-"""What A2A clients ask, answered by the broker and the log: nothing is kept between requests, on any server.
+"""Answering A2A requests from the broker and the log, without any state between requests.
 
-The library's own handler keeps a task in memory while it runs and writes what it makes of its events; ours implements
-its `RequestHandler`, since here the log is the stream and a worker anywhere writes it. Source: decision 33.
+The library's handler keeps a task in memory while it runs and stores the result of its events; this one implements
+its `RequestHandler`, since here the log is the stream, and any worker may write it.
 """
 
 from __future__ import annotations
@@ -62,13 +62,12 @@ from bough.server.a2a.tasks import (
     status_update,
     text_update,
 )
-from bough.server.access import Access
+from bough.server.access import Access, watch_key
 from bough.server.bounds.idempotency import BOUGH
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, require_short, start
 from bough.server.conversations.forking import fork
 from bough.server.live.broadcast import Fragment, StreamEnd
-from bough.server.watch import watch_key
 from bough.tasks import Task, TaskState
 from bough.types import Json
 
@@ -81,7 +80,7 @@ _ANSWERS: Mapping[str, bool] = {
     "rejected": False,
     "no": False,
 }
-"""What a text says to calls that wait; any other text rejects them, and is the reason."""
+"""Texts that approve waiting calls; any other text rejects them, and is the reason."""
 
 
 _TAKEN = "the context belongs to something else"
@@ -92,8 +91,8 @@ class BrokerHandler(RequestHandler):
     """Serves one agent.
 
     Args:
-        card: What is said of it.
-        push: Where clients want to be told.
+        card: The agent's card.
+        push: The push notification configurations.
     """
 
     def __init__(self, agent: str, card: AgentCard, push: PushConfigs) -> None:
@@ -103,7 +102,7 @@ class BrokerHandler(RequestHandler):
 
     @validate_request_params
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> A2ATask:
-        """Return the task when it has ended or asks, or at once where that is wanted."""
+        """Return the task when it ends or asks for input, or at once if the client wants that."""
         validate_history_length(params.configuration)
         access = access_in(context)
         with translate_errors():
@@ -117,7 +116,7 @@ class BrokerHandler(RequestHandler):
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        """Iterate the task, then what happens to it."""
+        """Iterate the task, then its updates."""
         validate_history_length(params.configuration)
         access = access_in(context)
         with translate_errors():
@@ -149,7 +148,7 @@ class BrokerHandler(RequestHandler):
 
     @validate_request_params
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> A2ATask:
-        """Cancel a task; it is cancelled when this returns."""
+        """Cancel a task; on return it is cancelled."""
         access = access_in(context)
         with translate_errors():
             tasks = AgentTasks(access, self._agent)
@@ -165,7 +164,7 @@ class BrokerHandler(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        """Iterate a task as it stands, then what happens to it."""
+        """Iterate a task in its current state, then its updates."""
         access = access_in(context)
         with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.id)
@@ -178,7 +177,7 @@ class BrokerHandler(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Keep where a client wants to be told of a task."""
+        """Store a client's push notification configuration for a task."""
         access = access_in(context)
         with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.task_id)
@@ -188,7 +187,7 @@ class BrokerHandler(RequestHandler):
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Return one of them."""
+        """Return one push notification configuration."""
         access = access_in(context)
         with translate_errors():
             access.caller.require("write", "a2a")  # it holds the credentials that the client wants to be shown
@@ -202,7 +201,7 @@ class BrokerHandler(RequestHandler):
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        """Return all of a task."""
+        """Return all push notification configurations of a task."""
         access = access_in(context)
         with translate_errors():
             access.caller.require("write", "a2a")
@@ -213,7 +212,7 @@ class BrokerHandler(RequestHandler):
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Forget one; one that is not there is fine."""
+        """Delete a push notification configuration; does nothing if it does not exist."""
         access = access_in(context)
         with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.task_id)
@@ -222,13 +221,13 @@ class BrokerHandler(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        """Return the card; whoever gets here has shown a key."""
+        """Return the card; the caller has been authenticated."""
         return self._card
 
     # How it does it.
 
     async def _take(self, access: Access, tasks: AgentTasks, params: SendMessageRequest) -> Task:
-        """Have a message done: as the answer that a task waits for, to the task that continues, or as a new task."""
+        """Process a message: as the answer to a waiting task, as a message to a running task, or as a new task."""
         message = params.message
         if message.task_id:
             return await self._continue(access, await tasks.find(message.task_id), message)
@@ -267,7 +266,7 @@ class BrokerHandler(RequestHandler):
         return await tasks.find(str(id))
 
     async def _continue(self, access: Access, task: Task, message: Message) -> Task:
-        """Say something to a task.
+        """Send a message to a task.
 
         Raises:
             InvalidParamsError: The message names another context than the task's.
@@ -288,7 +287,7 @@ class BrokerHandler(RequestHandler):
         return await broker.poll(task.id)
 
     async def _place(self, access: Access, id: UUID, context: str) -> tuple[UUID, str]:
-        """Return the conversation that a new task runs in, and its context.
+        """Return the conversation and the context of a new task.
 
         Raises:
             InvalidParamsError: The context is not a UUID, or another agent's.
@@ -316,7 +315,7 @@ class BrokerHandler(RequestHandler):
         return (await start(access, Start(id=id, agent=agent, workspace=folder, about=about))).id
 
     async def _follow(self, access: Access, id: str) -> AsyncGenerator[Event]:
-        """Iterate a task as it stands, its text as it comes, its steps, and its end."""
+        """Iterate a task in its current state, then its text, its steps and its end."""
         tasks = AgentTasks(access, self._agent)
         task = await tasks.find(id)
         with access.services.limits.stream(access.caller):
@@ -349,7 +348,7 @@ class BrokerHandler(RequestHandler):
 
 
 def access_in(context: ServerCallContext) -> Access:
-    """Return what the caller of a request may work with."""
+    """Return the access of a request's caller."""
     return cast("Access", context.state["access"])
 
 
@@ -357,7 +356,7 @@ def _parse_context(context: str) -> UUID | None:
     """Return a context as a UUID, None for none.
 
     Raises:
-        InvalidParamsError: It is none of ours, and cannot become one.
+        InvalidParamsError: It is not a UUID.
     """
     if not context:
         return None
@@ -368,10 +367,10 @@ def _parse_context(context: str) -> UUID | None:
 
 
 def _read_message(message: Message) -> UserMessage:
-    """Return what a message says: its texts, and its data as JSON.
+    """Return the content of a message: its texts, and its data as JSON.
 
     Raises:
-        InvalidParamsError: It says nothing, or has a file.
+        InvalidParamsError: It is empty, or has a file.
     """
     texts: list[str] = []
     for part in message.parts:
@@ -388,7 +387,7 @@ def _read_message(message: Message) -> UserMessage:
 
 
 def _answer_in(message: Message, user_message: UserMessage, task: Task) -> Json:
-    """Return the answer to what a task asks: data as it is; text as the value, or as approval or rejection."""
+    """Return the answer to a task's question: data unchanged; text as the value, or as approval or rejection."""
     data = [cast("Any", MessageToDict(part.data)) for part in message.parts if part.WhichOneof("content") == "data"]
     if data:
         return data[0]
@@ -401,7 +400,7 @@ def _answer_in(message: Message, user_message: UserMessage, task: Task) -> Json:
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Raise errors of bough as those of the protocol; what is not foreseen says no more than that."""
+    """Convert errors of bough to those of the protocol; an unexpected error carries no details."""
     try:
         yield
     except A2AError:

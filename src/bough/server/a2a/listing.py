@@ -23,11 +23,11 @@ _AT_ONCE = 500
 
 
 class TaskPlace(NamedTuple):
-    """The place of a task in the list: a greater one comes earlier.
+    """The position of a task in the list; a greater one comes earlier.
 
     Attributes:
         changed: When its state last changed, in microseconds since 1970.
-        number: Of its row; later tasks have greater ones.
+        number: The number of its row; later tasks have greater ones.
     """
 
     changed: int
@@ -36,7 +36,7 @@ class TaskPlace(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which tasks to list; None and empty: all.
+    """The tasks to list; None and empty for all.
 
     Attributes:
         state: The number of their state.

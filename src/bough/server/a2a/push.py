@@ -1,4 +1,4 @@
-"""Where A2A clients want to be told of a task: webhooks of kind `a2a`, delivered as all others are.
+"""Push notifications of A2A clients: webhooks of kind `a2a`, delivered as all others.
 
 Source: the A2A protocol 1.0, section 4.3 (push notifications).
 """
@@ -30,7 +30,7 @@ class PushConfigs:
         self._webhooks = webhooks
 
     async def check(self, config: TaskPushNotificationConfig) -> None:
-        """Check that a configuration could be kept. Raises: see `add`."""
+        """Check that a configuration could be stored. Raises what `add` raises."""
         if len(config.id) > _MAX_ID:
             raise InvalidInput("the id of the configuration is too long", hint="leave it out")
         if not all(value.isascii() and value.isprintable() for value in _build_headers(config).values()):
@@ -38,12 +38,12 @@ class PushConfigs:
         await self._webhooks.check(config.url)
 
     async def add(self, access: Access, task: str, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
-        """Keep one, under its id or a new one, and return it.
+        """Store a configuration under its id or a new one, and return it.
 
         Raises:
-            PermissionDenied: Its address is this machine's or a private network's.
+            PermissionDenied: Its address is on this machine or a private network.
             InvalidInput: Its id is too long, or its token or credentials cannot be sent.
-            LimitExceeded: The task has as many as it may have.
+            LimitExceeded: The task has the maximum number.
         """
         await self.check(config)
         stored = TaskPushNotificationConfig()
@@ -56,12 +56,12 @@ class PushConfigs:
         return stored
 
     async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
-        """Return those of a task, oldest first; one whose secret cannot be opened has only its URL."""
+        """Return the configurations of a task, oldest first; one whose secret cannot be decrypted has only its URL."""
         hooks = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
         return [_read_config(hook) for hook in hooks]
 
     async def remove(self, access: Access, task: str, id: str) -> None:
-        """Forget one; one that is not there is fine."""
+        """Delete a configuration; does nothing if it does not exist."""
         if any(config.id == id for config in await self.list(access, task)):
             await self._webhooks.remove(access.caller.tenant, _webhook_id(task, id))
 

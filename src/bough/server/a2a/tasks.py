@@ -1,4 +1,4 @@
-"""Our tasks as A2A tasks: every answer is read from the task's row and its conversation's log.
+"""bough's tasks as A2A tasks, read from the task's row and its conversation's log.
 
 Source: the A2A protocol 1.0, sections 4.1 (objects) and 3.1.4 (list).
 """
@@ -56,7 +56,7 @@ _STATES: Mapping[TaskState, A2AState] = {
 
 
 def is_over(task: Task) -> bool:
-    """Whether nothing more happens to a task unless somebody says something."""
+    """Whether the task is terminal or waiting for input."""
     return task.state in STOPPED_STATES
 
 
@@ -66,7 +66,7 @@ def read_conversation_id(task: Task) -> UUID:
 
 
 class AgentTasks:
-    """The tasks of one agent as one caller may see them."""
+    """The tasks of one agent that one caller may see."""
 
     def __init__(self, access: Access, agent: str) -> None:
         self._access = access
@@ -77,7 +77,7 @@ class AgentTasks:
         """Return a task.
 
         Raises:
-            NotFound: There is none, it is another agent's, or another tenant's: all look the same.
+            NotFound: It is missing, another agent's, or another tenant's; the error is the same.
         """
         try:
             task = await self._broker.poll(id)
@@ -103,7 +103,7 @@ class AgentTasks:
         """Return a page of the agent's tasks, the most recently changed first.
 
         Raises:
-            InvalidInput: The page token is none of ours.
+            InvalidInput: The page token is invalid.
         """
         size = request.page_size or _PAGE_SIZE
         if request.status and request.status not in _STATES.values():
@@ -119,14 +119,14 @@ class AgentTasks:
         return ListTasksResponse(tasks=described, next_page_token=token, page_size=size, total_size=len(places))
 
     async def _read(self, place: TaskPlace) -> Task | None:
-        """Return the task of a place; None where it was deleted meanwhile."""
+        """Return the task at a position; None if it was deleted meanwhile."""
         try:
             return await self._broker.poll(str(place.id))
         except NotFound:
             return None
 
     async def _read_history(self, task: Task) -> Sequence[Message]:
-        """Return the messages of a task: those between its first and its last event, one before the first included."""
+        """Return the messages of a task: those between its first and its last event, and the one before the first."""
         task = task if task.events else await self._broker.poll(task.id)
         if not task.events:
             return []
@@ -153,7 +153,7 @@ def _read_selection(request: ListTasksRequest) -> Selection:
 
 
 def _parse_token(token: str) -> TaskPlace | None:
-    """Return the place that a page ended with; None for the first page.
+    """Return the position at which the previous page ended; None for the first page.
 
     Raises:
         InvalidInput: It is not a `next_page_token`.
@@ -167,12 +167,12 @@ def _parse_token(token: str) -> TaskPlace | None:
 
 
 def read_context_id(task: Task) -> str:
-    """Return the context that a task was asked in."""
+    """Return the context of a task."""
     return str(task.metadata.get(CONTEXT) or read_conversation_id(task))
 
 
 def describe_status(task: Task) -> TaskStatus:
-    """Return where a task stands, with what it asks or what went wrong."""
+    """Return the status of a task, with its question or its error."""
     status = TaskStatus(state=_STATES[task.state])
     status.timestamp.FromDatetime(task.updated_at)
     parts: list[Part] = []
@@ -186,7 +186,7 @@ def describe_status(task: Task) -> TaskStatus:
 
 
 def describe_artifacts(task: Task) -> list[Artifact]:
-    """Return the result of a task that is completed: its text, and its data where the agent answers with data."""
+    """Return the result of a completed task: its text, and its data if the agent answers with data."""
     if task.state is not TaskState.COMPLETED:
         return []
     parts = [new_text_part(task.result or "")]
@@ -196,7 +196,7 @@ def describe_artifacts(task: Task) -> list[Artifact]:
 
 
 def status_update(task: Task, *, doing: str = "") -> TaskStatusUpdateEvent:
-    """Return that a task has another status, or what it does now."""
+    """Return a status update: a new status, or the current action."""
     status = describe_status(task)
     if doing:
         status.message.CopyFrom(_message(f"{task.id}-{doing}", [new_text_part(doing)], task))
@@ -204,7 +204,7 @@ def status_update(task: Task, *, doing: str = "") -> TaskStatusUpdateEvent:
 
 
 def text_update(task: Task, text: str, *, is_first: bool) -> TaskArtifactUpdateEvent:
-    """Return a piece of the result on its way."""
+    """Return an update with a piece of the result."""
     artifact = Artifact(artifact_id=RESULT, name=RESULT, parts=[new_text_part(text)])
     fields: dict[str, Any] = {"task_id": task.id, "context_id": read_context_id(task), "artifact": artifact}
     return TaskArtifactUpdateEvent(append=not is_first, last_chunk=False, **fields)
@@ -234,7 +234,7 @@ def _message(id: str, parts: Sequence[Part], task: Task, *, role: Role = Role.RO
 
 
 def _describe_question(request: JsonObject) -> list[Part]:
-    """Return what a task asks: in words, and as data."""
+    """Return the question of a task, as text and as data."""
     if request.get("kind") == "question":
         text = str(request.get("question") or request.get("text") or "a question")
     else:

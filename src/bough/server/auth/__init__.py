@@ -1,1 +1,1 @@
-"""Who asks, and what they may see: callers, keys, origins, the tenant rule."""
+"""Authentication and access: callers, keys, origins, and the store as one tenant sees it."""

@@ -1,4 +1,4 @@
-"""Who asks: the tenant, the key, what the key may do."""
+"""The caller of a request: its tenant, its key, and the key's rights."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SCOPES = frozenset({
     "conversations", "approve", "ask", "files", "commands", "tasks", "skills", "agents", "evals", "webhooks", "mcp",
     "a2a",
 })  # fmt: skip
-"""What a key may be limited to; a key without a list has all."""
+"""The scopes to which a key can be limited; a key without a list has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks.
+    """The caller of a request.
 
     Attributes:
-        key: Id of the key; None where the server has none and everybody on this machine is trusted.
-        name: Name of the key, for the record of who did it.
+        key: Id of the key; None if the server has no keys and trusts everyone on this machine.
+        name: Name of the key, recorded as the author of a change.
     """
 
     tenant: str = LOCAL
@@ -36,12 +36,12 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """What the rows of its tenant have in their column `owner`."""
+        """The value of the column `owner` in rows of its tenant."""
         return None if self.tenant == LOCAL else self.tenant
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is an admin of the tenant of the command line: whose machine this is."""
+        """Whether it is an admin of the command line's tenant, and therefore the operator of this machine."""
         return self.tenant == LOCAL and self.role == "admin"
 
     def may(self, role: Role) -> bool:
@@ -49,10 +49,10 @@ class Caller:
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def require(self, role: Role, *scopes: str) -> None:
-        """Check the right.
+        """Check that the caller has a role and scopes.
 
         Raises:
-            PermissionDenied: The key's role is too small, or it lacks a scope.
+            PermissionDenied: The key's role is too low, or it lacks a scope.
         """
         if not self.may(role):
             raise PermissionDenied(f"this needs a key with the role {role}", hint=f"the key's role is {self.role}")

@@ -1,4 +1,4 @@
-"""What an import sees of the store: every id in a bundle is new, or its owner's own."""
+"""The store as an import sees it: every id in a bundle must be new or its owner's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bough.server.auth.owned import OwnedStore
 class ImportStore(OwnedStore):
     """The store as `store_bundle` uses it for one owner.
 
-    A row of somebody else's is a conflict, and not "not there": what is not there would be inserted.
+    A row of another owner is a conflict and not `NotFound`, because a missing row would be inserted.
     """
 
     def __init__(self, store: StoreAdmin, owner: str | None) -> None:
@@ -26,8 +26,8 @@ class ImportStore(OwnedStore):
         """Return the record of a conversation of the owner, even of a deleted one.
 
         Raises:
-            NotFound: There is none of that id at all.
-            Conflict: It is somebody else's.
+            NotFound: No conversation has that id.
+            Conflict: It belongs to another owner.
         """
         record = await self._whole.peek(cid)
         if not (await self._is_in_own_tree(record) if record.deleted else record.owner == self.owner):
@@ -35,7 +35,7 @@ class ImportStore(OwnedStore):
         return record
 
     async def _is_in_own_tree(self, tombstone: ConversationRecord) -> bool:
-        """Whether the owner has a conversation of its tree, which is one owner's: no tombstone says whose it was."""
+        """Whether the owner has another conversation of its tree, since a tombstone does not record its owner."""
         page = await self.list(ConversationFilter(root=tombstone.root), limit=1)
         return bool(page.items)
 
@@ -45,7 +45,7 @@ class ImportStore(OwnedStore):
         return await self._whole.span(owner, lo, hi)
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what is missing, in one transaction.
+        """Insert the missing rows in one transaction.
 
         Raises:
             Conflict: An event's id is used elsewhere.
@@ -53,7 +53,7 @@ class ImportStore(OwnedStore):
         try:
             await self._whole.restore(pieces)
         except Conflict as error:
-            raise _make_conflict() from error  # whose it is, is nobody's business
+            raise _make_conflict() from error  # the message must not tell who the owner is
 
 
 def _make_conflict() -> Conflict:

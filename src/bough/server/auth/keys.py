@@ -1,7 +1,7 @@
-"""API keys: made, kept as digests, verified. Without any key everybody on this machine is the tenant `local`.
+"""API keys: created, stored as digests, verified. Without any key, everyone on this machine is the tenant `local`.
 
-A key is `bough_<8 hexadecimal digits>_<43 characters>`; what is kept is the SHA-256 of the whole text, since 256 random
-bits need no slow hash, and a slow one would be a way to stop the server.
+A key is `bough_<8 hexadecimal digits>_<43 characters>`; stored is the SHA-256 of the whole text, since 256 random
+bits need no slow hash, and a slow one would allow denial of service.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from bough.server.metrics import Metrics
 
 SERVER = Beside("server", "bough.server.sql")
-"""The server's tables beside the log."""
+"""The server's side tables."""
 
 _TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}")
 REPEATED_SECONDS = 24 * 60 * 60
-"""How long a repeated request is answered with the secret that it made."""
+"""How long a repeated request returns the secret that it created."""
 
 _REMEMBERED_SECONDS = 1.0
 _REMEMBERED = 10_000
@@ -46,7 +46,7 @@ _NO_DIGEST = bytes(32)
 
 @dataclass(frozen=True, kw_only=True)
 class KeyInfo:
-    """A key without its text."""
+    """A key without its secret text."""
 
     id: str
     tenant: str
@@ -61,10 +61,10 @@ class KeyInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class NewKey:
-    """A key that was just made: the only time that its text is there.
+    """A key that was just created, the only time that its text is available.
 
     Attributes:
-        is_new: False: the same request had made it before.
+        is_new: False if the same request created it earlier.
     """
 
     id: str
@@ -89,16 +89,16 @@ class KeyTable:
         expires: timedelta | None = None,
         texts: Sequence[str] = (),
     ) -> NewKey:
-        """Make a key, and its tenant with the first one.
+        """Create a key, and its tenant with the first key.
 
         Args:
-            texts: Of the key, for a request that may be repeated: a new key has the first; a key that has any of
-                them was made by the same request. Empty: a random text.
+            texts: Key texts for a request that may be repeated: a new key gets the first; a key with any of
+                them was created by the same request. Empty for a random text.
 
         Raises:
-            InvalidInput: A name, role or scope is not valid.
-            LimitExceeded: The tenant has as many keys as it may have.
-            Conflict: The key of that text differs, was revoked, or was made more than a day ago.
+            InvalidInput: A name, role or scope is invalid.
+            LimitExceeded: The tenant has the maximum number of keys.
+            Conflict: The key with that text differs, was revoked, or was created more than a day ago.
         """
         _check(name, tenant, role, scopes)
         text = texts[0] if texts else _new_text()
@@ -125,14 +125,14 @@ class KeyTable:
         return await self._store.together(SERVER, add)
 
     async def list(self, tenant: str | None = None) -> list[KeyInfo]:
-        """Return the keys of a tenant, or of all."""
+        """Return the keys of a tenant, or of all tenants."""
         rows = await self._store.together(
             SERVER, lambda tables: tables.run("server.keys", tenant=tenant), read_only=True
         )
         return [_info(row) for row in rows]
 
     async def revoke(self, id: str, *, tenant: str | None = None) -> None:
-        """End a key; other processes know within a second.
+        """Revoke a key; other processes refuse it within a second.
 
         Raises:
             NotFound: There is no such key in use, or not in the tenant.
@@ -153,15 +153,15 @@ class KeyTable:
         texts: Sequence[str] = (),
         check: Callable[[Role, Collection[str]], None] | None = None,
     ) -> NewKey:
-        """Make a key like another one, which ends after `grace`.
+        """Create a key with the rights of another one, which expires after `grace`.
 
         Args:
-            texts: See `create`.
-            check: Raises if the caller may not have a key of that role and these scopes.
+            texts: Key texts for a request that may be repeated, as in `create`.
+            check: Raises if the caller may not create a key with that role and these scopes.
 
         Raises:
             NotFound: There is no such key in use, or not in the tenant.
-            Conflict: The key of the same request was revoked, or was made more than a day ago.
+            Conflict: The key of the same request was revoked, or was created more than a day ago.
         """
         text = texts[0] if texts else _new_text()
         new = _read_id(text)
@@ -186,19 +186,19 @@ class KeyTable:
         return new_key
 
     async def any(self) -> bool:
-        """Whether there is any key, revoked ones too: the first one ends the mode without keys for ever."""
+        """Whether a key exists, revoked ones included: the first key permanently ends the mode without keys."""
         row = await self._store.together(
             SERVER, lambda tables: tables.one("server.count_keys"), read_only=True, small=True
         )
         return row is not None and row[0] > 0
 
     async def tenants(self) -> list[tuple[str, datetime, datetime | None]]:
-        """Return the tenants: id, since when, since when disabled."""
+        """Return (id, when created, when disabled) of each tenant."""
         rows = await self._store.together(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
         return [(row[0], moment(row[1]), None if row[2] is None else moment(row[2])) for row in rows]
 
     async def set_disabled(self, tenant: str, *, disabled: bool) -> None:
-        """Have all keys of a tenant refused, or accepted again.
+        """Disable or enable all keys of a tenant.
 
         Raises:
             NotFound: There is no such tenant.
@@ -211,7 +211,7 @@ class KeyTable:
             raise NotFound("there is no such tenant", hint="`bough keys list` shows the tenants of keys")
 
     async def find(self, id: str) -> tuple[Any, ...] | None:
-        """Return the row of a key, and the store's time behind it."""
+        """Return the row of a key, followed by the store's time."""
 
         def look(tables: Tables) -> tuple[Any, ...] | None:
             row = tables.one("server.key", id=id)
@@ -234,7 +234,7 @@ class Keys:
     """Verifies keys for one server.
 
     Args:
-        unsafe: Everybody is trusted, wherever they come from, while there is no key.
+        unsafe: Without keys, trust callers from other machines too.
     """
 
     def __init__(self, table: KeyTable, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -246,14 +246,14 @@ class Keys:
         self._wrong: OrderedDict[str, list[float]] = OrderedDict()
         self._exist: tuple[bool, float] | None = None
 
-    async def caller_of(self, key: str | None, client: str) -> Caller:
+    async def authenticate(self, key: str | None, client: str) -> Caller:
         """Return the holder of a key; without any key in the store, the tenant `local`.
 
         Args:
-            client: Address of the caller, against which wrong keys are counted.
+            client: Address of the caller, for which wrong keys are counted.
 
         Raises:
-            Unauthenticated: The key is missing, unknown, wrong, expired or revoked; all look the same.
+            Unauthenticated: The key is missing, unknown, wrong, expired or revoked; the error is the same.
             LimitExceeded: Too many wrong keys came from that address.
         """
         if not await self.are_needed():
@@ -269,21 +269,21 @@ class Keys:
         return caller
 
     async def require_valid(self, key: str | None) -> None:
-        """Check that a stream may continue that was opened with a key, or without one. No address is charged for it.
+        """Check that a stream opened with a key, or without one, may continue. Counts no wrong key.
 
         Raises:
-            Unauthenticated: The key is not valid any more, or is needed by now.
+            Unauthenticated: The key is no longer valid, or one is needed since a key exists.
         """
         if await self.are_needed() and (key is None or await self._verify(key) is None):
             raise Unauthenticated("the key is not valid", hint="`bough keys create` makes one")
 
     def forget(self) -> None:
-        """Verify anew: a key was revoked here."""
+        """Drop cached keys, because one was revoked here."""
         self._verified.clear()
         self._exist = None
 
     async def are_needed(self) -> bool:
-        """Whether a caller needs a key: whether there is any."""
+        """Whether a caller needs a key, because one exists."""
         now = self._monotonic()
         if self._exist is None or (not self._exist[0] and now - self._exist[1] > _REMEMBERED_SECONDS):
             self._exist = (await self.table.any(), now)
@@ -335,10 +335,10 @@ class Keys:
 
 
 def require_no_wider(caller: Caller, role: Role, scopes: Collection[str]) -> None:
-    """Check that a key made by a caller can at most what the caller can.
+    """Check that a key created by a caller has no right that the caller lacks.
 
     Raises:
-        PermissionDenied: It could more.
+        PermissionDenied: It would have more rights.
     """
     if not caller.may(role) or set(scopes) - caller.scopes:
         raise PermissionDenied("a key cannot make one that may do more", hint="a smaller role, fewer scopes")
@@ -371,10 +371,10 @@ class _MadeRow(NamedTuple):
 
 
 def _find_made(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _MadeRow] | None:
-    """Return the key that the same request made: its text is one of `texts`.
+    """Return the key that the same request created, which has one of `texts`.
 
     Raises:
-        Conflict: It was revoked, or was made more than a day ago, after which its text is not shown again.
+        Conflict: It was revoked, or was created more than a day ago, after which its text is not shown again.
     """
     for text in texts:
         id = _read_id(text)

@@ -1,4 +1,4 @@
-"""Which `Host` and `Origin` are ours: a page of another site reaches nothing, however its name resolves."""
+"""Checking `Host` and `Origin`, so that a page of another site reaches nothing, even by DNS rebinding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PREFLIGHT: Final[Mapping[str, str]] = {
 
 
 class CrossOrigin:
-    """Lets browsers show answers to pages of the listed origins, and of no others. Cookies are never asked for."""
+    """Allows pages of the listed origins, and no others, to read answers. Never allows cookies."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class CrossOrigin:
 
 
 class HostOrigin:
-    """Refuses a foreign `Host` before anything is looked up, and a foreign `Origin` on what changes or streams.
+    """Refuses a foreign `Host` before any lookup, and a foreign `Origin` for requests that change or stream something.
 
     Args:
         bind: The address that the server listens on.
@@ -84,7 +84,7 @@ class HostOrigin:
         await answer_to(error, read_request_id(scope))(scope, receive, send)
 
     def _is_preflight(self, scope: Scope) -> bool:
-        """Whether a browser asks if a page of a listed origin may send a request; such a question carries no key."""
+        """Whether a request is a CORS preflight of a listed origin, which carries no key."""
         if scope["type"] != "http" or scope["method"] != "OPTIONS":
             return False
         headers = Headers(scope=scope)
@@ -113,18 +113,18 @@ class HostOrigin:
 
 
 def read_origins(settings: ServerSettings) -> frozenset[str]:
-    """Return the listed origins in the form in which they are compared."""
+    """Return the listed origins in normalized form."""
     return frozenset(origin.lower().rstrip("/") for origin in settings.origins)
 
 
 def find_origin(scope: Scope, origins: Collection[str]) -> str | None:
-    """Return the origin of a request as it was sent, where it is one of `origins`."""
+    """Return the origin of a request as it was sent, if it is one of `origins`; else None."""
     origin = Headers(scope=scope).get("origin", "")
     return origin if origin.lower().rstrip("/") in origins else None
 
 
 def _host_name(host: str) -> str:
-    """Return the name of a `Host` header without its port; empty for one that is none."""
+    """Return the name of a `Host` header without its port; empty if invalid."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tenant rule in one place: a store that shows one owner's conversations and no others."""
+"""The isolation of tenants, in one place: a view of the store with one owner's conversations only."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _KNOWN_SECONDS = 1.0
 
 
 def make_taken() -> Conflict:
-    """Return the error of an id that is taken; its message does not depend on the tenant that has it."""
+    """Return the error for an id in use; its message is the same for every owner of it."""
     return Conflict("the id is taken", hint="use another id, or send the same request")
 
 
 def make_missing(cid: UUID) -> NotFound:
-    """Return the error of a conversation that is not there, or is another owner's: both look the same."""
+    """Return the error for a conversation that is missing or another owner's; both look the same."""
     return NotFound(f"there is no conversation {cid}", hint="GET /api/conversations/search lists what there is")
 
 
 @contextmanager
 def _same_words(id: UUID | None) -> Generator[None]:
-    """Have a conflict about an id that the store found to be taken say no more than one's own would."""
+    """Hide which tenant owns a conflicting id: raise the same error for every owner."""
     try:
         yield
     except Conflict as error:
@@ -60,18 +60,18 @@ def _same_words(id: UUID | None) -> Generator[None]:
 
 
 class OwnedStore:
-    """An `EventStore` that knows one owner's conversations; all others are not there.
+    """An `EventStore` with one owner's conversations only; others are not found.
 
-    Every method that is given an id looks up the row's owner first: one indexed row, at most once a second for an id.
-    Not once for ever: an id may be used again by another owner after its conversation was deleted. What this view
+    Every method with an id first looks up the row's owner: one indexed row, at most once a second per id.
+    The lookup is repeated because another owner may use an id again after its conversation was deleted. What this view
     creates belongs to the owner.
 
     Args:
         store: The whole store.
-        owner: None stands for the conversations without an owner.
-        about: Kept with the conversations that are created or forked through it, beside their own `config`.
-        metrics: Counts what is appended through it.
-        admit: Called before a conversation is made; raises `LimitExceeded` if the owner may have no more.
+        owner: None for the conversations without an owner.
+        about: Stored with conversations that are created or forked through it, in addition to their `config`.
+        metrics: Counts the events appended through it.
+        admit: Called before a conversation is created; raises `LimitExceeded` if the owner may have no more.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class OwnedStore:
         self.url = store.url
 
     def keeping(self, about: JsonObject) -> OwnedStore:
-        """Return the same view; what is created or forked through it keeps `about` in its `config`."""
+        """Return the same view, which stores `about` in the `config` of conversations that it creates or forks."""
         view = OwnedStore(
             self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit, monotonic=self._monotonic
         )
@@ -103,7 +103,7 @@ class OwnedStore:
         return view
 
     def charging(self, charge: Charge) -> OwnedStore:
-        """Return the same view; `charge` is called in each transaction that appends through it."""
+        """Return the same view, which calls `charge` in each transaction that appends."""
         view = self.keeping(self._about)
         view._charge = charge
         return view
@@ -119,14 +119,14 @@ class OwnedStore:
 
     @property
     def owner(self) -> str | None:
-        """Whose conversations it shows."""
+        """The owner of its conversations."""
         return self._owner
 
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record. One row.
 
         Raises:
-            NotFound: There is none, or it is somebody else's: both look the same.
+            NotFound: It is missing or another owner's; both look the same.
         """
         try:
             record = await self._store.get(cid)
@@ -206,12 +206,12 @@ class OwnedStore:
                 yield stored
 
     async def read_ids(self, cid: UUID, start: int, stop: int) -> list[tuple[int, UUID, str]]:
-        """Return place, id and kind of events of a conversation of the owner."""
+        """Return seq, id and kind of events of a conversation of the owner."""
         await self._require(cid)
         return await self._store.read_ids(cid, start, stop)
 
     async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
-        """Refuse: the whole store is nobody's."""
+        """Refuse: no owner may read the whole store."""
         raise NotFound("the whole store is not read here")
 
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
@@ -220,7 +220,7 @@ class OwnedStore:
         return await self._store.tail(cid, n)
 
     async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
-        """Return where an event is, within a conversation of the owner."""
+        """Return the position of an event in a conversation of the owner."""
         if cid is None:
             raise NotFound(f"there is no event {event_id}")
         await self._require(cid)
@@ -231,13 +231,13 @@ class OwnedStore:
             raise NotFound(f"there is no event {event_id} in the log of {cid}", hint=hint) from None
 
     async def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
-        """Iterate events of a conversation of the owner as they come."""
+        """Iterate new events of a conversation of the owner."""
         await self._require(cid)
         async for stored in self._store.subscribe(cid, after):
             yield stored
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
-        """Return how many conversations of the owner fit. O(those of the owner; all of the store, for nobody's)."""
+        """Return the number of matching conversations. O(the owner's; all of the store for those without an owner)."""
         if self._owner is not None:
             return await self._store.count(self._add_owner(filter))
         page = await self.list(filter, None, _COUNTED)
@@ -259,7 +259,7 @@ class OwnedStore:
         page = await self._store.list(own_filter, cursor, limit, order)
         if self._owner is not None:
             return page
-        items = [record for record in page.items if record.owner is None]  # no filter says "of nobody"
+        items = [record for record in page.items if record.owner is None]  # no filter selects rows without an owner
         while len(items) < limit and page.next_cursor is not None:
             page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]
@@ -276,7 +276,7 @@ class OwnedStore:
         return await self._store.lineage(cid)
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return what two conversations of the owner share."""
+        """Return the common ancestor of two conversations of the owner."""
         await self._require(a)
         await self._require(b)
         return await self._store.common_ancestor(a, b)
@@ -291,7 +291,7 @@ class OwnedStore:
         return await self._store.renew(lease, ttl)
 
     async def release(self, lease: Lease) -> None:
-        """Give a lease back."""
+        """Release a lease."""
         await self._store.release(lease)
 
     def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
@@ -310,7 +310,7 @@ class OwnedStore:
         await self._store.export(cid, file, key=key, salvage=salvage)
 
     async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
-        """Return what a conversation of the owner descends from."""
+        """Return the ancestors of a conversation of the owner."""
         await self._require(cid)
         return await self._store.ancestry(cid)
 
@@ -325,11 +325,11 @@ class OwnedStore:
         return record
 
     async def resolve(self, name: str) -> UUID:
-        """Refuse: names are of the command line."""
+        """Refuse: only the command line uses names."""
         raise NotFound("conversations are named by their whole id here")
 
     async def count_imported(self, cid: UUID) -> int:
-        """Return where what came by import ends. See `EventStore.count_imported`."""
+        """Return the seq before which a log has imported events; 0 if it has none."""
         await self._require(cid)
         return await self._store.count_imported(cid)
 
@@ -341,19 +341,19 @@ class OwnedStore:
         read_only: bool = False,
         small: bool = False,
     ) -> T:
-        """Change rows beside the log; for the layer of conversations, which has asked for its conversation before."""
+        """Change side tables; for the conversation layer, which has looked up its conversation before."""
         return await self._store.together(beside, change, read_only=read_only, small=small)
 
     def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
-        """Have rows beside the log follow events."""
+        """Let side tables follow events."""
         self._store.follow(beside, kinds, add)
 
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
-        """Iterate moments at which something was committed; says nothing of what."""
+        """Iterate notifications of commits, which do not say what was committed."""
         return self._store.commits(appends=appends)
 
     async def aclose(self) -> None:
-        """Do nothing: the store is the server's to close."""
+        """Do nothing: the server closes the store."""
 
     def _add_owner(self, filter: ConversationFilter | None) -> ConversationFilter:
         return replace(filter or ConversationFilter(), owner=self._owner)
@@ -363,7 +363,7 @@ class OwnedTasks:
     """The tasks of one owner's conversations; other tasks are not found.
 
     Args:
-        store: The conversations as the owner may see them.
+        store: The owner's view of the conversations.
     """
 
     def __init__(self, broker: TaskBroker, store: OwnedStore) -> None:
@@ -387,6 +387,6 @@ class OwnedTasks:
         raise NotFound(f"there is no task {task_id}")
 
     async def list(self, filter: TaskFilter, cursor: str | None, limit: int) -> TaskPage:
-        """Return a page of the owner's tasks, the newest first; `filter` has no owner."""
+        """Return a page of the owner's tasks, newest first; `filter` must not set an owner."""
         owner = self._store.owner
         return await self._broker.store.list(replace(filter, owner=owner, unowned=owner is None), cursor, limit)

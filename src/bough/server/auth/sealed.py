@@ -1,7 +1,7 @@
-"""Secrets of conversations, encrypted in rows beside the log: AES-256-GCM under a key of the operator's.
+"""Secrets of conversations, encrypted in side tables: AES-256-GCM with a key of the operator.
 
-The log has their names only. What is sealed is bound to tenant, conversation and name, so a row that is moved elsewhere
-does not open.
+The log has their names only. A ciphertext is bound to tenant, conversation and name, so a row that is moved elsewhere
+cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONCE_BYTES = 12
 
 
 class SecretBox:
-    """Seals and opens texts. The first key seals, all of them open.
+    """Encrypts texts with the first key, and decrypts with any of them.
 
     Raises:
         InvalidInput: A key is shorter than 32 characters.
@@ -48,11 +48,11 @@ class SecretBox:
 
     @classmethod
     def of(cls, home: Path, env: Mapping[str, str]) -> SecretBox:
-        """Return the box of `BOUGH_SECRET_KEY` (several by comma), else of `<home>/secret.key`, made if missing.
+        """Return the box for `BOUGH_SECRET_KEY` (several by comma), else for `<home>/secret.key`, created if missing.
 
         Raises:
             InvalidInput: A key is too short.
-            Unavailable: The file can neither be read nor made.
+            Unavailable: The file can neither be read nor created.
         """
         if secret_key := env.get(VARIABLE):
             return cls([key.strip() for key in secret_key.split(",") if key.strip()])
@@ -64,7 +64,7 @@ class SecretBox:
         return frozenset(self._keys)
 
     def derive_secrets(self, about: str, size_bytes: int) -> list[bytes]:
-        """Derive a secret for a purpose from each key, the first key's first: the same each time, and never stored."""
+        """Derive a secret for a purpose from each key, in the order of the keys; deterministic, and never stored."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -79,10 +79,10 @@ class SecretBox:
         return self.first, nonce, AESGCM(self._keys[self.first]).encrypt(nonce, text.encode(), about.encode())
 
     def open(self, about: str, key_id: str, nonce: bytes, ciphertext: bytes) -> str:
-        """Return a text that was sealed.
+        """Return a decrypted text.
 
         Raises:
-            Unavailable: Its key is not here, or it was sealed for something else.
+            Unavailable: Its key is missing, or it was encrypted for another row.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -99,7 +99,7 @@ class SealedSecrets:
     """The secrets of conversations in a store.
 
     Args:
-        box: Made at the first use, so that a server without secrets needs no key.
+        box: Created at the first use, so that a server without secrets needs no key.
     """
 
     def __init__(self, store: EventStore, box: Callable[[], SecretBox]) -> None:
@@ -109,7 +109,7 @@ class SealedSecrets:
 
     @property
     def box(self) -> SecretBox:
-        """What seals and opens."""
+        """The box that encrypts and decrypts."""
         if self._box is None:
             try:
                 self._box = self._make_box()
@@ -127,15 +127,15 @@ class SealedSecrets:
         changes: JsonObject | None = None,
         expected_head: int | None = None,
     ) -> None:
-        """Seal values for a conversation, and record their names, in one transaction.
+        """Encrypt values for a conversation and record their names, in one transaction.
 
         Args:
-            policies: As its log has them.
+            policies: The recorded policies of its log.
             changes: Other changes of its state, recorded in the same event.
-            expected_head: The head of the log as the caller knows it; None: it is not compared.
+            expected_head: The expected head of the log; None to accept any.
 
         Raises:
-            InvalidInput: A name or a value cannot be one of a secret.
+            InvalidInput: A name or a value is invalid for a secret.
             Conflict: The head is not the expected one.
         """
         check_values(values)
@@ -155,10 +155,10 @@ class SealedSecrets:
         await self._store.together(SERVER, write)
 
     async def values(self, owner: str | None, policies: JsonObject) -> dict[str, str]:
-        """Return the values that a conversation's log names, those of its source among them.
+        """Return the values of the secrets named in a conversation's log, those of its source included.
 
         Raises:
-            Unavailable: One cannot be opened.
+            Unavailable: One cannot be decrypted.
         """
         holders: Mapping[str, str] = policies.get("sealed") or {}
         if not holders:
@@ -167,24 +167,24 @@ class SealedSecrets:
         return {name: self.box.open(f"{owner or LOCAL}|{holders[name]}|{name}", *row) for name, row in rows.items()}
 
     async def credentials(self, record: ConversationRecord, state: State) -> Credentials:
-        """Return what was sealed for a conversation, for the run of its task.
+        """Return secrets and model key of a conversation, for the run of its task.
 
         Raises:
-            Unavailable: A value cannot be opened.
+            Unavailable: A value cannot be decrypted.
         """
         values = await self.values(record.owner, state.policies)
-        return Credentials(secrets_of(values), values.get(MODEL_KEY)) if values else Credentials()
+        return Credentials(make_secrets(values), values.get(MODEL_KEY)) if values else Credentials()
 
     async def lacks_keys(self) -> bool:
-        """Whether this store has sealed secrets and none of the keys that are here opens any of them."""
+        """Whether this store has encrypted secrets, none of which any present key can decrypt."""
         rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"), read_only=True)
         return bool(rows) and not {row[0] for row in rows} & self.box.ids
 
     async def require_keys(self) -> None:
-        """Check that secrets that were sealed before can be opened.
+        """Check that stored secrets can be decrypted.
 
         Raises:
-            Unavailable: None of the keys that are here opens any of them.
+            Unavailable: No present key can decrypt any of them.
         """
         if await self.lacks_keys():
             raise Unavailable(
@@ -194,8 +194,8 @@ class SealedSecrets:
             )
 
 
-def secrets_of(values: Mapping[str, str]) -> Secrets:
-    """Return values as secrets of a conversation, the model's key left out."""
+def make_secrets(values: Mapping[str, str]) -> Secrets:
+    """Return values as secrets of a conversation, without the model's key."""
     return Secrets({name: _constant(value) for name, value in values.items() if name != MODEL_KEY})
 
 
@@ -203,9 +203,9 @@ def check_values(values: Mapping[str, str]) -> None:
     """Check that values can be secrets.
 
     Raises:
-        InvalidInput: A name cannot be an environment variable's, or a value is too short to be masked.
+        InvalidInput: A name is no valid environment variable, or a value is too short to be masked.
     """
-    secrets_of(values).values()
+    make_secrets(values).values()
 
 
 def _constant(value: str) -> Callable[[], str]:
@@ -238,7 +238,7 @@ def _derive(key: str) -> bytes:
 
 
 def _key_of_file(path: Path) -> str:
-    """Return the key of a file; two processes that make it at once end up with one."""
+    """Return the key in a file, created if missing; two processes that create it at once use the same one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

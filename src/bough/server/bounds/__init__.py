@@ -1,1 +1,1 @@
-"""How much a caller may ask for, and how the same request twice is one."""
+"""Rate limits, quotas and limits of tenants, idempotency keys, and preconditions."""

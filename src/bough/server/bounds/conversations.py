@@ -1,4 +1,4 @@
-"""The bound of a tenant's conversations, which its lists scan."""
+"""The limit on a tenant's conversations, which its lists scan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Counted:
 
 
 class ConversationLimits:
-    """Counts conversations once a minute, and adds those made here in between; the bound is approximate."""
+    """Counts conversations once a minute and adds those created here in between; the limit is approximate."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ConversationLimits:
         Raises:
             LimitExceeded: The owner may have no more.
         """
-        bound, now = self._rules.limits_of(owner or LOCAL).conversations, self._monotonic()
+        bound, now = self._rules.limits_for(owner or LOCAL).conversations, self._monotonic()
         counted = self._counted.get(owner)
         if counted is None or counted.number >= bound or now - counted.at > _COUNTED_SECONDS:
             number = await self._store.together(SERVER, lambda tables: _count(tables, owner), read_only=True)

@@ -1,4 +1,4 @@
-"""`ETag` of a conversation is its head; `If-Match` holds a change to what the caller saw."""
+"""The `ETag` of a conversation is its head; `If-Match` makes a change conditional on it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ IfNoneMatch: TypeAlias = Annotated[str | None, Header(alias="If-None-Match")]
 
 
 def parse_head(if_match: str | None) -> int | None:
-    """Return the head that the caller saw; None where any will do.
+    """Return the head in `If-Match`; None if any head is accepted.
 
     Raises:
-        Malformed: It is not a tag of a conversation.
+        Malformed: It is not the tag of a conversation.
     """
     if if_match is None or if_match.strip() == "*":
         return None
@@ -32,10 +32,10 @@ def parse_head(if_match: str | None) -> int | None:
 
 
 def require_match(record: ConversationRecord, if_match: str | None) -> None:
-    """Check that a conversation is as the caller saw it.
+    """Check that a conversation has the expected head.
 
     Raises:
-        Stale: It has grown since.
+        Stale: It has grown since then.
     """
     expected = parse_head(if_match)
     if expected is not None and expected != record.head:
@@ -43,20 +43,20 @@ def require_match(record: ConversationRecord, if_match: str | None) -> None:
 
 
 def stale(head: int) -> Stale:
-    """Return the error of a conversation that has grown."""
+    """Return the error for a conversation that has grown."""
     return Stale("the conversation has changed since", hint="read it again", details={"head": head})
 
 
 def format_tag(head: int) -> str:
-    """Return the ETag of a conversation of that length."""
+    """Return the ETag of a conversation with this head."""
     return f'"{head}"'
 
 
 def set_tag(response: Response, head: int) -> None:
-    """Put the ETag into an answer."""
+    """Set the ETag of an answer."""
     response.headers["ETag"] = format_tag(head)
 
 
 def is_known(if_none_match: str | None, head: int) -> bool:
-    """Whether the caller has what it asks for already."""
+    """Whether the caller already has the current version."""
     return if_none_match is not None and format_tag(head) in [tag.strip() for tag in if_none_match.split(",")]

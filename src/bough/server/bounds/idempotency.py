@@ -1,4 +1,4 @@
-"""The same request sent twice makes one thing: its `Idempotency-Key` becomes the id of what it makes."""
+"""Idempotent creation: the `Idempotency-Key` of a request determines the id of the created object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.errors import Malformed
 from bough.server.auth.caller import Caller
 
 BOUGH = UUID("5b0ff6b2-6d0c-5d4e-9a54-0b0e6a1f3c77")
-"""The name space of ids that keys become; never changes."""
+"""The UUID namespace of ids derived from keys; never changes."""
 
 IdempotencyKey: TypeAlias = Annotated[
     str | None, Header(alias="Idempotency-Key", description="1 to 255 printable characters.")
@@ -21,7 +21,7 @@ IdempotencyKey: TypeAlias = Annotated[
 
 
 def id_from_key(caller: Caller, request: Request, key: str | None) -> UUID | None:
-    """Return the id that a key stands for in this tenant and on this route; None without a key.
+    """Return the id derived from a key, for this tenant and route; None without a key.
 
     Raises:
         Malformed: The key is empty, too long or not printable.
@@ -34,11 +34,11 @@ def id_from_key(caller: Caller, request: Request, key: str | None) -> UUID | Non
 
 
 def mark_replayed(response: Response) -> None:
-    """Have an answer say that the same request was answered before."""
+    """Mark an answer as the answer to a repeated request."""
     response.status_code = 200
     response.headers["Idempotency-Replayed"] = "true"
 
 
 def compute_digest(body: Any) -> str:
-    """Return the digest of a body, the same for equal bodies. It holds no secret: those are left out before."""
+    """Return the digest of a body, the same for equal bodies. The caller removes secrets before."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()

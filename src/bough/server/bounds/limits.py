@@ -1,4 +1,4 @@
-"""Bounds that are counted in this process: requests a second, open streams."""
+"""Limits that are counted in this process: requests per second and open streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Bucket:
 
 
 class RequestLimits:
-    """Counts what callers ask for. Not shared between servers."""
+    """Counts the requests and streams of callers. Not shared between servers."""
 
     def __init__(
         self, settings: LimitsByTenant, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic
@@ -39,9 +39,9 @@ class RequestLimits:
         """Count one request of a caller.
 
         Raises:
-            LimitExceeded: The key or the tenant asks more often than allowed; `retry_after_seconds` says when again.
+            LimitExceeded: The key or the tenant sends too many requests; `retry_after_seconds` is the time to wait.
         """
-        limits = self._settings.limits_of(caller.tenant)
+        limits = self._settings.limits_for(caller.tenant)
         self._take(f"tenant {caller.tenant}", limits.requests_per_second)
         if caller.key is not None:
             self._take(f"key {caller.key}", min(limits.key_requests_per_second, limits.requests_per_second))
@@ -61,12 +61,12 @@ class RequestLimits:
             self._streams.subtract(names)
 
     def require_stream(self, caller: Caller) -> Collection[str]:
-        """Check that one more stream may be opened, before its answer begins; return what it is counted for.
+        """Check that one more stream may be opened, before its answer begins; return the names it is counted under.
 
         Raises:
             LimitExceeded: The key or the tenant has as many as allowed.
         """
-        limits = self._settings.limits_of(caller.tenant)
+        limits = self._settings.limits_for(caller.tenant)
         bounds = {f"tenant {caller.tenant}": limits.streams}
         if caller.key is not None:
             bounds[f"key {caller.key}"] = limits.key_streams

@@ -1,8 +1,8 @@
-"""What tenants and keys may use in a day, in tokens and dollars: sums of what logs used, asked before more is used."""
+"""Quotas of tenants and keys: tokens and dollars a day, summed up from the logs, and runs at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,12 +15,14 @@ from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
 from bough.server.bounds.tenants import LimitsByTenant
+from bough.tasks.stores.submission import Admission
 
 if TYPE_CHECKING:
     from bough.server.metrics import Metrics  # a worker may lack its package
 
+
 PAYER = "payer"
-"""In a task's metadata: the id of the key that asked for it, and pays for it and for what its sub-agents use."""
+"""The entry of a task's metadata with the id of the key that pays for it and its sub-agents."""
 
 _ASIDE = "ask"
 _DAY_SECONDS = 24 * 60 * 60
@@ -28,7 +30,7 @@ _SECOND = 1_000_000
 
 
 def pay_by(caller: Caller) -> dict[str, Any]:
-    """Return the metadata of a task that a caller's key pays for."""
+    """Return the metadata of a task that the caller's key pays for."""
     return {} if caller.key is None else {PAYER: caller.key}
 
 
@@ -40,10 +42,10 @@ class Quotas:
         self._metrics = metrics
 
     async def require(self, store: EventStore, caller: Caller) -> None:
-        """Check that a caller's tenant and its key may use more today. A row for each quota that there is.
+        """Check that a caller's tenant and its key may use more today. Reads a row for each quota.
 
         Raises:
-            LimitExceeded: One may not; `retry_after_seconds` says when the next day begins.
+            LimitExceeded: A quota is used up; `retry_after_seconds` is the time until the next day.
         """
         if self._has_quota(caller.tenant) or self.bounds_keys(caller.owner):
             await store.together(
@@ -51,10 +53,10 @@ class Quotas:
             )
 
     def check(self, tables: Tables, owner: str | None, key: str | None) -> None:
-        """Check it in a transaction.
+        """Check the quotas in a transaction.
 
         Raises:
-            LimitExceeded: The tenant or the key may use no more today.
+            LimitExceeded: The tenant or the key has used up the quota of the day.
         """
         reached = self._find_reached(tables, owner)
         if reached is None and key is not None and self.bounds_keys(owner):
@@ -71,9 +73,9 @@ class Quotas:
         )
 
     async def find_reached(self, store: EventStore, owner: str | None, cid: UUID) -> LimitReached | None:
-        """Return the quota that a conversation's run has used up: its tenant's, or that of the key that pays for it.
+        """Return the used-up quota of a conversation's run, its tenant's or that of the paying key; None if none is.
 
-        A row for each quota that there is.
+        Reads a row for each quota.
         """
         if not self._has_quota(owner or LOCAL) and not self.bounds_keys(owner):
             return None
@@ -89,16 +91,16 @@ class Quotas:
 
     def bounds_keys(self, owner: str | None) -> bool:
         """Whether each key of an owner's tenant has a quota."""
-        return self._settings.limits_of(owner or LOCAL).bounds_keys
+        return self._settings.limits_for(owner or LOCAL).bounds_keys
 
     # What keys use, written where any tenant's keys have quotas.
 
     def follow(self, store: EventStore) -> None:
-        """Have what is used charged to the key that pays, in the transactions that say so."""
+        """Charge usage to the paying key, in the transactions that record the usage."""
         store.follow(SERVER, ("TaskChanged", *KINDS), self.charge_run)
 
     def charge_run(self, tables: Tables, cid: UUID, stored: StoredEvent) -> None:
-        """Note who pays for a task, or charge what a run used to who does."""
+        """Record the payer of a task, or charge the usage of a run to the payer."""
         if not self._settings.bounds_any_key:
             return
         event = stored.event
@@ -115,7 +117,7 @@ class Quotas:
         tables.run("server.charge_run", conversation=cid, day=day, tokens=tokens, cost_usd=usd)
 
     def charge_key(self, key: str, tables: Tables, cid: UUID, events: Sequence[Event]) -> None:
-        """Charge what a model was asked aside to the key that asked."""
+        """Charge a question to the model outside a run to the key that asked."""
         for _, usage in map(read_usage, events):
             if usage is not None:
                 tokens, usd = usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0
@@ -128,16 +130,16 @@ class Quotas:
         tenant = owner or LOCAL
         if not self._has_quota(tenant):
             return None
-        limits = self._settings.limits_of(tenant)
+        limits = self._settings.limits_for(tenant)
         row = tables.one("server.used_on", owner=owner, day=_today(tables))
         return _find_over(row, {"tokens_a_day": limits.tokens_a_day, "usd_a_day": limits.usd_a_day})
 
     def _compare(self, tables: Tables, owner: str | None, row: Sequence[object] | None) -> LimitReached | None:
-        limits = self._settings.limits_of(owner or LOCAL)
+        limits = self._settings.limits_for(owner or LOCAL)
         return _find_over(row, {"key_tokens_a_day": limits.key_tokens_a_day, "key_usd_a_day": limits.key_usd_a_day})
 
     def _has_quota(self, tenant: str) -> bool:
-        limits = self._settings.limits_of(tenant)
+        limits = self._settings.limits_for(tenant)
         return limits.tokens_a_day is not None or limits.usd_a_day is not None
 
 
@@ -146,9 +148,37 @@ def _today(tables: Tables) -> int:
 
 
 def _find_over(row: Sequence[object] | None, bounds: dict[str, float | None]) -> LimitReached | None:
-    """Return the first bound, of tokens and of dollars, that a row of both has reached."""
+    """Return the first bound, of tokens or of dollars, that a row has reached."""
     used = (0, 0.0) if row is None else (int(str(row[0])), float(str(row[1])))
     for (name, bound), value in zip(bounds.items(), used, strict=True):
         if bound is not None and value >= bound:
             return LimitReached(limit=name, value=value, bound=bound)
     return None
+
+
+def make_admission(settings: LimitsByTenant, metrics: Metrics | None = None) -> Admission:
+    """Return the checks before each run: whether its tenant may queue one more, and whether it may start one more."""
+    quotas = Quotas(settings, metrics)
+
+    def check(tables: Tables, owner: str | None, metadata: Mapping[str, Any]) -> None:
+        quotas.check(tables, owner, metadata.get(PAYER))
+        tenant = owner or LOCAL
+        limits = settings.limits_for(tenant)
+        # Before the count: submissions of one tenant go one by one, so two servers never both add the last one.
+        tables.run("server.lock_tenant", id=tenant)
+        row = tables.one("server.count_runs", owner=owner)
+        bound = limits.runs + limits.queued_runs if limits.runs else 0  # without runs, nothing would ever end the wait
+        if row is not None and row[0] >= bound:
+            if metrics is not None:
+                metrics.limited.labels("runs").inc()
+            raise LimitExceeded(
+                f"{limits.runs} runs may be active, and no more than {bound} with those that wait",
+                hint="wait for one to end",
+                details={"limit": "runs"},
+            )
+
+    def may_start(tables: Tables, owner: str | None) -> bool:
+        row = tables.one("server.count_running", owner=owner)
+        return row is None or row[0] < settings.limits_for(owner or LOCAL).runs
+
+    return Admission((SERVER, USAGE), check, may_start)

@@ -1,9 +1,10 @@
-"""The limits of tenants, which SIGHUP reloads."""
+"""The limits of tenants, which SIGHUP reloads, and the check that a folder is a tenant's."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Generator
@@ -13,7 +14,6 @@ from typing import Protocol
 
 from bough.errors import BoughError, PermissionDenied
 from bough.server.auth.caller import LOCAL
-from bough.server.auth.folders import require_inside
 from bough.server.settings import ServerSettings, TenantLimits
 from bough.settings import Settings
 
@@ -21,9 +21,9 @@ _LOG = logging.getLogger("bough.server")
 
 
 class LimitsByTenant(Protocol):
-    """Says what a tenant may use."""
+    """Provides the limits of tenants."""
 
-    def limits_of(self, tenant: str) -> TenantLimits:
+    def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
         ...
 
@@ -34,20 +34,20 @@ class LimitsByTenant(Protocol):
 
 
 class TenantRules:
-    """What tenants may use, as the settings said when they were last loaded.
+    """The limits of tenants from the settings as last loaded.
 
     Args:
-        settings: Whose home has the `server:` section.
-        server: As it was read at the start.
+        settings: Settings of the home with the `server:` section.
+        server: The section as read at the start.
     """
 
     def __init__(self, settings: Settings, server: ServerSettings) -> None:
         self._settings = settings
         self._server = server
 
-    def limits_of(self, tenant: str) -> TenantLimits:
+    def limits_for(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
-        return self._server.limits_of(tenant)
+        return self._server.limits_for(tenant)
 
     @property
     def bounds_any_key(self) -> bool:
@@ -55,30 +55,30 @@ class TenantRules:
         return self._server.bounds_any_key
 
     def require_workspace(self, owner: str | None, folder: str | Path) -> None:
-        """Check that the folder that a run works in is still its tenant's.
+        """Check that the working folder of a run is still its tenant's.
 
         Raises:
             PermissionDenied: A link leads out of the tenant's folder.
         """
         home, tenant = self._settings.home, owner or LOCAL
-        require_inside(folder, tenant=tenant, root=self._server.folder_of(tenant, home), home=home)
+        require_inside(folder, tenant=tenant, root=self._server.folder_for(tenant, home), home=home)
 
     def require_own_model_key(self, owner: str | None, model: str | None, *, has_key: bool) -> None:
         """Check that a run uses a model key that its tenant may use.
 
         Args:
-            model: Of the run's agent; `offline` needs no key.
-            has_key: Whether one was posted for the conversation; otherwise the operator's would be used.
+            model: The model of the run's agent; `offline` needs no key.
+            has_key: Whether a key was posted for the conversation; otherwise the operator's would be used.
 
         Raises:
-            PermissionDenied: The operator's keys are not for this tenant.
+            PermissionDenied: The tenant may not use the operator's keys.
         """
-        if not has_key and model != "offline" and self.limits_of(owner or LOCAL).models == "none":
+        if not has_key and model != "offline" and self.limits_for(owner or LOCAL).models == "none":
             hint = "post one: agent.llm.api_key, or POST /api/conversations/{id}/model"
             raise PermissionDenied("the conversation has no model key of its own", hint=hint)
 
     def reload(self) -> None:
-        """Read `limits` and `tenants` of the settings again; settings that cannot be read change nothing."""
+        """Read `limits` and `tenants` of the settings again; unreadable settings change nothing."""
         try:
             now = ServerSettings.load(self._settings)
         except BoughError as error:
@@ -100,3 +100,34 @@ def reload_at_sighup(reload: Callable[[], None]) -> Generator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+
+
+def require_inside(folder: str | Path, *, tenant: str, root: Path, home: Path) -> Path:
+    """Return the real path of a conversation's folder, which a program in it may have replaced by a link.
+
+    Args:
+        root: The folder of all files of the tenant.
+        home: bough's own folder; its `workspaces` has the copies that forks work in.
+
+    Raises:
+        PermissionDenied: A link on the way leads out of the tenant's folder.
+    """
+    path, real, top = os.path.normpath(folder), os.path.realpath(folder), os.path.realpath(root)
+    # A path without links is still the folder that was checked when the conversation was created.
+    if is_below(real, top) or real == path:
+        return Path(real)
+    copies = os.path.realpath(home / "workspaces")
+    # Here only links above `workspaces` may be followed, never the copy itself: its name must stay the last one.
+    if os.path.realpath(os.path.dirname(path)) == copies and os.path.join(copies, os.path.basename(path)) == real:
+        return Path(real)
+    if tenant == LOCAL and not is_below(path, top) and not is_below(path, os.path.normpath(root)):
+        return Path(real)  # the user's own folders, which the command line works in
+    raise PermissionDenied(
+        "the workspace of the conversation is a link that leads out of the tenant's folder",
+        hint="replace the link by a folder, or start a conversation in another one",
+    )
+
+
+def is_below(path: str, top: str) -> bool:
+    """Whether a normalized path is a folder or lies below it."""
+    return path == top or path.startswith(top.rstrip(os.sep) + os.sep)

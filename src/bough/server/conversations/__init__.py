@@ -1,1 +1,1 @@
-"""What routes and protocols do with one conversation: start it, use it, decide on its calls."""
+"""The operations of routes and protocols on one conversation: start it, use it, decide on its calls."""

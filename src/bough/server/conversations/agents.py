@@ -1,4 +1,4 @@
-"""From the agent of a body to its spec: each field is honoured, recorded, or refused by name; none is ignored."""
+"""Converting the agent of a body to a spec: each field is used, recorded, or refused by name; none is ignored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOOLS: Mapping[str, str] = {
     **dict.fromkeys(("glob", "grep", "read_file", "list_files", "search_files"), "read"),
     **dict.fromkeys(("task_tracker", "think", "finish"), "none"),
 }
-"""A tool's name to the access to the workspace that it needs."""
+"""The workspace access that each tool needs, by name."""
 
 _SNAKE = {
     **{"BashTool": "bash", "TerminalTool": "terminal", "FileEditorTool": "file_editor", "GlobTool": "glob"},
@@ -42,8 +42,8 @@ class ResolvedAgent:
 
     Attributes:
         api_key: The key of its model, if one was posted with it.
-        condenser: Only OpenHands' agents bring one.
-        posted: What the row of a conversation records of an agent of OpenHands.
+        condenser: Only OpenHands' agents have one.
+        posted: The data that a conversation's row records of an OpenHands agent.
     """
 
     spec: AgentSpec
@@ -56,7 +56,7 @@ def resolve_agent(access: Access, agent: PostedAgent | None) -> ResolvedAgent:
     """Return the agent of a body; the default one if the body has none.
 
     Raises:
-        InvalidInput: A field cannot be honoured; the message names it.
+        InvalidInput: A field cannot be used; the message names it.
         PermissionDenied: A field needs another role.
     """
     agents = access.services.agents
@@ -72,7 +72,7 @@ def _build_spec(access: Access, agent: AgentBody) -> AgentSpec:
     """Return the agent of a body.
 
     Raises:
-        InvalidInput: A field holds something that cannot be honoured.
+        InvalidInput: A field has an unsupported value.
         PermissionDenied: `base_url` needs an admin.
     """
     if agent.kind != "Agent":
@@ -97,9 +97,9 @@ def _build_spec(access: Access, agent: AgentBody) -> AgentSpec:
 
 
 def _describe_posted_agent(agent: AgentBody, spec: AgentSpec) -> JsonObject:
-    """Return what a row keeps of a posted agent: it, and what it became.
+    """Return the data that a row records of a posted agent: the agent, and the resulting spec.
 
-    Keys are masked: the client validates the agent and reads a masked key as none. Tools are those that it has.
+    Keys are masked: the client validates the agent and treats a masked key as missing. Tools are the actual ones.
     """
     posted = cast("JsonObject", mask_keys(agent.model_dump(mode="json", exclude_unset=True))) | {"kind": agent.kind}
     if spec.workspace_access != _find_access(agent):
@@ -108,7 +108,7 @@ def _describe_posted_agent(agent: AgentBody, spec: AgentSpec) -> JsonObject:
 
 
 def mask_keys(value: Any, name: str = "") -> Any:
-    """Return a JSON value with what its name says is a secret replaced by asterisks."""
+    """Return a JSON value in which values with the names of secrets are replaced by asterisks."""
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value)
         return {key: mask_keys(item, key) for key, item in pairs.items()}
@@ -139,7 +139,7 @@ def _read_suffix(context: JsonObject) -> str:
 
 
 def refuse(field: str, value: Any, hint: str) -> None:
-    """Refuse a field that holds anything.
+    """Refuse a field that is set.
 
     Raises:
         InvalidInput: The field is not empty.

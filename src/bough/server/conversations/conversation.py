@@ -1,10 +1,11 @@
-"""What the routes of conversations do: start, fork, say something; the same calls a user of the library makes."""
+"""The operations behind the routes of conversations, through the same calls as a user of the library."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,33 +23,32 @@ from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, read_settings_rules
 from bough.errors import Conflict, NotFound, TooLarge
 from bough.events.beside import Tables
-from bough.events.model import UserMessage
+from bough.events.model import SkillActivated, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.server.access import Access
-from bough.server.auth.owned import make_missing, make_taken
-from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
-from bough.server.bodies.info import ConversationInfo, RunInfo, build_info
+from bough.server.auth.owned import OwnedStore, make_missing, make_taken
+from bough.server.auth.sealed import MODEL_KEY, check_values, make_secrets
+from bough.server.bodies.info import ConversationInfo, InfoDetails, RunInfo, build_info
 from bough.server.bounds.etag import stale
-from bough.server.conversations.details import read_details
 from bough.server.runs import read_latest_run
 from bough.server.services import Services
 from bough.tasks.stores.relational import TASKS
 from bough.types import JsonObject
 
 _SKILLS_SECONDS = 1.0
-"""How old the skills and their trust may be that a message finds: they are looked for in many folders. A run, and a
-fork that renders its prompt, look again."""
+"""Maximum age of the skills and their trust for a message, since discovery reads many folders. A run, and a
+fork that renders its prompt, discover them again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A conversation to be started, whichever form it was asked for in.
+    """A request to start a conversation, in any form of body.
 
     Attributes:
-        task: What is said of the task that runs it: see `Runs.start`.
-        secrets: By name, the model's key as `$model`; they are sealed.
-        about: Kept in its row: the form, what was posted, the digest of the request.
+        task: The options of the task that runs it, as in `Runs.start`.
+        secrets: Values by name, the model's key as `$model`; stored encrypted.
+        about: Stored in its row: the form, the posted agent, the digest of the request.
     """
 
     id: UUID
@@ -65,10 +65,10 @@ class Start:
 
 
 async def existing(access: Access, id: UUID | None, digest: str) -> ConversationRecord | None:
-    """Return the conversation that the very same request made before.
+    """Return the conversation that the same request created earlier.
 
     Raises:
-        Conflict: The id is taken by anything else.
+        Conflict: The id belongs to something else.
     """
     if id is None:
         return None
@@ -82,7 +82,7 @@ async def existing(access: Access, id: UUID | None, digest: str) -> Conversation
 
 
 async def start(access: Access, new: Start) -> ConversationRecord:
-    """Start a conversation and say its first message; durable on return.
+    """Start a conversation and send its first message; durable on return.
 
     Raises:
         Conflict: The id is taken.
@@ -90,7 +90,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     services = access.services
     check_values(new.secrets)
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
-    rules: GivenRules = {**read_settings_rules(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
+    rules: GivenRules = {**read_settings_rules(services.settings), **new.rules, "secrets": make_secrets(new.secrets)}
     store = access.store.keeping(new.about)
     key = new.secrets.get(MODEL_KEY)
     with services.workspaces.making(new.workspace):
@@ -125,15 +125,15 @@ async def say(
     expected_head: int | None = None,
     **submission: Any,
 ) -> None:
-    """Send a message; `run` has it answered. All of it is one transaction: refused for one reason, nothing is kept.
+    """Send a message; with `run`, have it answered. In one transaction: if any part is refused, nothing is written.
 
     Args:
-        submission: What is said of the task that answers it: see `Runs.start`.
+        submission: The options of the task that answers it, as in `Runs.start`.
 
     Raises:
         Stale: The head is not the expected one.
-        LimitExceeded: The tenant has as many runs as it may have.
-        PermissionDenied: A hook refuses it.
+        LimitExceeded: The tenant has the maximum number of runs.
+        PermissionDenied: A hook refused it.
         TooLarge: It is longer than a message may be.
     """
     require_short(access, message)
@@ -167,7 +167,7 @@ def require_short(access: Access, message: UserMessage) -> None:
 
 
 def stamp(access: Access, message: UserMessage) -> UserMessage:
-    """Return a message as of now: times in a log follow its order, and clients sort by them."""
+    """Return a message with the current time: times in a log follow its order, and clients sort by them."""
     return message.model_copy(update={"ts": access.services.clock.now()})
 
 
@@ -175,10 +175,10 @@ def stamp(access: Access, message: UserMessage) -> UserMessage:
 async def open_conversation(
     access: Access, conversation: UUID | ConversationRecord
 ) -> AsyncGenerator[AsyncConversation]:
-    """Give the conversation in use while the block runs.
+    """Yield the opened conversation, and close it after the block.
 
     Args:
-        conversation: Its id, or its record where that was just read.
+        conversation: Its id, or its record if that was just read.
 
     Raises:
         NotFound: It is not there, or another tenant's.
@@ -192,12 +192,12 @@ async def open_conversation(
 
 @asynccontextmanager
 async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversation]:
-    """Give the conversation in use while the block runs, for a request that asks its model outside of a run.
+    """Yield the opened conversation for a request that asks its model outside of a run.
 
     Raises:
         NotFound: It is not there, or another tenant's.
-        LimitExceeded: The tenant or the key has used up its day.
-        PermissionDenied: Its model would be asked with a key of the operator, which the tenant may not use.
+        LimitExceeded: The tenant or the key has used up the quota of the day.
+        PermissionDenied: Its model needs a key of the operator, which the tenant may not use.
     """
     services = access.services
     await services.quotas.require(services.store, access.caller)
@@ -210,7 +210,7 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
 
 
 def _charge_caller(access: Access) -> Access:
-    """Return an access that charges the caller's key for what it asks a model, where keys have quotas."""
+    """Return an access that charges the caller's key for questions to the model, if keys have quotas."""
     key, quotas = access.caller.key, access.services.quotas
     if key is None or not quotas.bounds_keys(access.caller.owner):
         return access
@@ -226,35 +226,35 @@ async def reopen_parts(
     agent: AgentSpec | None = None,
     skills_seconds: float = _SKILLS_SECONDS,
 ) -> Parts:
-    """Return what a conversation is made of, with the secrets and the model's key that were sealed for it.
+    """Return the parts of a conversation, with its decrypted secrets and model key.
 
     Args:
-        agent: Instead of its own, which is not looked up. The log does not say so.
-        skills_seconds: How old the skills, and what is known of their trust, may be.
+        agent: Replaces its agent, which is then not looked up. Not recorded in the log.
+        skills_seconds: Maximum age of the skills and of their trust.
 
     Raises:
-        Unavailable: A secret cannot be opened.
-        PermissionDenied: Its workspace has become a link that leads out of the tenant's folder.
+        Unavailable: A secret cannot be decrypted.
+        PermissionDenied: Its workspace has become a link out of the tenant's folder.
     """
     settings, rules = services.settings, read_settings_rules(services.settings)
     services.rules.require_workspace(record.owner, state.workspace)
     values = await services.sealed.values(record.owner, state.policies)
     if values:
-        rules["secrets"] = secrets_of(values)
+        rules["secrets"] = make_secrets(values)
     agent = agent or _agent_in_use(services, state, values)
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
         record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
-        cache=services.runs.broker.worker.blueprints.look_every(skills_seconds),
+        cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 
 
 async def count_shown_chars(access: Access, record: ConversationRecord, state: State) -> int:
-    """Return how many characters of a result the model of a conversation is shown.
+    """Return the maximum length of a result that a conversation's model sees, in characters.
 
     Raises:
-        Unavailable: The key of its model cannot be opened.
+        Unavailable: The key of its model cannot be decrypted.
     """
     services = access.services
     values = await services.sealed.values(record.owner, state.policies)
@@ -263,7 +263,7 @@ async def count_shown_chars(access: Access, record: ConversationRecord, state: S
 
 
 def _agent_in_use(services: Services, state: State, sealed: Mapping[str, str]) -> AgentSpec:
-    """Return the agent of a conversation, with the model's key that was sealed for it."""
+    """Return the agent of a conversation, with its decrypted model key."""
     agent, key = services.agents.read_recorded(state), sealed.get(MODEL_KEY)
     return agent if key is None else agent.model_copy(update={"api_key": key})
 
@@ -295,10 +295,10 @@ async def _make_info(access: Access, record: ConversationRecord, run: RunInfo | 
 
 
 class Snapshot(NamedTuple):
-    """Everything that the document of a conversation is made of, read at one moment.
+    """Everything that the document of a conversation is made of, read in one snapshot.
 
     Attributes:
-        erased: What was erased in its log and in those that it shares events with.
+        erased: The erasures in its log and in logs that it shares events with.
         run: Its latest run.
     """
 
@@ -308,7 +308,7 @@ class Snapshot(NamedTuple):
 
 
 async def read_snapshot(access: Access, id: UUID) -> Snapshot:
-    """Return what the document of a conversation is made of, by one look at the store.
+    """Read everything that the document of a conversation is made of, in one access to the store.
 
     Raises:
         NotFound: It is not there, or another tenant's.
@@ -329,7 +329,7 @@ async def read_snapshot(access: Access, id: UUID) -> Snapshot:
 
 
 async def make_document(access: Access, snapshot: Snapshot) -> bytes:
-    """Return the document of a conversation as JSON: the kept one where nothing that it is made of has changed."""
+    """Return the document of a conversation as JSON, the cached one if nothing that it is made of has changed."""
     states, record = access.services.states, snapshot.record
     document = states.find_document(record.id, snapshot)
     if document is None:
@@ -337,3 +337,40 @@ async def make_document(access: Access, snapshot: Snapshot) -> bytes:
         document = new_info.__pydantic_serializer__.to_json(new_info)
         states.keep_document(record.id, snapshot, document)
     return document
+
+
+_WAITING = "waiting_for_confirmation"
+
+
+async def read_details(store: OwnedStore, record: ConversationRecord, state: State) -> InfoDetails:
+    """Return the details of a conversation that are in events. No statement without skills, tasks and waiting calls."""
+    triggered: dict[str, None] = {}
+    invoked: dict[str, None] = {}
+    children: dict[UUID, None] = {}
+    kinds = (["SkillActivated"] if state.active_skills else []) + (["TaskLinked"] if _has_tasks(state) else [])
+    if kinds:
+        async for stored in store.read(record.id, kinds=kinds):
+            event = stored.event
+            if isinstance(event, SkillActivated) and event.trigger != "always":
+                (invoked if event.trigger == "tool" else triggered)[event.name] = None
+            # Tasks started before the fork are children of the source.
+            if isinstance(event, TaskLinked) and event.conversation is not None and stored.seq >= state.base:
+                children[event.conversation] = None
+    return InfoDetails(
+        triggered=tuple(sorted(triggered)),
+        invoked=tuple(sorted(invoked)),
+        children=tuple(children),
+        waiting_since=await find_waiting_since(store, record) if state.waiting else None,
+    )
+
+
+async def find_waiting_since(store: OwnedStore, record: ConversationRecord) -> datetime:
+    """Return when a waiting conversation started to wait. O(changes of state since)."""
+    async for stored in store.read(record.id, kinds=("StateChanged",), reverse=True):
+        if stored.as_json().get("changes", {}).get("status") == _WAITING:
+            return stored.ts
+    return record.updated
+
+
+def _has_tasks(state: State) -> bool:
+    return bool(state.tasks or state.delegated.requests)

@@ -1,4 +1,4 @@
-"""What people decide of calls that wait: told to the task that waits, or to the log where no task does."""
+"""Decisions of people on waiting calls, passed to the waiting task, or written to the log if no task waits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DECIDED_BY = "decided by "
 async def decide(
     access: Access, id: UUID, decision: CallDecision, *, run: bool, expected_head: int | None = None
 ) -> None:
-    """Record a decision on calls that wait.
+    """Record a decision on waiting calls.
 
     Args:
-        run: Whether the run continues once nothing waits any more.
+        run: Whether the run continues once no call is waiting.
 
     Raises:
-        Conflict: A call that it names does not wait; the head is another one.
-        LimitExceeded: A new run is needed, and the tenant has as many as it may have.
+        Conflict: A named call is not waiting, or the log has another head.
+        LimitExceeded: A new run is needed, and the tenant has the maximum number.
     """
     runs = access.services.runs
     task = await runs.find_asking(id)
@@ -46,11 +46,11 @@ async def decide(
 
 @dataclass(frozen=True, kw_only=True)
 class CallChoice:
-    """What somebody says of one call that waits.
+    """A person's decision on one waiting call.
 
     Attributes:
-        arguments: Others than it was made with, of one that is approved.
-        value: Its result, of one that is answered.
+        arguments: Changed arguments of an approved call.
+        value: The result of an answered call.
     """
 
     call: str
@@ -61,10 +61,10 @@ class CallChoice:
 
 
 async def choose(access: Access, record: ConversationRecord, state: State, choice: CallChoice) -> CallDecision:
-    """Return the decision on one call, as the caller's.
+    """Return the decision on one call, with the caller as its author.
 
     Raises:
-        InvalidInput: It waits for something else; or the answer is none of the choices.
+        InvalidInput: The call waits for something else, or the answer is not one of the choices.
     """
     by, call = access.caller.name, choice.call
     if choice.arguments is not None and choice.decision != "approve":
@@ -83,7 +83,7 @@ async def list_approvals(access: Access, record: ConversationRecord) -> tuple[st
     """Return the calls of a conversation that wait for an approval.
 
     Raises:
-        Conflict: None does.
+        Conflict: No call is waiting.
     """
     state = await access.services.states.state_of(record)
     call_ids = tuple(id for id, call in state.waiting.items() if call.get("kind", "approval") == "approval")
@@ -93,11 +93,11 @@ async def list_approvals(access: Access, record: ConversationRecord) -> tuple[st
 
 
 async def require_waiting(access: Access, record: ConversationRecord, call: str) -> State:
-    """Return the folded conversation, in which a call waits.
+    """Return the folded conversation, after checking that a call in it is waiting.
 
     Raises:
-        NotFound: There is no such call.
-        Conflict: It was decided already; `details` says by whom, how and when.
+        NotFound: The call does not exist.
+        Conflict: It was decided already; `details` has the author, the decision and the time.
     """
     state = await access.services.states.state_of(record)
     if call in state.waiting:
@@ -109,7 +109,7 @@ async def require_waiting(access: Access, record: ConversationRecord, call: str)
 
 
 async def _find_decision(access: Access, id: UUID, call: str) -> dict[str, Any] | None:
-    """Return who decided on a call, how and when; None where nobody did. O(changes since)."""
+    """Return author, decision and time of the decision on a call; None if undecided. O(changes since then)."""
     kinds = ("ToolRejected", "StateChanged")
     async for stored in access.store.read(id, reverse=True, kinds=kinds):
         match event := stored.event:

@@ -1,4 +1,4 @@
-"""Forks of conversations, as routes, MCP and A2A make them."""
+"""Forking conversations, for routes, MCP and A2A."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ async def fork(
     about: JsonObject | None = None,
     **options: Any,
 ) -> NewFork:
-    """Fork a conversation. Reads no event of the source that was read before, and builds no agent unless it changes.
+    """Fork a conversation. Reads no event of the source again, and builds no agent unless it is replaced.
 
     Args:
-        api_key: Key of the model of `agent`; it is not sealed here.
-        about: Kept in the fork's row.
-        options: See `AsyncConversation.fork`, also for the other errors.
+        api_key: The key of the model of `agent`; it is not stored here.
+        about: Stored in the fork's row.
+        options: Options of `AsyncConversation.fork`, which also documents further errors.
 
     Raises:
-        PermissionDenied: Its model has an address that it may use only with a key of its own.
+        PermissionDenied: Its model's address may not be used without a posted key.
         Unavailable: The key or package of its model is missing.
     """
     services, model = access.services, (overrides or {}).get("model")
@@ -85,9 +85,9 @@ async def fork(
 async def _with_key(
     access: Access, source: ConversationRecord, state: State, agent: AgentSpec, api_key: str | None
 ) -> AgentSpec:
-    """Return the agent of a fork with its model's key: the posted one, its own, or the one sealed for its source.
+    """Return the agent of a fork with its model's key: the posted one, the agent's, or the one stored for its source.
 
-    The source's key is only for the provider and address that it was posted for.
+    The source's key is used only for the provider and address that it was posted for.
     """
     if api_key is None and agent.api_key is None and is_same_recipient(state.agent, agent.snapshot()):
         api_key = (await access.services.sealed.values(source.owner, state.policies)).get(MODEL_KEY)

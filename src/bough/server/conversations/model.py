@@ -1,4 +1,4 @@
-"""Changing the model of a conversation, and the address and key that it is asked with."""
+"""Changing the model of a conversation, with its address and key."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
     """Continue with another model.
 
     A posted key is used only for the provider and address that it was posted for. Another provider or address needs a
-    key of its own; without one, the operator's is used.
+    new key; without one, the operator's is used.
 
     Args:
-        base_url: Its address; None keeps the present address for a model of the same provider.
-        api_key: Sealed for the conversation; None keeps the posted one where it may be used, else the operator's.
+        base_url: Its address; None keeps the current address for a model of the same provider.
+        api_key: Stored encrypted; None keeps the posted key if it may be used, else the operator's.
 
     Raises:
-        NotFound: It is not there, or another tenant's.
+        NotFound: It is missing or another tenant's.
         PermissionDenied: Only an admin may name that address.
         InvalidInput: The model is unknown, or its prices are needed and unknown.
-        Conflict: A run is active, which would send its key to the new address; or the conversation has changed
+        Conflict: A run is active, which would send its key to the new address, or the conversation changed
             meanwhile, as when a run begins or a secret is added.
     """
     services = access.services
@@ -68,16 +68,16 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
 
 
 async def require_forkable(access: Access, agent: AgentSpec, *, model: str | None, is_new: bool) -> None:
-    """Check that a fork's model can be had, before it is written down.
+    """Check that a fork's model is available, before the fork is written.
 
     Args:
         agent: The agent of the fork, with its model's key.
-        model: Instead of its agent's.
-        is_new: Whether the agent is another one than its source's.
+        model: Replaces the agent's model.
+        is_new: Whether the agent differs from its source's.
 
     Raises:
-        InvalidInput: The string names no model.
-        PermissionDenied: Its address is one that it may not have without a key of its own.
+        InvalidInput: The model string is invalid.
+        PermissionDenied: Its address may not be used without a posted key.
         Unavailable: Its key or package is missing.
     """
     if model is None and not is_new:

@@ -1,4 +1,4 @@
-"""Starts the conversation of a body, or finds the one that the same request started before."""
+"""Starting the conversation of a request, or finding the one that the same request started earlier."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _THRESHOLDS: Mapping[str, int] = {
 async def start_conversation(
     access: Access, body: NewConversation | StartConversation, keyed: UUID | None
 ) -> tuple[ConversationRecord, bool]:
-    """Start a conversation, or return the one that the same request started before.
+    """Start a conversation, or return the one that the same request started earlier.
 
     Args:
-        keyed: The id that the request's `Idempotency-Key` stands for.
+        keyed: The id derived from the request's `Idempotency-Key`.
 
     Returns:
         Its row, and whether it is new.
 
     Raises:
-        Conflict: The id is taken by anything else.
-        InvalidInput: A field cannot be honoured; the message names it.
+        Conflict: The id belongs to something else.
+        InvalidInput: A field cannot be used; the message names it.
         PermissionDenied: A field needs another role or scope.
     """
     digest = compute_digest(body.digestible())

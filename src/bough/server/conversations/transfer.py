@@ -1,7 +1,4 @@
-"""Conversations as files: written for other stores and for people, and taken in from others, in quarantine.
-
-Source: decision 16 (bundles and imports).
-"""
+"""Exporting conversations as files for other stores and for people, and importing them in quarantine."""
 
 from __future__ import annotations
 
@@ -29,18 +26,18 @@ from bough.types import JsonObject
 FileFormat: TypeAlias = Literal["bundle", "jsonl", "md"]
 
 SPOOLED_BYTES = 1 << 20
-"""Larger files are on disk while they are received or sent."""
+"""Larger files are stored on disk while they are received or sent."""
 
 _CHUNK_BYTES = 1 << 16
 _NOT_FOLDED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 async def write_file(access: Access, record: ConversationRecord, kind: FileFormat) -> IO[bytes]:
-    """Return a temporary file of a conversation, at its start; the caller closes it. O(events).
+    """Write a conversation to a temporary file and return it at its start; the caller closes it. O(events).
 
     Raises:
         CorruptLog: An event cannot be read.
-        StoreError: The key that signs bundles cannot be kept.
+        StoreError: The key that signs bundles cannot be stored.
     """
     file = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED_BYTES))  # noqa: SIM115 - the caller closes it
     try:
@@ -73,20 +70,20 @@ async def iterate_file(file: IO[bytes]) -> AsyncIterator[bytes]:
 async def import_file(
     access: Access, file: IO[bytes], *, trusted: Collection[bytes] | None, workspace: str | None
 ) -> tuple[ConversationRecord, bool]:
-    """Take in a conversation for the caller's tenant, in quarantine, and say whether there was anything new in it.
+    """Import a conversation for the caller's tenant, in quarantine, and return whether anything in it was new.
 
-    Nothing of the file widens what the tenant may do: its workspace tools are narrowed to the tenant's, paths of the
-    server are left out, and secrets of other conversations are not its own. The address of its model is used only once
-    somebody who may name it adopts the conversation.
+    The file cannot widen the tenant's rights: workspace tools are narrowed to the tenant's, paths of the
+    server are removed, secrets of other conversations are not available. The address of its model is used only after
+    a caller who may set it adopts the conversation.
 
     Args:
-        trusted: Public keys of which one must have signed it; None accepts any.
-        workspace: Its folder, as in a new conversation.
+        trusted: Public keys, one of which must have signed it; None accepts any file.
+        workspace: Its working folder, as for a new conversation.
 
     Raises:
-        InvalidInput: It is not a bundle, or does not hold a conversation.
-        PermissionDenied: Nobody of `trusted` signed it; or the workspace lies outside of the tenant's folder.
-        Conflict: An id in it is another tenant's, or the conversation is here and went another way. Nothing is written.
+        InvalidInput: It is not a bundle, or contains no conversation.
+        PermissionDenied: No key in `trusted` signed it, or the workspace lies outside of the tenant's folder.
+        Conflict: An id in it is another tenant's, or the conversation exists with other events. Nothing is written.
     """
     services, caller = access.services, access.caller
     bundle = await asyncio.to_thread(_parse, file, trusted, caller.owner)
@@ -110,7 +107,7 @@ async def import_file(
 
 
 def _narrow(access: Access, state: State) -> list[Event]:
-    """Return what makes an imported log say no more than its new owner may."""
+    """Return the function that reduces an imported log to what its new owner may set."""
     agent = access.services.agents.within(access.caller, state.agent)
     changes: JsonObject = {} if agent == state.agent else {"agent": agent}
     if state.policies.get("sealed") or state.policies.get("secrets"):
@@ -119,7 +116,7 @@ def _narrow(access: Access, state: State) -> list[Event]:
 
 
 def _parse(file: IO[bytes], trusted: Collection[bytes] | None, owner: str | None) -> Bundle:
-    """Return a bundle that folds to a conversation, with no more of its rows than people may say of one."""
+    """Parse a bundle, check that it folds to a conversation, and drop the server's data from its rows."""
     bundle = parse_bundle(file, trusted=trusted, owner=owner)
     record = _clean(bundle.record)
     _require_folds(record, bundle.events)
@@ -139,7 +136,7 @@ def _require_folds(record: ConversationRecord, events: Collection[StoredEvent]) 
 
 
 def _clean(record: ConversationRecord) -> ConversationRecord:
-    """Return a row without what a server keeps in rows of its own: forms, digests of requests, posted agents."""
+    """Return a row without the data that a server adds to rows: forms, digests of requests, posted agents."""
     config = {name: record.config[name] for name in ("agent", "model", "signed_by") if _is_text(record.config, name)}
     names = ("reason", "actor", "pending", "workspace")
     lineage: JsonObject = {name: record.lineage[name] for name in names if _is_text(record.lineage, name)}

@@ -1,1 +1,1 @@
-"""What the conversations of a server work with: agents by name, folders, the executor, commands."""
+"""The environment of a server's conversations: agents by name, folders, the executor, commands."""

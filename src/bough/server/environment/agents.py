@@ -1,4 +1,4 @@
-"""The agents of a server by name, and agents that a body describes: data, within what its caller may say."""
+"""The agents of a server by name, and agents described by a request, as data within the rights of its caller."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from bough.agents.from_data import spec_from_data
 from bough.agents.models.resolve import OFFLINE, takes_base_url
-from bough.agents.spec import AgentSpec
+from bough.agents.spec import AgentSpec, spec_from_data
 from bough.connect.address import check_address
 from bough.conversation import State
 from bough.conversation.agent import read_recorded_spec, settle_spec
@@ -28,7 +27,7 @@ _PATHS: Mapping[str, str] = {
     "system_prompt_path": "send the text itself as agent.system_prompt",
     "skill_roots": "name an agent that the operator registered with these skills",
 }
-"""Fields of an agent that name files of this machine, which only its operator may read; and what to do instead."""
+"""Fields of an agent that name files of this machine, which only the operator may set, with the alternative."""
 
 
 class AgentCatalogue:
@@ -50,7 +49,7 @@ class AgentCatalogue:
         """Return a registered agent.
 
         Raises:
-            InvalidInput: None has that name; the nearest one is named.
+            InvalidInput: No agent has that name; the hint has the nearest one.
         """
         if name in self._registered:
             return self._registered[name]
@@ -64,7 +63,7 @@ class AgentCatalogue:
         """Return the agent of a conversation: the record's data, with the code of the registered agent of that name.
 
         Raises:
-            InvalidInput: It has code of its own, which the record only names, and is not registered here.
+            InvalidInput: It has code, which the record only names, and is not registered here.
         """
         agent = find_for_record(state, self._registered, self._settings)
         if agent is not None:
@@ -76,11 +75,11 @@ class AgentCatalogue:
             raise InvalidInput(error.message, hint=hint, details=error.details) from None
 
     def agent_for(self, caller: Caller, agent: str | AgentForm | None) -> AgentSpec:
-        """Return the agent that a body names or describes, its workspace tools within what the tenant may have.
+        """Return the agent that a body names or describes, with workspace tools no wider than the tenant's.
 
         Raises:
-            InvalidInput: The name is unknown, or a value does not fit.
-            PermissionDenied: The body says what only an admin may say.
+            InvalidInput: The name is unknown, or a value is invalid.
+            PermissionDenied: The body sets a field that only an admin may set.
         """
         if not isinstance(agent, AgentForm):
             return self.narrow(caller, self.find_named(agent or DEFAULT))
@@ -96,10 +95,10 @@ class AgentCatalogue:
         return self.narrow(caller, spec)
 
     def require_sayable(self, caller: Caller, agent: AgentForm) -> None:
-        """Check that a caller may say what it says.
+        """Check that a caller may set the fields that it sets.
 
         Raises:
-            PermissionDenied: A field is the operator's, or needs the role admin; the message names it.
+            PermissionDenied: Only the operator, or an admin, may set a field; the message names it.
         """
         path = next((name for name in _PATHS if getattr(agent, name) is not None), None)
         if path is not None and not caller.is_operator:
@@ -107,10 +106,10 @@ class AgentCatalogue:
         self.require_base_url(caller, agent.base_url)
 
     def require_base_url(self, caller: Caller, base_url: str | None, *, field: str = "agent.base_url") -> None:
-        """Check that a caller may have its models asked at an address.
+        """Check that a caller may use an address for its models.
 
         Args:
-            field: Where the body says it.
+            field: The field of the body with the address.
 
         Raises:
             PermissionDenied: It is neither in `server.models` nor named by an admin.
@@ -122,15 +121,15 @@ class AgentCatalogue:
     async def require_address(
         self, caller: Caller, base_url: str | None, *, has_key: bool, field: str = "agent.base_url"
     ) -> None:
-        """Check an address that is the tenant's own word: it is public, and is not sent a key of the operator's.
+        """Check an address that a tenant set: it must be public, and gets no key of the operator.
 
         Args:
             has_key: Whether a model's key was posted for it.
-            field: Where the body says it.
+            field: The field of the body with the address.
 
         Raises:
-            PermissionDenied: It leads to this machine or a private network, or has no key of its own.
-            InvalidInput: It is not an address of HTTP.
+            PermissionDenied: It leads to this machine or a private network, or no key was posted for it.
+            InvalidInput: It is not an HTTP address.
         """
         operators = {
             self._settings.base_url,
@@ -149,7 +148,7 @@ class AgentCatalogue:
             raise type(error)(error.message.replace("url", field, 1), hint=error.hint) from None
 
     async def require_recorded_address(self, caller: Caller, state: State) -> None:
-        """Check that a caller may have the model of an imported conversation asked where its record says.
+        """Check that a caller may use the recorded address of an imported conversation's model.
 
         Raises:
             PermissionDenied: The caller may not name that address.
@@ -173,23 +172,23 @@ class AgentCatalogue:
 
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
-        bound = self._rules.limits_of(caller.tenant).access
+        bound = self._rules.limits_for(caller.tenant).access
         if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):
             return spec
         return spec.model_copy(update={"workspace_access": bound})
 
     def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
-        """Return an agent that a log from elsewhere recorded, as far as a caller may say it.
+        """Return the agent recorded in an imported log, with only the fields that a caller may set.
 
-        Paths that only the operator may name are omitted, workspace tools stay within the tenant's. The address of its
-        model stays: without it, the provider of the model's name would be asked. See `require_recorded_address`.
+        Omits paths that only the operator may name, and narrows workspace tools to the tenant's. The address of the
+        model stays, since without it the provider in its name would be called; `require_recorded_address` checks it.
         """
         fields = dict(recorded)
         if not caller.is_operator:
             fields = {name: value for name, value in fields.items() if name not in _PATHS}
             if fields.get("base_url") not in self._server.models and not takes_base_url(fields.get("model")):
                 fields.pop("base_url", None)
-        bound, access = self._rules.limits_of(caller.tenant).access, fields.get("workspace_access")
+        bound, access = self._rules.limits_for(caller.tenant).access, fields.get("workspace_access")
         if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
             fields["workspace_access"] = bound
         return fields

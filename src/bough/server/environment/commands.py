@@ -1,4 +1,4 @@
-"""Commands of a workspace: run in the sandbox, without a network and without a secret; they are never events."""
+"""Shell commands in a workspace: run in the sandbox, without network and secrets; they are never recorded as events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT_SECONDS = 600.0
 MAX_COMMANDS = 64
 
 _GUARDS = Guards(names=frozenset())
-"""A client may make a repository where there is none; one that exists is guarded, see `run_in_sandbox`."""
+"""A client may create a repository; an existing one is guarded by `run_in_sandbox`."""
 
 
 class CommandForm(LenientForm):
@@ -78,7 +78,7 @@ class Commands:
         """Start a command.
 
         Raises:
-            LimitExceeded: The tenant has as many as it may have.
+            LimitExceeded: The tenant has the maximum number of commands.
         """
         live = sum(process.tenant == tenant and process.task is not None for process in self._commands.values())
         if live >= MAX_COMMANDS:
@@ -92,7 +92,7 @@ class Commands:
         """Return a command of a tenant.
 
         Raises:
-            NotFound: There is none in this process.
+            NotFound: This process has no such command.
         """
         command = self._commands.get(id)
         if command is None or command.tenant != tenant:
@@ -104,21 +104,21 @@ class Commands:
         return [command for command in self._commands.values() if command.tenant == tenant]
 
     async def finish(self, tenant: str, id: UUID) -> OutputInfo:
-        """Return the output of a command when it has ended."""
+        """Wait until a command has ended, and return its output."""
         command = self.find(tenant, id)
         if command.task is not None:
             await asyncio.wait({command.task})
         return command.output[-1]
 
     async def stop(self, tenant: str, id: UUID) -> None:
-        """Kill a command and all it started."""
+        """Kill a command and all its processes."""
         command = self.find(tenant, id)
         if command.task is not None:
             command.task.cancel()
             await asyncio.wait({command.task})
 
     async def aclose(self) -> None:
-        """Kill whatever runs."""
+        """Kill all running commands."""
         for command in list(self._commands.values()):
             await self.stop(command.tenant, command.info.id)
 
@@ -148,10 +148,10 @@ class Commands:
 
 
 async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, seconds: float) -> CodeExecutionResult:
-    """Return what a bash command line did in a folder: no network, no secret, its guarded files read-only.
+    """Run a bash command line in a folder, without network and secrets, with guarded files read-only.
 
     Raises:
-        NotFound: There is no such folder.
+        NotFound: The folder does not exist.
         SandboxUnavailable: No sandbox works here.
     """
     if not await asyncio.to_thread(folder.is_dir):

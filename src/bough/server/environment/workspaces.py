@@ -1,4 +1,4 @@
-"""Where a conversation's tools work: below the tenant's own folder, whatever a body says."""
+"""The folders of tenants, below which the tools of their conversations work, whatever a request asks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
-from bough.server.auth.folders import require_inside
+from bough.server.bounds.tenants import require_inside
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 
@@ -22,35 +22,36 @@ class Workspaces:
         self._settings = settings
         self._server = server
 
-    def root_of(self, caller: Caller) -> Path:
-        """Return the folder that holds all files of a tenant; it is made if missing."""
-        root = self._server.folder_of(caller.tenant, self._settings.home)
+    def root_for(self, caller: Caller) -> Path:
+        """Return the folder of all files of a tenant; creates it if missing."""
+        root = self._server.folder_for(caller.tenant, self._settings.home)
         root.mkdir(parents=True, exist_ok=True)
         return Path(os.path.realpath(root))
 
     def require_inside(self, caller: Caller, folder: str | Path) -> Path:
-        """Return the real path of the folder of a conversation. Raises: see `auth.folders.require_inside`."""
+        """Return the real path of a conversation's folder. Raises what the function `require_inside` raises."""
         home = self._settings.home
-        return require_inside(folder, tenant=caller.tenant, root=self._server.folder_of(caller.tenant, home), home=home)
+        root = self._server.folder_for(caller.tenant, home)
+        return require_inside(folder, tenant=caller.tenant, root=root, home=home)
 
     def folder_for(self, caller: Caller, id: UUID, working_dir: str | None) -> Path:
-        """Return the working folder of a new conversation; `making` makes it if it is missing.
+        """Return the working folder of a new conversation; `making` creates it if it is missing.
 
         Args:
-            working_dir: Absolute, or relative to the tenant's folder; None is a folder of the conversation's own.
+            working_dir: Absolute, or relative to the tenant's folder; None is a separate folder of the conversation.
 
         Raises:
             PermissionDenied: It lies outside of the tenant's folder.
-            InvalidInput: It is there and no folder.
+            InvalidInput: It exists and is not a folder.
         """
-        root = self.root_of(caller)
+        root = self.root_for(caller)
         if working_dir is None:
             return root / str(id)
         if "\0" in working_dir:
             raise InvalidInput("workspace.working_dir is not a path", hint="name a folder")
         folder = Path(os.path.realpath(root / working_dir))
         if caller.tenant == LOCAL and caller.key is None and folder.is_dir():
-            return folder  # the person's own machine: any folder that is there
+            return folder  # the person's own machine: any existing folder
         if folder != root and root not in folder.parents:
             raise PermissionDenied("workspace.working_dir lies outside of the tenant's folder", hint="leave it out")
         if any(place.exists() and not place.is_dir() for place in (folder, *folder.parents)):
@@ -59,10 +60,10 @@ class Workspaces:
 
     @contextmanager
     def making(self, folder: Path) -> Generator[None]:
-        """Make the working folder of a conversation that the block starts; if that fails, remove what was made.
+        """Create the working folder of a conversation that the block starts; if that fails, remove the new folders.
 
         Raises:
-            InvalidInput: It cannot be made.
+            InvalidInput: It cannot be created.
             PermissionDenied: A link leads elsewhere.
         """
         missing = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -76,6 +77,6 @@ class Workspaces:
             yield
         except BaseException:
             for place in missing:
-                with suppress(OSError):  # somebody else put something there
+                with suppress(OSError):  # another process has created files in it
                     place.rmdir()
             raise

@@ -1,1 +1,1 @@
-"""What is pushed: events and pieces of text to streams and sockets."""
+"""Live delivery of events and pieces of text to streams and sockets."""

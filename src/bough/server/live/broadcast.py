@@ -1,7 +1,7 @@
-"""Fan-out of one conversation's events and pieces of text to any number of readers in this process.
+"""Sending one conversation's events and pieces of text to any number of readers in this process.
 
-Nothing is queued for a reader: it is a position in a ring of what came last. One that falls behind the ring reads the
-store until it has caught up, and misses pieces of text, which the events hold whole. So a slow reader never slows a
+A reader has no queue: it is a position in a ring of the latest items. One that falls behind the ring reads the
+store until it has caught up, and misses pieces of text, which the events contain. So a slow reader never slows a
 run, and a thousand readers cost a thousand positions.
 """
 
@@ -31,10 +31,10 @@ IDLE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """A piece of a response on its way; never an event.
+    """A piece of a response that is being generated; never recorded.
 
     Attributes:
-        order: Its number among the pieces of this process, from 0.
+        order: Its number among all pieces in this process, from 0.
     """
 
     order: int
@@ -44,17 +44,17 @@ class Fragment:
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """Said once to a reader: all that was there when it came has been read."""
+    """Sent once to a reader when it has read all events that existed when it joined."""
 
     seq: int
 
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run of the conversation has ended since this was last said; several may be said as one.
+    """A run of the conversation has ended since the last such item; several ends may be merged.
 
     Attributes:
-        started: When the latest of them was submitted, as far as is known here, by the loop's clock.
+        started: When the latest of them was submitted, by the loop's clock; None if unknown here.
     """
 
     started: float
@@ -65,7 +65,7 @@ EndReason = Literal["deleted", "drain", "failed", "key"]
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """The last thing that a reader hears."""
+    """The last item of a reader."""
 
     reason: EndReason
 
@@ -74,10 +74,10 @@ Heard = StoredEvent | Fragment | CaughtUp | RunEnded | StreamEnd
 
 
 class Broadcast:
-    """The readers of one conversation. Belongs to the loop of the server.
+    """The readers of one conversation. Must be used on the server's event loop.
 
     Args:
-        head: How many events there are; older ones are read from the store.
+        head: The current number of events; these are read from the store.
     """
 
     def __init__(self, store: EventStore, cid: UUID, head: int, metrics: Metrics) -> None:
@@ -101,7 +101,7 @@ class Broadcast:
 
     @property
     def head(self) -> int:
-        """How many events of the log the ring and what came before it hold."""
+        """The number of events in the log, as far as known here."""
         return self._first + len(self._frames)
 
     @property
@@ -110,14 +110,14 @@ class Broadcast:
         return self._end is not None
 
     async def wait_closed(self) -> None:
-        """Return when nothing of it runs any more."""
+        """Return when all its tasks have ended."""
         await asyncio.wait({self._pump})
 
     def share(self, seq: int, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what all readers are sent for an event: made by the first, kept while the event is in the ring.
+        """Return the shared encoding of an event, created by the first reader and kept while the event is in the ring.
 
         Args:
-            key: What is made; an event may have several.
+            key: Identifies the encoding; an event may have several.
         """
         if not self._first <= seq < self.head:
             return make()
@@ -127,35 +127,35 @@ class Broadcast:
         return pieces[key]
 
     def forget(self, seq: int, key: Hashable) -> None:
-        """Drop what `share` keeps for an event, so that the next reader makes it again."""
+        """Drop the shared encodings of an event, so that the next reader creates them again."""
         self._shared.get(seq, {}).pop(key, None)
 
     def publish(self, kind: str, text: str) -> None:
-        """Tell the readers a piece of a response."""
+        """Send a piece of a response to the readers."""
         self._pieces.append(Fragment(order=self._said, kind=kind, text=text))
         self._said += 1
         self.wake()
 
     def publish_run_end(self, started: float) -> None:
-        """Tell the readers that a run has ended; none of them misses it, however slow it is."""
+        """Send the end of a run to the readers; even a slow reader does not miss it."""
         self._runs += 1
         self._run_started = started
         self.wake()
 
     def end(self, reason: EndReason) -> None:
-        """Let the readers go, after what is in the ring."""
+        """End the readers after the items in the ring."""
         self._end = self._end or reason
         self._pump.cancel()
         self.wake()
 
     async def read(self, after: int, is_refused: Callable[[], bool] | None = None) -> AsyncIterator[Heard]:
-        """Iterate what comes after seq `after`: each event once and in order, pieces in between, the end last.
+        """Iterate the items after seq `after`: each event once and in order, pieces in between, the end last.
 
         Args:
-            is_refused: Whether the reader's key is not valid any more; asked whenever the readers are woken.
+            is_refused: Returns whether the reader's key has become invalid; called whenever the readers are woken.
         """
         place, next_order, runs, was_notified = after + 1, self._said, self._runs, False
-        present = max(self.head, place)  # what was there when this reader came
+        present = max(self.head, place)  # the head when this reader joined
         while True:
             async for stored in self._events_from(place):
                 if is_refused is not None and is_refused():
@@ -183,7 +183,7 @@ class Broadcast:
             await self._changed.wait()
 
     def wake(self) -> None:
-        """Have all readers look again."""
+        """Wake all readers."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -200,7 +200,7 @@ class Broadcast:
                 place = stored.seq + 1
 
     def _pieces_from(self, first: int) -> Iterator[Fragment]:
-        """Iterate the pieces from number `first` on that are still in the ring; those that are not are counted."""
+        """Iterate the pieces from number `first` on that are still in the ring, and count those that are not."""
         oldest = self._said - len(self._pieces)
         self._metrics.deltas_dropped.inc(max(oldest - first, 0))
         return iter([piece for piece in self._pieces if piece.order >= first])
@@ -225,7 +225,7 @@ class Broadcast:
         self.wake()
 
     def _take_transition(self, event: Event) -> None:
-        """Note when a run was submitted, and say when it has ended or asks, in whichever process it was."""
+        """Record when a run was submitted, and publish when it ends or asks for input, in any process."""
         if not isinstance(event, TaskChanged):
             return
         if event.state == "pending":
@@ -235,7 +235,7 @@ class Broadcast:
 
 
 class Broadcasts:
-    """The broadcasts of a server, one a watched conversation; each ends a while after its last reader.
+    """The broadcasts of a server, one per watched conversation; each ends a while after its last reader left.
 
     Attributes:
         on_watch: Called when a conversation gets its first reader.
@@ -251,10 +251,10 @@ class Broadcasts:
 
     @asynccontextmanager
     async def join(self, cid: UUID, *, kind: str = "sse") -> AsyncGenerator[Broadcast]:
-        """Give the broadcast of a conversation to one reader while the block runs.
+        """Yield the broadcast of a conversation to one reader while the block runs.
 
         Raises:
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
         """
         broadcast = self._live.get(cid)
         if broadcast is None or broadcast.has_ended:
@@ -277,32 +277,32 @@ class Broadcasts:
                 asyncio.get_running_loop().call_later(self._idle_seconds, self._leave, cid, broadcast)
 
     def read_here(self) -> Collection[UUID]:
-        """Return the conversations that have readers here, or had some a short while ago."""
+        """Return the conversations that have readers here, or had some recently."""
         return self._live.keys()
 
-    def readers_of(self, cid: UUID) -> int:
-        """Return how many read the conversation here."""
+    def count_readers(self, cid: UUID) -> int:
+        """Return the number of readers of a conversation here."""
         broadcast = self._live.get(cid)
         return 0 if broadcast is None else broadcast.readers
 
     def publish(self, cid: UUID, kind: str, text: str) -> None:
-        """Tell the readers of a conversation a piece of a response."""
+        """Send a piece of a response to the readers of a conversation."""
         if broadcast := self._live.get(cid):
             broadcast.publish(kind, text)
 
     def publish_run_end(self, cid: UUID) -> None:
-        """Tell the readers of a conversation that a run of it was asked for and keeps waiting."""
+        """Tell the readers of a conversation that a requested run is still waiting."""
         if broadcast := self._live.get(cid):
             broadcast.publish_run_end(asyncio.get_running_loop().time())
 
     def drain(self) -> None:
-        """Let all readers go: the server is about to stop."""
+        """End all readers, because the server is stopping."""
         self._draining = True
         for broadcast in self._live.values():
             broadcast.end("drain")
 
     async def aclose(self) -> None:
-        """End everything."""
+        """End all broadcasts."""
         self.drain()
         await asyncio.gather(*(broadcast.wait_closed() for broadcast in self._live.values()))
         self._live.clear()

@@ -1,9 +1,9 @@
-"""Pieces of text between processes of one Postgres store: from the one that runs to those that have readers.
+"""Relaying pieces of text between the processes of one Postgres store, from the running one to those with readers.
 
-A process that has a reader says so, at once and every ten seconds; one that runs the conversation sends what its model
-says while such a word is young, joined to at most ten notifications a second a run, on connections of its own and never
-in the transaction of an append. Whatever is too much is dropped: the text comes with its event. Workers import this:
-nothing of FastAPI here.
+A process with a reader announces it, at once and every ten seconds; the process that runs the conversation sends its
+model's text while an announcement is recent, at most ten notifications per second and run, on separate connections and
+never in the transaction of an append. Excess pieces are dropped: the text is in its event. Workers import this:
+it must not import FastAPI.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
 JOIN_SECONDS = 0.1
-"""How long pieces of one conversation are joined."""
+"""How long pieces of one conversation are collected, in seconds."""
 
 WORD_SECONDS = 30.0
-"""How long a word that somebody reads counts; it is said again every third of that."""
+"""How long an announcement is valid, in seconds; it is repeated after a third of that."""
 
 MAX_PAYLOAD_BYTES = 7500
-"""Of one notification; Postgres takes 8,000."""
+"""Maximum size of a notification; Postgres accepts 8,000 bytes."""
 
 _AWAY_SECONDS = 1.0
 _IDS_A_WORD = 180
 
 TakePiece: TypeAlias = Callable[[UUID, str, str], None]
-"""Takes a piece that another process sent: conversation, kind, text."""
+"""Receives a piece that another process sent: conversation, kind, text."""
 
 
 class DeltaRelay:
-    """The pieces of one process. Belongs to the loop that opens it.
+    """Sends and receives the pieces of one process. Must be used on the event loop that opens it.
 
     Args:
-        url: Of the store.
-        take: Called with what other processes send about conversations that are read here.
+        url: The store's URL.
+        take: Called with the pieces that other processes send for conversations with readers here.
         read_here: Returns the conversations that have readers here.
         on_drop: Called for pieces that are not sent.
     """
@@ -71,7 +71,7 @@ class DeltaRelay:
         self._on_drop = on_drop
 
     async def open(self) -> None:
-        """Begin to listen and to send. A server that is away is tried again and again: pieces are dropped meanwhile."""
+        """Start to listen and to send. An unavailable server is retried, and pieces are dropped meanwhile."""
         works = [self._repeat(self._listen), self._repeat(self._send_words)]
         self._works = [asyncio.create_task(work, name="pieces of other processes") for work in works]
 
@@ -82,12 +82,12 @@ class DeltaRelay:
         await asyncio.gather(*self._works, return_exceptions=True)
 
     def announce(self, cid: UUID) -> None:
-        """Say that a conversation has a reader here, now."""
+        """Announce that a conversation has a reader here."""
         self._words.add(cid)
         self._woken.set()
 
     def take_update(self, cid: UUID, update: Update) -> None:
-        """Send a piece of a response of a run in this process, where another process has a reader."""
+        """Send a piece of a response of a run in this process, if another process has a reader."""
         if not isinstance(update, Delta) or time.monotonic() - self._heard.get(cid, -WORD_SECONDS) >= WORD_SECONDS:
             return
         if cid not in self._joined:
@@ -100,7 +100,7 @@ class DeltaRelay:
             pieces.append((update.kind, update.text))
 
     def _flush(self, cid: UUID) -> None:
-        """Send what was joined, unless it is too long or the connection is away or busy."""
+        """Send the collected pieces, unless they are too long or the connection is unavailable or busy."""
         pieces = self._joined.pop(cid)
         payload = json.dumps({"p": self._process, "c": cid.hex, "d": pieces}, separators=(",", ":"))
         db = self._sending
@@ -117,7 +117,7 @@ class DeltaRelay:
             await _notify(db, self._channels[1], payload)
 
     async def _repeat(self, work: Callable[[AsyncConnection[Any]], Awaitable[None]]) -> None:
-        """Do some work on a connection of its own, again whenever that is lost."""
+        """Do some work on a separate connection, and again whenever the connection is lost."""
         from psycopg import AsyncConnection, Error
 
         while True:
@@ -150,7 +150,7 @@ class DeltaRelay:
             self._take(cid, kind, text)
 
     async def _send_words(self, db: AsyncConnection[Any]) -> None:
-        """Say which conversations are read here, at once and again while they are."""
+        """Announce the conversations with readers here, at once and then repeatedly."""
         self._sending = db
         while True:
             self._woken.clear()

@@ -16,9 +16,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from bough.errors import Malformed
-from bough.server.access import Access, authenticate, read_key
-from bough.server.requests.body import describe_unreadable, read_json_body, replay
-from bough.server.watch import wait_refused
+from bough.server.access import Access, authenticate, read_key, wait_refused
+from bough.server.requests.strict_json import describe_unreadable, read_json_body, replay
 
 if TYPE_CHECKING:
     from bough.server.mcp.sessions import McpSessions
@@ -68,7 +67,7 @@ class McpEndpoint:
             await self._serving
 
     def drain(self) -> None:
-        """End the streams that wait for notifications: the server is about to stop."""
+        """End the streams that wait for notifications, because the server is stopping."""
         self._draining.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

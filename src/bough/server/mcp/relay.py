@@ -1,6 +1,6 @@
-"""`bough mcp --server`: what a client says over stdio goes to the `/mcp` of a server, and its answers come back.
+"""`bough mcp --server`: relays a client's messages on stdio to the `/mcp` of a server, and the answers back.
 
-Messages pass as they are, so there is one implementation of tools and resources, and it is the server's.
+Messages pass unchanged, so tools and resources have one implementation, the server's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bough.errors import Unavailable
 
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 3600.0
-"""A run may say nothing for long; the server's heartbeats are not messages."""
+"""A long timeout, since a run may send nothing for long, and the server's heartbeats are not messages."""
 
 
 class _Sender(Protocol):
@@ -31,7 +31,7 @@ async def relay_stdio(url: str) -> None:
     """Relay one client over the standard streams until it closes them. `BOUGH_API_KEY` is the key.
 
     Raises:
-        Unavailable: The server cannot be reached, or refuses the key.
+        Unavailable: The server cannot be reached, or refused the key.
     """
     key = os.environ.get(KEY_VARIABLE)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -45,18 +45,18 @@ async def relay_stdio(url: str) -> None:
         ):
             relaying.start_soon(_pass_on, responses, answers)
             await _pass_on(requests, sent)
-            relaying.cancel_scope.cancel()  # the client is gone: nobody hears an answer
+            relaying.cancel_scope.cancel()  # the client has closed its end and reads no more answers
 
 
 async def _pass_on(source: AsyncIterable[SessionMessage | Exception], target: _Sender) -> None:
     async for message in source:
         if isinstance(message, Exception):
-            continue  # a line that is not a message: nobody asked for it
+            continue  # a line that is not a message has no id to answer
         await target.send(SessionMessage(message.message))
 
 
 async def _require_server(http: httpx2.AsyncClient, url: str) -> None:
-    """Check that the server answers and takes the key, so that a client is told at once."""
+    """Check that the server answers and accepts the key, so that the client gets the error at once."""
     try:
         answer = await http.get(f"{url.rstrip('/')}/api/conversations/count")
     except httpx2.HTTPError as error:

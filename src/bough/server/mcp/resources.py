@@ -1,4 +1,4 @@
-"""The resources: transcripts and events of conversations, skills, agents."""
+"""The resources of the MCP server: transcripts and events of conversations, skills, agents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bough.settings import Settings
 from bough.skills import SkillRegistry
 
 SHOWN_EVENTS = 200
-"""How many events of a conversation one answer has."""
+"""Maximum number of events of a conversation in one answer."""
 
 _PAGE = 50
 _PLACE = re.compile(r"[0-9]{1,15}")
@@ -43,12 +43,12 @@ _TEMPLATES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ServedResources:
-    """What can be read.
+    """The readable resources.
 
     Attributes:
-        agent_names: Those of `config.yaml`.
+        agent_names: The agents of `config.yaml`.
         may_read: Whether the client may read resources of a kind: `conversations`, `skills`, `agents`.
-        transcript: Writes a document of a conversation; None writes what was said and done as plain text.
+        transcript: Writes a conversation as a document; None writes plain text.
     """
 
     settings: Settings
@@ -63,7 +63,7 @@ class ServedResources:
         """Check that the client may read resources of a kind.
 
         Raises:
-            PermissionDenied: It may not.
+            PermissionDenied: The client may not read them.
         """
         if not self.may_read(kind):
             raise PermissionDenied(f"this needs a key with the scope {kind}", hint="make one with that scope")
@@ -102,8 +102,8 @@ class ServedResources:
         """Return the contents of an address.
 
         Raises:
-            InvalidInput: It is not an address of ours, or its `from` is not a number.
-            NotFound: There is no such thing.
+            InvalidInput: It is not the address of a resource, or its `from` is not a number.
+            NotFound: The resource does not exist.
         """
         parts = _split(uri)
         path = [segment for segment in parts.path.split("/") if segment]
@@ -122,11 +122,11 @@ class ServedResources:
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
     async def follow(self, uri: str) -> AsyncIterator[StoredEvent]:
-        """Return the events that a conversation's address will show, from now on.
+        """Return an iterator of the new events of a conversation's resource.
 
         Raises:
             InvalidInput: It is not an address of a conversation.
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
         """
         parts = _split(uri)
         path = [segment for segment in parts.path.split("/") if segment]

@@ -1,4 +1,4 @@
-"""What the tools do on a server: everything as its caller, and every run as a task that any process may take."""
+"""The MCP tools on a server: they act as the caller, and every run is a task that any process may run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ServedConversations(McpConversations[UUID]):
         return await self._describe(id, record.head, run=True, progress=progress)
 
     async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
-        """Return what two conversations share and where they part."""
+        """Return the common part of two conversations and where they diverge."""
         self._access.caller.require("read", "conversations")
         return describe_comparison(await compare(self._access.store, arguments.a, arguments.b))
 
@@ -74,7 +74,7 @@ class ServedConversations(McpConversations[UUID]):
         return describe_page(await self._access.store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
-        """Have an agent of the server do something in a conversation of its own."""
+        """Delegate work to an agent of the server in a separate conversation."""
         access = self._access
         access.caller.require("write", "tasks")
         if arguments.agent not in access.services.agents.names():
@@ -94,7 +94,7 @@ class ServedConversations(McpConversations[UUID]):
         return describe_task(await access.services.runs.broker.poll(str(run.task)))
 
     async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
-        """Return where a task stands."""
+        """Return the state of a task."""
         self._access.caller.require("read", "tasks")
         return describe_task(await self._find(arguments.task))
 
@@ -106,7 +106,7 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _create(self, arguments: StartArguments) -> UUID:
         self._access.caller.require("write", "conversations")
-        if arguments.message is not None:  # before there is anything that it could be said to
+        if arguments.message is not None:  # checked before the conversation is created
             require_short(self._access, UserMessage.text(arguments.message))
         folder = None if arguments.workspace == "." else WorkspaceForm(working_dir=arguments.workspace)
         body = NewConversation(title=arguments.title, tags=arguments.tags, agent=arguments.agent, workspace=folder)
@@ -124,7 +124,7 @@ class ServedConversations(McpConversations[UUID]):
         return new_fork.record.id, new_fork.state.base
 
     async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
-        """Say something and have it answered, as a task that any process may take."""
+        """Send a message and have it answered by a task that any process may run."""
         access, id = self._access, conversation
         record = await access.store.get(id)
         if message is not None:
@@ -135,7 +135,7 @@ class ServedConversations(McpConversations[UUID]):
         return await self._describe(id, record.head, run=run, progress=progress)
 
     async def _describe(self, id: UUID, head: int, *, run: bool, progress: Progress) -> JsonObject:
-        """Wait for the run, report its steps, and return where the conversation stands."""
+        """Wait for the run, report its steps, and return the state of the conversation."""
         if run:
             await self._follow(id, head, progress)
         store = self._access.store
@@ -147,7 +147,7 @@ class ServedConversations(McpConversations[UUID]):
         """Return a task of the tenant.
 
         Raises:
-            NotFound: There is none, or it is another tenant's: both look the same.
+            NotFound: It is missing or another tenant's; the error is the same.
         """
         try:
             task = await self._access.services.runs.broker.poll(str(id))

@@ -1,1 +1,1 @@
-"""What the server calls: webhooks, and the one check of an address we are told to call."""
+"""Outgoing requests of the server: webhooks, and the check of their addresses."""

@@ -1,6 +1,6 @@
-"""What webhooks are told, written in the transactions that change conversations and tasks: none is lost.
+"""Webhook deliveries, written in the transactions that change conversations and tasks, so that none is lost.
 
-Every process that changes them for a server registers this: servers, and workers, which deliver nothing.
+Every process that changes them registers this: servers, and workers, which send no deliveries.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from bough.types import JsonObject, SystemClock, new_id
 EVENTS, A2A = "events", "a2a"
 DELETED = "conversation.deleted"
 KINDS = ("conversation.status", "conversation.waiting", DELETED, "task.state", "run.finished")
-"""What a webhook can be told of."""
+"""The kinds of notices."""
 
 MAX_DUE = 1000
-"""How many deliveries wait for one webhook; the oldest go."""
+"""Maximum number of waiting deliveries of one webhook; the oldest are dropped."""
 
 _FOLLOWED = ("StateChanged", "TaskChanged")
 _ENDED = ("completed", "failed", "cancelled")
 
 
 def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) -> None:
-    """Have deliveries written in the transactions that change conversations and tasks through this store object.
+    """Write deliveries in the transactions that change conversations and tasks through this store object.
 
     Args:
-        wake: Called when one was written, in whatever thread writes.
+        wake: Called when one was written, in the thread that wrote it.
     """
 
     def note(tables: Tables, conversation: UUID, event: StoredEvent) -> None:
@@ -44,20 +44,20 @@ def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) 
 
 
 def note_deletion(tables: Tables, tenant: str, conversation: UUID) -> None:
-    """Write what is to be delivered of a deletion, which leaves no event."""
+    """Write the deliveries of a deletion, which leaves no event."""
     _deliver_to_listeners(tables, tenant, conversation, [(DELETED, {})], None)
 
 
 def describe_notice(
     kind: str, tenant: str, *, conversation: str | None = None, seq: int | None = None, data: Mapping[str, Any]
 ) -> JsonObject:
-    """Return the body of a delivery; never contents of messages."""
+    """Return the body of a delivery, without the contents of messages."""
     about = {"id": str(new_id()), "kind": kind, "ts": SystemClock().now().isoformat(), "tenant": tenant}
     return {**about, "conversation": conversation, "seq": seq, "data": dict(data)}
 
 
 def _add_deliveries(tables: Tables, conversation: UUID, event: StoredEvent) -> bool:
-    """Write what is to be delivered of an event, and say whether anything is."""
+    """Write the deliveries of an event; return whether there are any."""
     notices = _list_notices(event)
     if not notices:
         return False

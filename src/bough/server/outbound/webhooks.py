@@ -1,4 +1,4 @@
-"""Webhooks: rows that follow the log in its own transaction, and deliveries that any server makes when they are due.
+"""Webhooks: deliveries are rows written in the transactions of the log, and any server sends those that are due.
 
 Source: Standard Webhooks (headers, signature).
 """
@@ -36,10 +36,10 @@ from bough.types import JsonObject, SystemClock, new_id
 
 MAX_WEBHOOKS = 20
 WAITS_SECONDS = (5, 30, 120, 600, 3600, 6 * 3600)
-"""After a failure; after the last one a delivery is dead."""
+"""Waits after failures; after the last one a delivery is dead."""
 
 OFF_AFTER_SECONDS = 24 * 3600
-"""A webhook that has failed for so long is switched off; one that takes a test is on again."""
+"""A webhook that has failed for this long is switched off; a successful test switches it on again."""
 
 _SECOND = 1_000_000
 _SEND_SECONDS = 10.0
@@ -47,7 +47,7 @@ _LEASE_SECONDS = 60
 _AT_ONCE = 64
 _OF_TENANT = 8
 _OF_HOST = 4
-"""How many deliveries are under way: of all tenants, of one tenant, and of one tenant to one host."""
+"""Maximum number of concurrent deliveries: of all tenants, of one tenant, and of one tenant to one host."""
 
 _LOOK_SECONDS = 5.0
 _LOG = logging.getLogger("bough.server.webhooks")
@@ -61,15 +61,15 @@ _Delivery: TypeAlias = tuple[int, int, str, Sequence[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """Somebody who wants to be told.
+    """A receiver of notices.
 
     Attributes:
-        kind: `events`, or `a2a` for what an A2A client asked for.
-        target: The task of the latter.
-        kinds: What it is told of.
-        secret: Signs what is sent; of the latter, the headers that the client wants, as JSON.
-        active: It is told; otherwise it failed for so long that it was switched off.
-        failing_since: When it failed first, where nothing was taken since.
+        kind: `events`, or `a2a` for push notifications of an A2A client.
+        target: The task of the push notifications.
+        kinds: The kinds of its notices.
+        secret: Signs deliveries; for push notifications, the client's headers as JSON.
+        active: False if it failed for so long that it was switched off.
+        failing_since: The first failure since the last success; None without one.
     """
 
     id: str
@@ -87,8 +87,8 @@ class Webhooks:
     """The webhooks of a store, and their deliveries.
 
     Args:
-        networks: Private networks that may be called.
-        describe: Makes the body for an A2A client, of a task's id, when it is sent; None where none are served.
+        networks: Private networks that webhooks may call.
+        describe: Returns the body for an A2A client from a task's id, when it is sent; None without A2A.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Webhooks:
         self.describe: Callable[[str, str], Awaitable[JsonObject]] | None = None
 
     async def check(self, url: str) -> None:
-        """Check that an address may be called. Raises: see `check_address`."""
+        """Check that an address may be called. Raises what `check_address` raises."""
         await check_address(url, self._networks)
 
     async def add(
@@ -112,13 +112,13 @@ class Webhooks:
         """Add a webhook; return it with its secret, and whether it is new.
 
         Args:
-            id: None makes one. If a webhook has it that the same request made, that one is returned; an A2A
+            id: None for a new one. A webhook with it that the same request created is returned; an A2A
                 client's is replaced.
 
         Raises:
-            PermissionDenied: The address is this machine's or a private network's.
-            LimitExceeded: The tenant has as many as it may have.
-            Conflict: Another request made the webhook of that id, or the same one more than a day ago.
+            PermissionDenied: The address is on this machine or a private network.
+            LimitExceeded: The tenant has the maximum number of webhooks.
+            Conflict: Another request created the webhook with that id, or the same one did more than a day ago.
         """
         await self.check(url)
         hook = Webhook(
@@ -148,7 +148,7 @@ class Webhooks:
         return (hook, True) if existing is None else (self._open(existing), False)
 
     async def list(self, tenant: str, *, kind: str = EVENTS, target: str | None = None) -> list[Webhook]:
-        """Return the webhooks of a tenant, oldest first; a secret that cannot be opened is empty."""
+        """Return the webhooks of a tenant, oldest first; a secret that cannot be decrypted is empty."""
 
         def look(tables: Tables) -> list[tuple[Any, ...]]:
             return tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)
@@ -156,7 +156,7 @@ class Webhooks:
         return [self._open_or_omit(row) for row in await self._store.together(SERVER, look, read_only=True)]
 
     async def remove(self, tenant: str, id: str) -> None:
-        """Forget a webhook, and what is due to it.
+        """Delete a webhook and its deliveries.
 
         Raises:
             NotFound: There is none of that id in the tenant.
@@ -170,7 +170,7 @@ class Webhooks:
             raise NotFound("there is no such webhook")
 
     async def test(self, tenant: str, id: str) -> None:
-        """Have a webhook told that it is tested.
+        """Write a test delivery for a webhook.
 
         Raises:
             NotFound: There is none of that id in the tenant.
@@ -186,17 +186,17 @@ class Webhooks:
         self._wake.set()
 
     async def note_deletion(self, tenant: str, conversation: UUID) -> None:
-        """Have those told who want to hear that a conversation was deleted."""
+        """Write the deliveries about a deleted conversation."""
         await self._store.together(SERVER, lambda tables: note_deletion(tables, tenant, conversation))
         self._wake.set()
 
     def follow(self) -> None:
-        """Have deliveries written in the transactions that change conversations and tasks through this store object."""
+        """Write deliveries in the transactions that change conversations and tasks through this store object."""
         loop = asyncio.get_running_loop()
         follow_notices(self._store, lambda: loop.call_soon_threadsafe(self._wake.set))
 
     async def serve(self) -> None:
-        """Deliver what is due until cancelled. A receiver that is slow delays only what goes to it."""
+        """Send due deliveries until cancelled. A slow receiver delays only its own."""
         sending = dict[asyncio.Task[None], _Place]()
 
         def on_end(task: asyncio.Task[None]) -> None:
@@ -221,12 +221,12 @@ class Webhooks:
                 await asyncio.gather(*pending, return_exceptions=True)
 
     async def _take_due(self, sending: Collection[_Place]) -> list[tuple[_Place, _Delivery]]:
-        """Claim deliveries that are due: no other server makes them while the claim holds.
+        """Claim due deliveries: no other server sends them while the claim holds.
 
         Args:
-            sending: Tenant and host of each delivery that is under way.
+            sending: Tenant and host of each delivery in progress.
 
-        Returns: Of each its tenant and host; and its number, attempts, body and the row of its webhook.
+        Returns: For each, its tenant and host, and its number, attempts, body and the row of its webhook.
         """
         if len(sending) >= _AT_ONCE:
             return []
@@ -278,7 +278,7 @@ class Webhooks:
         self._metrics.deliveries.labels(state).inc()
 
     async def _prepare(self, id: int, body: str, hook: Webhook) -> tuple[bytes, dict[str, str]]:
-        """Return what is sent, and its headers."""
+        """Return body and headers of a delivery."""
         if hook.kind == A2A:
             assert self.describe is not None  # noqa: S101 - whoever keeps such webhooks sets it
             described = await self.describe(hook.tenant, hook.target or "")
@@ -300,7 +300,7 @@ class Webhooks:
 
 
 class DeliverySlots:
-    """How many more deliveries may begin, and whose: none waits for another tenant's, or for another host's.
+    """Chooses the next deliveries fairly: no tenant or host waits for another's.
 
     Args:
         sending: Tenant and host of each delivery that is under way.
@@ -311,10 +311,10 @@ class DeliverySlots:
         self._tenants = Counter(tenant for tenant, _ in sending)
 
     def choose(self, waiting: Mapping[str, _Place]) -> str | None:
-        """Return the webhook that is delivered to next: of the tenant, then of the host, with the fewest under way.
+        """Return the next webhook to call: of the tenant, then of the host, with the fewest deliveries in progress.
 
         Args:
-            waiting: Webhooks with their tenant and host, the one that has waited longest first.
+            waiting: Webhooks with tenant and host, the longest waiting first.
         """
         if self._tenants.total() >= _AT_ONCE:
             return None
@@ -322,7 +322,7 @@ class DeliverySlots:
         return min(free, key=lambda id: (self._tenants[waiting[id][0]], self._hosts[waiting[id]]), default=None)
 
     def add(self, place: _Place) -> None:
-        """Count a delivery that begins."""
+        """Count a delivery that starts."""
         self._hosts[place] += 1
         self._tenants[place[0]] += 1
 
@@ -332,7 +332,7 @@ class DeliverySlots:
 
 @contextmanager
 def _log_store_errors() -> Generator[None]:
-    """Log that the store is away while the block runs; it comes back."""
+    """Log that the store is unavailable, instead of raising, since it will be available again."""
     try:
         yield
     except BoughError as error:
@@ -340,7 +340,7 @@ def _log_store_errors() -> Generator[None]:
 
 
 def _read_host(url: str) -> str:
-    """Return the host and port of an address; the address itself where it has none."""
+    """Return the host and port of an address, or the address itself without a host."""
     try:
         return urlsplit(url).netloc.rpartition("@")[2].lower() or url
     except ValueError:
@@ -357,7 +357,7 @@ def _read_row(row: Sequence[Any]) -> Webhook:
 
 
 def _require_repeated(tables: Tables, existing: Webhook, repeated: Webhook) -> None:
-    """Check that a webhook was made by the same request within the last day."""
+    """Check that a webhook was created by the same request within the last day."""
     row = tables.one("server.webhook_made", id=existing.id)
     is_same = (existing.tenant, existing.kind, existing.url, existing.kinds) == (
         repeated.tenant,
@@ -370,7 +370,7 @@ def _require_repeated(tables: Tables, existing: Webhook, repeated: Webhook) -> N
 
 
 def _settle(tables: Tables, id: int, attempts: int, hook: Webhook, *, sent: bool) -> str:
-    """Write what came of a delivery, and return its state: `done`, `failed` and tried again, `dead`, or `off`."""
+    """Write the result of a delivery, and return its state: `done`, `failed` (to be repeated), `dead`, or `off`."""
     if sent:
         tables.run("server.end_delivery", id=id)
         tables.run("server.note_success", id=hook.id)
@@ -389,7 +389,7 @@ def _settle(tables: Tables, id: int, attempts: int, hook: Webhook, *, sent: bool
 
 
 def sign(secret: str, id: str, timestamp: int, content: bytes) -> dict[str, str]:
-    """Return the headers that say who sent this: an HMAC over id, time and content."""
+    """Return the signature headers: an HMAC over id, time and content."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{id}.{timestamp}.".encode() + content, hashlib.sha256).digest()
     signature = f"v1,{base64.b64encode(digest).decode()}"

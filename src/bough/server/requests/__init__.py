@@ -1,1 +1,1 @@
-"""What every HTTP request passes: bounds, strict routes, refusals as problem documents, the document of all routes."""
+"""Handling of every HTTP request: bounds, strict routes, errors as problem documents, the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""Connections that are not held open by silence: uvicorn bounds neither slow headers nor readers that do not read."""
+"""Timeouts of connections that uvicorn does not have: for slow headers, and for clients that stop reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OpenConnections:
     """Counts the connections of a server.
 
     Args:
-        maximum: How many may be open; one address may have three quarters of them.
+        maximum: Maximum number of open connections; one address may have three quarters of them.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -27,23 +27,23 @@ class OpenConnections:
         self._open: Counter[str] = Counter()
 
     def admit(self, address: str) -> bool:
-        """Count a connection that begins; False if there are too many."""
+        """Count a new connection; return False if there are too many."""
         if self._open.total() >= self._maximum or self._open[address] >= max(1, self._maximum * 3 // 4):
             return False
         self._open[address] += 1
         return True
 
     def release(self, address: str) -> None:
-        """Count a connection that has ended."""
+        """Count a closed connection."""
         self._open[address] -= 1
         if self._open[address] <= 0:
             del self._open[address]
 
 
 class WatchedWrites(asyncio.Protocol):
-    """Ends a connection that takes nothing of what is sent for `send_seconds`, whatever is being sent.
+    """Ends a connection whose client reads nothing for `send_seconds` while data are waiting.
 
-    A transport that is closed first sends what it holds: to a reader that never reads, for ever.
+    Aborts it, because a closed transport first sends its buffer, which takes for ever if the client never reads.
     """
 
     send_seconds: ClassVar[float] = 30.0
@@ -54,17 +54,17 @@ class WatchedWrites(asyncio.Protocol):
     _unsent = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Be told of every byte that waits."""
+        """Get notified as soon as one byte is waiting."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
 
     def pause_writing(self) -> None:
-        """Begin to watch: something waits to be taken."""
+        """Start the timer: data are waiting."""
         super().pause_writing()
         self._watch()
 
     def resume_writing(self) -> None:
-        """Stop watching: all of it was taken."""
+        """Stop the timer: all data were read."""
         self._stop_watching()
         super().resume_writing()
 
@@ -95,7 +95,7 @@ class WatchedWrites(asyncio.Protocol):
 
 
 class BoundedSocketProtocol(WatchedWrites, WebSocketsSansIOProtocol):
-    """A WebSocket whose reader reads."""
+    """A WebSocket with a timeout for a client that stops reading."""
 
     @classmethod
     def within(cls, send_seconds: float, open_connections: OpenConnections) -> type[BoundedSocketProtocol]:

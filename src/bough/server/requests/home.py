@@ -1,4 +1,4 @@
-"""The page that a browser is shown at `/`: what is served, and where to read on. No script, nothing of a tenant."""
+"""The page at `/` for browsers, with links to the API and its documentation. No script, no data of a tenant."""
 
 from __future__ import annotations
 

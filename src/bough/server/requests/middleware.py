@@ -6,16 +6,64 @@ import asyncio
 import json
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bough.conversation.run.tracing import collects_spans
 from bough.server.metrics import Metrics
 from bough.server.requests.problems import RefusedRequest, answer_to, read_request_id
-from bough.server.requests.tracing import open_request_span
 from bough.server.settings import ServerSettings
 from bough.types import new_id
+
+_SERVER_FAULT = 500
+
+
+class RequestSpan:
+    """The OpenTelemetry span of one request; does nothing without a tracer provider."""
+
+    def __init__(self, span: trace.Span | None) -> None:
+        self._span = span
+
+    def end(self, scope: Scope, route: str, status: int) -> None:
+        """Record route and status of the request; never its path, query or body, which may contain secrets."""
+        if self._span is None:
+            return
+        method = scope.get("method", "SOCKET")
+        caller = scope["state"].get("caller")
+        attributes: dict[str, Any] = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": status,
+            "bough.request": scope["state"]["request_id"],
+            "bough.tenant": getattr(caller, "tenant", None),
+            "bough.conversation": str(scope.get("path_params", {}).get("id", "")) or None,
+        }
+        self._span.update_name(f"{method} {route}")
+        self._span.set_attributes({name: value for name, value in attributes.items() if value is not None})
+        if status >= _SERVER_FAULT:
+            self._span.set_status(Status(StatusCode.ERROR))
+
+
+@contextmanager
+def open_request_span(scope: Scope) -> Generator[RequestSpan]:
+    """Open the span of a request as a child of the span in its `traceparent` header."""
+    if not collects_spans():
+        yield RequestSpan(None)
+        return
+    names = ("traceparent", "tracestate")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    context = TraceContextTextMapPropagator().extract({name: headers[name] for name in names if name in headers})
+    with trace.get_tracer("bough").start_as_current_span(
+        "request", context=context, kind=SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+    ) as span:
+        yield RequestSpan(span)
+
 
 _LOG = logging.getLogger("bough.server.access")
 _UPLOAD = "/file/upload"
@@ -107,7 +155,7 @@ class HeadRequests:
             await self._app(get_scope, receiving, sending)
         finally:
             scope.update({name: get_scope[name] for name in _FOUND if name in get_scope})
-        if not ended:  # a stream, which was told that its client is gone
+        if not ended:  # a stream that ended because its client has disconnected
             await send({"type": "http.response.body", "body": b""})
 
 

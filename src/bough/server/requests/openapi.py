@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page that we render: no script, nothing from another host."""
+"""The OpenAPI document rendered as a page, without script and without resources of another host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STYLE = (
 
 
 def install(app: FastAPI) -> None:
-    """Have the document of an application hold how a key is sent, and the schema of its refusals."""
+    """Add the authentication and the schema of error answers to an application's OpenAPI document."""
     make = app.openapi
 
     def document() -> JsonObject:

@@ -1,4 +1,4 @@
-"""From an error to a problem document (RFC 9457). Nothing that a caller sent is repeated in one."""
+"""Converting errors to problem documents (RFC 9457), which repeat no value that a caller sent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _HINTS: Mapping[str, str] = {
 
 
 class RefusedRequest(HTTPException):
-    """What HTTP itself has a status for, with how to fix it."""
+    """A request refused with a status of HTTP itself, with a hint."""
 
     def __init__(self, status: int, detail: str, *, hint: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, headers)
@@ -94,7 +94,7 @@ class Problem(BaseModel):
 
 
 def build_problem(error: BoughError, request_id: str, *, errors: Sequence[FieldProblem] = ()) -> Problem:
-    """Return the document of an error."""
+    """Return the problem document for an error."""
     message, details = public_message(error), error.details
     if error.code in OPERATORS_CODES:
         details = {name: value for name, value in details.items() if name != "path"}
@@ -114,7 +114,7 @@ def build_problem(error: BoughError, request_id: str, *, errors: Sequence[FieldP
 def build_response(
     problem: Problem, *, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the answer that carries a problem, with the headers that its status asks for."""
+    """Return the response with a problem document and the headers of its status."""
     code = status or problem.status
     sent = dict(headers or {})
     if code in (429, 503):
@@ -127,7 +127,7 @@ def build_response(
 
 
 def answer_to(error: Exception, request_id: str) -> Response:
-    """Return the answer to any exception: a fault of our own says no more than the id of the request."""
+    """Return the response for any exception; an internal error shows only the id of the request."""
     match error:
         case BoughError():
             return build_response(build_problem(error, request_id))
@@ -143,7 +143,7 @@ def answer_to(error: Exception, request_id: str) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Have every refusal of the application answered by a problem document."""
+    """Install handlers that answer every error of the application with a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
@@ -158,14 +158,14 @@ def _list_methods(app: FastAPI, request: Request) -> list[str]:
     """Return the methods of all routes of a path; HEAD is served wherever GET is."""
     scope: dict[str, Any] = {**request.scope, "path_params": {}}
     matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
-    # Routes that only say what is not served are not listed, unless there is nothing else.
+    # Routes that only refuse a path are listed only if no other route has it.
     listed = [route for route in matching if getattr(route, "include_in_schema", False)] or matching
     methods = {method for route in listed for method in getattr(route, "methods", None) or ()}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 def read_request_id(scope: Any) -> str:
-    """Return the id of a request as the outermost middleware gave it."""
+    """Return the id that the outermost middleware assigned to a request."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
@@ -212,14 +212,14 @@ _KIND_ERRORS = ("string_type", "dict_type", "list_type", "model_type", "model_at
 
 
 def _is_branch(part: Any) -> bool:
-    """Whether a part of a path names a branch of a union: what was sent has no such field."""
+    """Whether a part of an error's path names a branch of a union instead of a field."""
     if not isinstance(part, str):
         return False
     return part.startswith(FORM_TAG) or part in _TYPES or "[" in part or part in _list_forms()
 
 
 def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
-    """Return errors without those that only say that a value is not of another branch, where one says more."""
+    """Drop the errors of union branches that the value was not meant for, if another error is more specific."""
     places = [tuple(item["loc"]) for item in errors]
 
     def says_less(error: JsonObject) -> bool:
@@ -233,7 +233,7 @@ def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
 
 
 def _rule(error: JsonObject) -> str:
-    """Return what is broken; a rule of our own that raises says it in words that hold no value."""
+    """Return the broken rule; the messages of bough's validators contain no value."""
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:300]
 
@@ -243,7 +243,7 @@ FORM_TAG = "form:"
 
 
 def list_known_fields() -> list[str]:
-    """Return the names of all fields that bodies have, for the nearest one."""
+    """Return the names of all fields of bodies, to suggest the nearest one."""
     return sorted({name for kind in _list_forms().values() for name in kind.model_fields})
 
 

@@ -1,4 +1,4 @@
-"""What all routers share: strict bodies, strict queries, ids in paths, the answers that any route may give."""
+"""Common parts of all routers: strict bodies, strict queries, ids in paths, documented error answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _StrictRequest(Request):
         """Return the body.
 
         Raises:
-            RefusedRequest: It is too deep, or has a number that is not finite, or text that is not UTF-8.
+            RefusedRequest: It is nested too deeply, or has an infinite number, or text that is not UTF-8.
         """
         if not hasattr(self, "_json"):
             try:
@@ -49,19 +49,19 @@ SECURITY_SCHEMES: JsonObject = {
     },
     "HTTPBearer": {"type": "http", "scheme": "bearer", "description": "The same key as a bearer token."},
 }  # fmt: skip
-"""How a key is sent. FastAPI's own classes for this are dependencies, which would be solved at each request."""
+"""How a key is sent. FastAPI's own classes for this are dependencies, which would be resolved at each request."""
 
 
 class NeedsKey:
-    """A dependency that looks at the key of a request; a route asks it before the body is read."""
+    """A dependency that checks the key of a request; a route calls it before the body is read."""
 
     async def __call__(self, request: Request) -> Any:
-        """Return what the holder of the key may work with; asked twice for one request, it looks once."""
+        """Return the access of the key's holder; a second call for one request does not check again."""
         raise NotImplementedError
 
 
 class StrictRoute(APIRoute):
-    """A route that takes JSON in UTF-8 and refuses query parameters that it does not know."""
+    """A route that accepts JSON in UTF-8 only and refuses unknown query parameters."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -71,7 +71,7 @@ class StrictRoute(APIRoute):
         self._direct = _DirectAnswer(self) if _is_plain(self) else None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, without FastAPI's solver where the route is a plain GET."""
+        """Answer a request; a plain GET bypasses FastAPI's dependency solver."""
         if self._direct is None or scope["method"] != "GET":
             return await super().handle(scope, receive, send)
         response = await self._direct.answer(Request(scope, receive, send))
@@ -117,7 +117,7 @@ class _DirectAnswer:
         """Return the response of the endpoint.
 
         Raises:
-            RequestValidationError: A parameter is unknown or not valid.
+            RequestValidationError: A parameter is unknown or invalid.
         """
         values: dict[str, Any] = {name: await right(request) for name, right in self._rights}
         _require_known(request, self._known)
@@ -152,7 +152,7 @@ class _DirectAnswer:
 
 
 def _is_plain(route: StrictRoute) -> bool:
-    """Whether a route is a GET that takes rights, parameters of the address and headers, and returns JSON."""
+    """Whether a route is a GET that takes only rights, parameters and headers, and returns JSON."""
     dependant: Any = route.dependant
     is_simple = not (
         dependant.cookie_params
@@ -179,9 +179,9 @@ def _is_plain(route: StrictRoute) -> bool:
 
 
 class RouteIndex(BaseRoute):
-    """Stands before all other routes and finds a strict one by its method and segments.
+    """The first route, which finds strict routes by method and path segments.
 
-    A path that it does not find is left to the routes behind it, which also know what is not allowed.
+    A path that it does not find is left to the following routes, which also answer with allowed methods.
     """
 
     def __init__(self, routes: Sequence[Any]) -> None:
@@ -190,7 +190,7 @@ class RouteIndex(BaseRoute):
         self._candidates = OrderedDict[tuple[int | str | None, ...], list[Any]]()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return the first route that fits a request wholly."""
+        """Return the first route that matches a request fully."""
         if scope["type"] != "http" or scope.get("root_path"):
             return Match.NONE, {}
         segments = scope["path"].split("/")
@@ -209,28 +209,28 @@ class RouteIndex(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the route that was found answer the request."""
+        """Answer the request with the matching route."""
         await scope["route"].handle(scope, receive, send)
 
     @property
     def size(self) -> int:
-        """How many kinds of paths are remembered."""
+        """The number of cached kinds of paths."""
         return len(self._candidates)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Refuse: the routes behind this one have the names."""
+        """Refuse: the following routes have the names."""
         raise NoMatchFound(name, path_params)
 
 
 _INDEXED_SEGMENTS = 6
-"""Later segments of a path are left to the routes."""
+"""The number of path segments that are compared; the routes themselves compare the others."""
 
 _MAX_KEYS = 2_000
-"""The most kinds of paths whose routes are remembered."""
+"""Maximum number of kinds of paths whose routes are cached."""
 
 
 def _may_match(path: str, segments: Sequence[str], literals: Sequence[str | None]) -> bool:
-    """Whether a route's path may match an address, by the literal segments alone."""
+    """Whether a route's path may match, by its literal segments only."""
     parts = path.split("/")
     if ":path}" not in path and min(len(parts), _INDEXED_SEGMENTS + 1) != min(len(segments), _INDEXED_SEGMENTS + 1):
         return False
@@ -250,7 +250,7 @@ def _require_known(request: Request, known_names: frozenset[str]) -> None:
 
 
 def _require_texts(request: Request) -> None:
-    """Check that what stands in the address can be stored or looked for in every store."""
+    """Check that the texts in the address can be stored and searched in every store."""
     parameters = [("query", name, value) for name, value in request.query_params.multi_items()]
     parameters += [("path", name, str(value)) for name, value in request.path_params.items()]
     for place, name, value in parameters:
@@ -271,7 +271,7 @@ def _has_body(request: Request) -> bool:
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
-    """Yield the names of the query parameters of a route, those that one model gathers among them."""
+    """Yield the names of the query parameters of a route, including those collected in a model."""
     for field in dependant.query_params:
         annotation: Any = field.field_info.annotation
         yield field.alias
@@ -295,7 +295,7 @@ _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type"
 
 
 class WorkspaceRouter(APIRouter):
-    """Registers each route twice, below `/api` and below a conversation: OpenHands' client knows both forms."""
+    """Registers each route twice, below `/api` and below a conversation, as OpenHands' client uses both."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Register a route in both forms."""

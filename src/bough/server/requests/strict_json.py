@@ -1,4 +1,4 @@
-"""JSON that can be kept: in UTF-8, not too deep, each name once, every number finite, no text that a store refuses."""
+"""Strict JSON that can be stored: UTF-8, not too deep, unique names, finite numbers, texts that every store accepts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import json
 import math
 from typing import Any, cast
 
-from bough.errors import Malformed
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from bough.errors import Malformed, public_message
+from bough.types import JsonObject
 
 MAX_DEPTH = 64
 _HINT = "send one JSON value in UTF-8"
@@ -16,7 +20,7 @@ def parse_json(text: bytes | str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        Malformed: It is not JSON in UTF-8, is too deep, or has a number or a text that cannot be kept.
+        Malformed: It is not JSON in UTF-8, is too deep, or has a number or a text that cannot be stored.
     """
     try:
         read = text.decode("utf-8") if isinstance(text, bytes) else text
@@ -25,7 +29,7 @@ def parse_json(text: bytes | str) -> Any:
         raise Malformed("it is not UTF-8", hint=_HINT) from None
     except RecursionError:
         raise _too_deep() from None
-    except ValueError:  # a number of thousands of digits is none that can be read, too
+    except ValueError:  # also for a number of thousands of digits, which Python refuses to parse
         raise Malformed("it is not valid JSON", hint=_HINT) from None
     _check(value)
     return value
@@ -45,7 +49,7 @@ def _refuse(name: str) -> Any:
 
 
 def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; one that says a name twice is read differently by whoever looked at it before us."""
+    """Return an object without duplicate names, which a proxy could interpret differently."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise Malformed("it has an object that says a name twice", hint="say each name once")
@@ -75,3 +79,41 @@ def _check(value: Any) -> None:
             elif isinstance(item, str) and not is_text(item):
                 raise Malformed("it has text that cannot be kept", hint="no lone surrogates, no zero characters")
         level = below
+
+
+_PARSE_ERROR = -32700
+
+
+async def read_json_body(request: Request) -> bytes | None:
+    """Return the body of a request, checked; None for a method without body.
+
+    For protocols whose library reads the body again, and accepts any JSON that Python accepts.
+
+    Raises:
+        Malformed: It is not strict JSON.
+    """
+    if request.method not in ("POST", "PUT", "PATCH"):
+        return None
+    body = await request.body()
+    if body:
+        parse_json(body)
+    return body
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that delivers a body that was already read, and then the following messages."""
+    is_delivered = False
+
+    async def receiving() -> Message:
+        nonlocal is_delivered
+        if is_delivered:
+            return await receive()  # a disconnect must still reach the library, else it streams for ever
+        is_delivered = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receiving
+
+
+def describe_unreadable(error: Malformed) -> JsonObject:
+    """Return the JSON-RPC answer to a body that cannot be parsed."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": public_message(error)}}

@@ -13,8 +13,8 @@ from bough.server.access import Access, Approver, Reader
 from bough.server.bodies.base import Form, ItemPage, Stamp, Success, stamp
 from bough.server.bodies.tasks import CallAnswer
 from bough.server.bounds.etag import IfMatch, parse_head, require_match
+from bough.server.conversations.conversation import find_waiting_since
 from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
-from bough.server.conversations.details import find_waiting_since
 from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
 

@@ -132,7 +132,7 @@ def _reject(calls: tuple[str, ...], reason: str, by: str) -> CallDecision:
 
 async def _reader(access: Access, id: UUID, *, ours: bool) -> EventReader:
     record = await access.store.get(id)
-    return EventReader(store=access.store, cid=id, head=record.head, form=access.services.form_of(ours=ours))
+    return EventReader(store=access.store, cid=id, head=record.head, form=access.services.form_for(ours=ours))
 
 
 async def _one_or_none(reader: EventReader, id: str) -> JsonObject | None:

@@ -45,7 +45,7 @@ async def upload_file(path: FilePath, file: UploadFile, request: Request, access
     place = await find_place(request, access)
     target = place.resolve(path)
     content = await file.read()
-    tree = place.tree_of(target, max_file_bytes=access.services.server.upload_bytes)
+    tree = place.open_tree(target, max_file_bytes=access.services.server.upload_bytes)
     await on_tree(lambda: tree.write(str(target), content))
     return Uploaded(file_size=len(content))
 
@@ -60,7 +60,7 @@ async def download_file(
     """Return a file's bytes, never to be shown by a browser."""
     place = await find_place(request, access)
     target = place.resolve(path)
-    tree = place.tree_of(target, max_file_bytes=access.services.server.upload_bytes)
+    tree = place.open_tree(target, max_file_bytes=access.services.server.upload_bytes)
     content = await on_tree(lambda: tree.read(str(target)))
     name = re.sub(r"[^\w.-]", "_", target.name) or "file"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
@@ -72,7 +72,7 @@ async def create_folder(path: FilePath, request: Request, access: FileWriter) ->
     """Make a folder and those above it."""
     place = await find_place(request, access)
     target = place.resolve(path)
-    tree = place.tree_of(target, max_file_bytes=1)
+    tree = place.open_tree(target, max_file_bytes=1)
     await on_tree(lambda: tree.make_folder(str(target)))
     return Success()
 
@@ -82,7 +82,7 @@ async def list_folder(path: FilePath, request: Request, access: FileReader) -> I
     """List what is in a folder, sorted by name."""
     place = await find_place(request, access)
     target = place.resolve(path)
-    tree = place.tree_of(target, max_file_bytes=1)
+    tree = place.open_tree(target, max_file_bytes=1)
 
     def look() -> list[ListedFile]:
         return [_describe(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]

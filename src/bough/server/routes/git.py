@@ -62,7 +62,7 @@ async def show_diff(path: FilePath, request: Request, access: FileReader, ref: R
     """Return a file as it is and as it was."""
     place = await find_place(request, access)
     file = place.resolve(path)
-    tree = place.tree_of(file, max_file_bytes=_FILE_BYTES)
+    tree = place.open_tree(file, max_file_bytes=_FILE_BYTES)
     try:
         modified = (await on_tree(lambda: tree.read(str(file)))).decode("utf-8", "replace")
     except NotFound:

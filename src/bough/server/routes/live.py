@@ -14,11 +14,10 @@ from sse_starlette import ServerSentEvent
 
 from bough.errors import BoughError, InvalidInput
 from bough.events.record import ConversationRecord, StoredEvent
-from bough.server.access import Access
+from bough.server.access import Access, watch_key
 from bough.server.bodies.base import Form
 from bough.server.bodies.events import EventForm
 from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
-from bough.server.watch import watch_key
 
 RETRY_MILLISECONDS = 1000
 _PLACE = re.compile(r"-?[0-9]{1,15}")
@@ -60,7 +59,7 @@ async def sse_frames(
         LimitExceeded: The tenant has as many streams as it may have.
     """
     services = access.services
-    form = services.form_of(ours=query.form == "ours")
+    form = services.form_for(ours=query.form == "ours")
     with services.limits.stream(access.caller):
         async with services.broadcasts.join(record.id) as broadcast, watch_key(access, broadcast) as is_refused:
             yield await _state(access, record, record.head)

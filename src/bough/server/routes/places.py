@@ -16,7 +16,7 @@ from bough.agents.workspace.tree import WorkspaceTree
 from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
 from bough.server.access import Access
 from bough.server.auth.caller import LOCAL
-from bough.server.auth.folders import is_below
+from bough.server.bounds.tenants import is_below
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class WorkspacePlace(NamedTuple):
             raise PermissionDenied("cwd: it leads outside of the workspace", hint="name a folder below it")
         return Path(folder)
 
-    def tree_of(self, path: Path, *, max_file_bytes: int) -> WorkspaceTree:
+    def open_tree(self, path: Path, *, max_file_bytes: int) -> WorkspaceTree:
         """Return what reads and writes at a path and follows no link to anywhere else."""
         root = self.root if path == self.root or self.root in path.parents else path.parent
         return WorkspaceTree(str(root), str(root), max_file_bytes=max_file_bytes)
@@ -74,7 +74,7 @@ async def find_place(request: Request, access: Access) -> WorkspacePlace:
         PermissionDenied: Its workspace has become a link that leads out of the tenant's folder.
     """
     services = access.services
-    root = services.workspaces.root_of(access.caller)
+    root = services.workspaces.root_for(access.caller)
     is_open = access.caller.tenant == LOCAL and access.caller.key is None
     if (id := request.path_params.get("id")) is None:
         return WorkspacePlace(root, root, is_open)

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from bough.conversation import State
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
-from bough.server.access import Access, authenticate, read_key, read_services
+from bough.server.access import Access, authenticate, read_key, read_services, wait_refused
 from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
 from bough.server.bodies.events import NewMessage
 from bough.server.bodies.openhands_events import state_id
@@ -23,7 +23,6 @@ from bough.server.conversations.conversation import info, open_conversation, say
 from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
 from bough.server.requests.routing import router
 from bough.server.requests.strict_json import parse_json
-from bough.server.watch import wait_refused
 from bough.types import JsonObject, new_id
 
 routes = router("Sockets")
@@ -69,7 +68,7 @@ async def follow_events(socket: WebSocket, id: str) -> None:
     except LimitExceeded:
         await _close(socket, AGAIN_LATER)
     except BoughError as error:
-        # With this key it is refused the next time too: a client that is told to come back later would not stop.
+        # The key stays refused: a client that is asked to reconnect later would never stop.
         await _close(socket, UNAUTHENTICATED if isinstance(error, PermissionDenied) else AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError):
         return  # it has left, or takes nothing: then its connection is ended by its protocol
@@ -192,7 +191,7 @@ class _Socket:
         self._sends_deltas = self._query.form == "ours" or _asks_for_deltas(record, state)
         async with AsyncExitStack() as stack:
             stack.enter_context(services.limits.stream(self._access.caller))
-            if services.broadcasts.readers_of(self._cid) >= MAX_SOCKETS:
+            if services.broadcasts.count_readers(self._cid) >= MAX_SOCKETS:
                 raise _Closed(AGAIN_LATER)
             broadcast = await stack.enter_async_context(services.broadcasts.join(self._cid, kind="socket"))
             if self._query.after is not None and self._query.after >= max(broadcast.head, 1):
@@ -212,7 +211,7 @@ class _Socket:
         head = broadcast.head  # the subscription begins before the state is read: nothing falls between
         await self._send_state()
         after, since = self._begin(head)
-        form = self._access.services.form_of(ours=self._query.form == "ours")
+        form = self._access.services.form_for(ours=self._query.form == "ours")
         calls: dict[str, str] = {}
         async for update in broadcast.read(after):
             match update:

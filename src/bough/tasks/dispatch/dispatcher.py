@@ -13,7 +13,7 @@ from bough.events.integrity import IntegrityFinding
 from bough.tasks.agents import name_private_queue
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task
-from bough.tasks.stores.postgres import TaskStorePostgres
+from bough.tasks.stores.backends import TaskStorePostgres
 from bough.tasks.stores.relational import RelationalTaskStore
 
 if TYPE_CHECKING:

@@ -58,13 +58,13 @@ class LocalDispatcher:
         self._woken.set()
 
     def want(self, task_id: str, queue: str | None = None) -> None:
-        """Run a task in this process. See `Dispatcher.want`."""
+        """Run a task in this process."""
         if queue is None or queue not in self._queues:  # a task of a served queue is claimed in its turn, by priority
             self.requested.append(task_id)
         self.wake()
 
     async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
-        """Run tasks until `stopping` is set, then wait for the running ones. See `Dispatcher.run`."""
+        """Run tasks until `stopping` is set, then wait for the running ones."""
         log = await worker.store.open()
         self._queues = queues
         sweep = Sweep(worker, queues=queues, on_lost=self.want)

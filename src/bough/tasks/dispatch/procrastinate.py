@@ -27,8 +27,8 @@ from bough.tasks.dispatch.delivery import Delivery, WhyStopped
 from bough.tasks.dispatch.jobs import JobSweep
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task
+from bough.tasks.stores.backends import TaskStorePostgres, read_address
 from bough.tasks.stores.jobs_schema import jobs_schema, newest_step, read_jobs_version
-from bough.tasks.stores.postgres import TaskStorePostgres, read_address
 from bough.tasks.stores.rows import FORMAT
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ProcrastinateDispatcher:
         self._woken = asyncio.Event()
 
     def enqueue(self, tables: Tables, task: Task) -> int | None:
-        """Write the job of a task and return its number. See `Dispatcher.enqueue`."""
+        """Write the job of a task and return its number."""
         _, schema = read_address(self._store.log)
         job = self._jobs.configure_task(
             JOB, queue=name_queue(schema, task.queue), priority=task.priority, schedule_at=task.not_before,
@@ -78,7 +78,7 @@ class ProcrastinateDispatcher:
             raise _unwrap(error) from error
 
     def withdraw(self, tables: Tables, job: int) -> None:
-        """Delete a waiting job, or ask a running one to stop. See `Dispatcher.withdraw`."""
+        """Delete a waiting job, or ask a running one to stop."""
         manager = self._jobs.job_manager
         try:
             manager.cancel_job_by_id(job, abort=True, delete_job=True, connection=tables.connection)
@@ -91,11 +91,11 @@ class ProcrastinateDispatcher:
         self._local.wake()
 
     def want(self, task_id: str, queue: str | None = None) -> None:
-        """Run a task in this process. See `Dispatcher.want`."""
+        """Run a task in this process."""
         self._local.want(task_id, queue)
 
     async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
-        """Run the tasks that the engine delivers and those passed to `want`. See `Dispatcher.run`."""
+        """Run the tasks that the engine delivers and those passed to `want`."""
         await worker.store.open()
         sweep = JobSweep(self._store, self.enqueue)
         background = [
@@ -116,7 +116,7 @@ class ProcrastinateDispatcher:
             await asyncio.gather(*background, local, return_exceptions=True)
 
     async def check(self) -> list[IntegrityFinding]:
-        """Return problems of the engine's tables. See `Dispatcher.check`."""
+        """Return problems of the engine's tables."""
         await self._store.open()
         address, schema = read_address(self._store.log)
         version = await asyncio.to_thread(read_jobs_version, address, schema)

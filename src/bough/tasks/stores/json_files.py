@@ -20,8 +20,8 @@ from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.tasks.model import Task
+from bough.tasks.stores.backends import TaskStoreSqlite
 from bough.tasks.stores.rows import find_row, parse_id, read_task
-from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.tasks.stores.summary import TASKS
 
 T = TypeVar("T")
@@ -50,10 +50,10 @@ class TaskStoreJson(TaskStoreSqlite):
         self._follower: asyncio.Task[None] | None = None
 
     async def open(self) -> EventStore:
-        """Open the log, and start copying changed tasks. See `TaskStore.open`.
+        """Open the log, and start copying changed tasks.
 
         Raises:
-            StoreError: The folder cannot be made or written.
+            StoreError: The folder cannot be created or written.
         """
         try:
             await asyncio.to_thread(self.directory.mkdir, parents=True, exist_ok=True)
@@ -66,13 +66,13 @@ class TaskStoreJson(TaskStoreSqlite):
         return log
 
     async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[Beside] = ()) -> T:
-        """Run a change and copy the changed tasks. See `RelationalTaskStore.change`."""
+        """Run a change and copy the changed tasks."""
         result = await super().change(change, side_tables=side_tables)
         await self._write_copies()
         return result
 
     async def delete(self, task_id: str) -> None:
-        """Delete a task, its conversation and its copy. See `TaskStore.delete`."""
+        """Delete a task, its conversation and its copy."""
         await super().delete(task_id)
         id = parse_id(task_id) or UUID(int=0)
         self._changed.pop(id, None)

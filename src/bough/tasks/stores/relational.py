@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 from uuid import UUID
 
+from typing_extensions import override
+
 from bough.agents.delegation_protocol import Spent
 from bough.conversation.log.ledger import USAGE, follow_usage
 from bough.errors import Conflict, InvalidInput, Unavailable
@@ -19,8 +21,7 @@ from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.store import EventStore
 from bough.events.stores.names import parse_digits
-from bough.tasks.faults import unknown_task
-from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent
+from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent, unknown_task
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim, TaskFilter, TaskPage, TaskStore
 from bough.tasks.stores.claims import claim_by_id, claim_next, look_next, take_lease
@@ -64,14 +65,14 @@ class RelationalTaskStore(TaskStore):
         self._opening = asyncio.Lock()
 
     @property
+    @override
     def log(self) -> EventStore:
-        """The event store with the tasks' conversations. Raises: see `TaskStore.log`."""
         if self._log is None:
             raise Unavailable("the task store is not open yet", hint="await its `open`, or any other call, first")
         return self._log
 
+    @override
     async def open(self) -> EventStore:
-        """Open the log if it is not open. See `TaskStore.open`."""
         if self._log is None:
             async with self._opening:  # concurrent first calls must not open two logs
                 self._log = self._log or await self._open_log()
@@ -117,8 +118,8 @@ class RelationalTaskStore(TaskStore):
 
     # Names of agentic_patterns.
 
+    @override
     async def create(self, task: Task) -> Task:
-        """Store a task unchanged. See `TaskStore.create`."""
         id = parse_id(task.id)
         if id is None:
             raise InvalidInput(
@@ -126,11 +127,12 @@ class RelationalTaskStore(TaskStore):
             )
         return await self.change(lambda tables: _create(tables, id, task))
 
+    @override
     async def get(self, task_id: str) -> Task | None:
-        """Return a task with its latest 1,000 events. See `TaskStore.get`."""
         id = parse_id(task_id)
         return None if id is None else await self.look(lambda tables: _read_whole(tables, id))
 
+    @override
     async def update_state(
         self,
         task_id: str,
@@ -143,7 +145,6 @@ class RelationalTaskStore(TaskStore):
         ttl_seconds: float = LEASE_SECONDS,
         **fields: Any,
     ) -> Task | None:
-        """Move a task to another state. See `TaskStore.update_state`."""
         id = parse_id(task_id)
         if id is None:
             return None
@@ -184,8 +185,8 @@ class RelationalTaskStore(TaskStore):
                 generation, details = lease.generation, details._replace(worker=self._owner)
         return move(tables, row, state, details, generation=generation, attempts=attempts, not_before=not_before)
 
+    @override
     async def list_by_state(self, state: TaskState) -> builtins.list[Task]:
-        """Return the tasks in a state, oldest first. See `TaskStore.list_by_state`."""
         number, last_k = TaskState(state).number, 0
         tasks_in_state: builtins.list[Task] = []
         while True:
@@ -195,8 +196,8 @@ class RelationalTaskStore(TaskStore):
                 return tasks_in_state
             last_k = last
 
+    @override
     async def next_pending(self) -> Task | None:
-        """Return the next task without claiming it. See `TaskStore.next_pending`."""
 
         def look(tables: Tables) -> Task | None:
             row = look_next(tables)
@@ -204,8 +205,8 @@ class RelationalTaskStore(TaskStore):
 
         return await self.look(look)
 
+    @override
     async def add_event(self, task_id: str, event: TaskEvent) -> None:
-        """Append a PROGRESS or LOG event. See `TaskStore.add_event`."""
         note = _make_note(task_id, event)
         id = parse_id(task_id)
 
@@ -217,6 +218,7 @@ class RelationalTaskStore(TaskStore):
 
     # Claims.
 
+    @override
     async def claim(
         self,
         owner: str,
@@ -225,7 +227,6 @@ class RelationalTaskStore(TaskStore):
         id: str | None = None,
         ttl_seconds: float = LEASE_SECONDS,
     ) -> Claim | None:
-        """Claim a task. See `TaskStore.claim`."""
         side_tables = () if self.admission is None else self.admission.side_tables
         may_start = None if self.admission is None else self.admission.may_start
         if id is not None:
@@ -241,12 +242,12 @@ class RelationalTaskStore(TaskStore):
             )
         return None if claimed is None else Claim(claimed.task, claimed.lease, claimed.row.last)
 
+    @override
     async def heartbeat(self, claim: Claim, ttl_seconds: float = LEASE_SECONDS) -> None:
-        """Renew a claim. See `TaskStore.heartbeat`."""
         await (await self.open()).renew(claim.lease, ttl_seconds)
 
+    @override
     async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Any) -> None:
-        """End a claim. See `TaskStore.release`."""
         not_before = fields.pop("not_before", None)
         wait = None if not_before is None else microseconds(not_before)
         base = {name: fields.pop(name) for name in ("result", "error") if name in fields}
@@ -262,13 +263,13 @@ class RelationalTaskStore(TaskStore):
 
     # Reading and deleting.
 
+    @override
     async def read_spent(self, conversation: UUID) -> Spent:
-        """Return the usage of a conversation and its descendants. See `TaskStore.read_spent`."""
         log = await self.open()
         return await log.together((TASKS, USAGE), lambda tables: sum_spent(tables, conversation), read_only=True)
 
+    @override
     async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:
-        """Return a page of tasks, newest first. See `TaskStore.list`."""
         where = filter or TaskFilter()
         before_k = _parse_cursor(cursor)
         if not 1 <= limit <= 1000:
@@ -301,8 +302,8 @@ class RelationalTaskStore(TaskStore):
         rows = await self.look(lambda tables: tables.run("task.counts"))
         return {TaskState.from_number(state): count for state, count in rows}
 
+    @override
     async def delete(self, task_id: str) -> None:
-        """Delete a task that has ended. See `TaskStore.delete`."""
         id = parse_id(task_id) or UUID(int=0)
 
         def delete(tables: Tables) -> None:

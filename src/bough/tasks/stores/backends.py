@@ -1,14 +1,38 @@
-"""A task store on Postgres, shared by any number of machines."""
+"""Task stores in SQLite, in memory and in Postgres, and opening the one for a URL or an event store."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from bough.errors import InvalidInput
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.tasks.stores.relational import RelationalTaskStore
+
+_SQLITE = "sqlite:///"
+
+
+class TaskStoreSqlite(RelationalTaskStore):
+    """Stores tasks in the file of a SQLite event store.
+
+    Args:
+        store: The event store or its URL; None uses the store of the settings.
+    """
+
+    async def _open_log(self) -> EventStore:
+        return await open_store(self._given_log if isinstance(self._given_log, str) else Settings.load().store)
+
+
+class TaskStoreMemory(TaskStoreSqlite):
+    """Stores tasks in a temporary log, which is removed when the store is closed.
+
+    Source: agentic_patterns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("memory:")
 
 
 class TaskStorePostgres(RelationalTaskStore):
@@ -21,7 +45,7 @@ class TaskStorePostgres(RelationalTaskStore):
     _has_jobs = False
 
     async def open(self) -> EventStore:
-        """Open the log, and create or upgrade the engine's tables. See `TaskStore.open`.
+        """Open the log, and create or upgrade the engine's tables.
 
         Raises:
             Unavailable: The engine is not installed, or its tables are newer than the installed package.
@@ -53,3 +77,22 @@ def read_address(log: EventStore) -> tuple[str, str]:
     if not isinstance(log, PostgresEventStore):
         raise InvalidInput(f"{type(log).__name__} is not a Postgres store", hint="use TaskStoreSqlite")
     return log.address, log.schema
+
+
+def open_task_store(url: str) -> RelationalTaskStore:
+    """Return the task store for the event store at a URL. The first call on it opens the event store."""
+    if url.startswith(("postgres:", "postgresql:")):
+        return TaskStorePostgres(url)
+    return TaskStoreSqlite(url)
+
+
+def tasks_in(log: EventStore) -> RelationalTaskStore:
+    """Return the task store of an open event store, which the caller closes."""
+    if log.url.startswith(("postgres:", "postgresql:")):
+        return TaskStorePostgres(log)
+    return TaskStoreSqlite(log)
+
+
+def has_store(url: str) -> bool:
+    """Whether a store can be at a URL; False for a SQLite file that does not exist."""
+    return not url.startswith(_SQLITE) or Path(url.removeprefix(_SQLITE)).exists()
