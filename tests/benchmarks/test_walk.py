@@ -11,10 +11,9 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-# Aims: POST fork 480 calls in 55 files, Conversation.fork() 240 calls in 30 files
 BOUNDS = {
-    "POST fork": (440, 57),
-    "Conversation.fork()": (230, 35),
+    "POST fork": (480, 55),
+    "Conversation.fork()": (240, 30),
     "GET conversation": (96, 32),
     "send_message": (154, 45),
 }

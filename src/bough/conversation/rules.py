@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack, cast
 from uuid import UUID
@@ -203,7 +204,11 @@ class Rules(CallRules):
         )
 
     def to_json(self) -> JsonObject:
-        """Return what the log records: never a secret's value."""
+        """Return what the log records: never a secret's value. The values are shared by all calls."""
+        return dict(self._json)
+
+    @cached_property
+    def _json(self) -> JsonObject:
         return {
             **super().to_json(),
             "limits": self.limits.to_json(),
