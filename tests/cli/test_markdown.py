@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from bough.cli.markdown import escape_html
+from bough.cli.transcript import escape_html
 
 EVIL = "<script>alert(1)</script>"
 

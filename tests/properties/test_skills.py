@@ -16,8 +16,7 @@ from bough.skills.find.catalog import estimate_tokens, render_catalog
 from bough.skills.find.discover import Root, discover
 from bough.skills.match.triggers import TriggerIndex
 from bough.skills.model import KeywordTrigger, Notes, SkillMetadata
-from bough.skills.read.frontmatter import load
-from bough.skills.read.parse import read_head, try_read
+from bough.skills.read.parse import load, read_head, try_read
 from bough.skills.read.plain import load_plain
 
 PIECES = [

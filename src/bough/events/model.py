@@ -12,11 +12,294 @@ from uuid import UUID
 from pydantic import Field
 
 from bough.events.kinds.event import BaseEvent, ContentPart, FilePart, ImagePart, InputPart, Part, TextPart, Usage
-from bough.events.kinds.file_event import CheckRan, FilesKept, RulesChanged
-from bough.events.kinds.run_event import ErrorRaised, LimitReached, PauseRequested, RequestRetried, StuckDetected
-from bough.events.kinds.skill_event import ScriptRan, SkillActivated, SkillSkipped
-from bough.events.kinds.task_event import TaskChanged, TaskEnded, TaskLinked, TaskNoted
 from bough.types import Json, JsonObject
+
+
+class TaskLinked(BaseEvent):
+    """A sub-agent's task was started from this conversation.
+
+    Attributes:
+        background: Whether the call that started it does not wait for it.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    kind: Literal["TaskLinked"] = "TaskLinked"
+    schema_version: int = 2
+    task_id: str
+    conversation: UUID | None = None
+    agent: str | None = None
+    tool_call_id: str | None = None
+    background: bool = False
+
+
+class TaskChanged(BaseEvent):
+    """A task of this conversation reached a state.
+
+    Attributes:
+        state: The new state, as its lower-case value.
+        attempt: How often the task was claimed.
+        worker: The owner that wrote the event.
+        result: The answer's text, possibly cut; `result_bytes` is then its full size.
+        data: The validated value of the agent's `output_type`.
+        code: Error code, for example `limit_exceeded`.
+        usage: Usage of the task and its sub-agents.
+        request: The question, or the calls that wait for approval.
+        metadata: Metadata from the submission.
+        bounds: For each ancestor with bounds: conversation, limits, usage so far, level.
+        message: Seq of the task's message; None for an empty input.
+    """
+
+    kind: Literal["TaskChanged"] = "TaskChanged"
+    task_id: str
+    state: str
+    attempt: int = 0
+    worker: str | None = None
+    result: str | None = None
+    result_bytes: int | None = None
+    data: Json = None
+    error: str | None = None
+    code: str | None = None
+    usage: Usage | None = None
+    request: JsonObject | None = None
+    reason: str | None = None
+    metadata: JsonObject = Field(default={})
+    bounds: tuple[JsonObject, ...] = ()
+    agent: str | None = None
+    message: int | None = None
+
+
+class TaskNoted(BaseEvent):
+    """A program's note about a task. Never shown to the model.
+
+    Attributes:
+        task_id: None for the live task.
+    """
+
+    kind: Literal["TaskNoted"] = "TaskNoted"
+    task_id: str | None = None
+    event_type: Literal["progress", "log"] = "log"
+    name: str = ""
+    data: JsonObject = Field(default={})
+
+
+class TaskEnded(BaseEvent):
+    """A task that this conversation started has ended.
+
+    Attributes:
+        state: `completed`, `failed` or `cancelled`.
+        result: The answer's text, possibly cut; `result_bytes` is then its full size.
+        usage: Usage of the task and its sub-agents, so that a tree is summed without visiting it.
+    """
+
+    kind: Literal["TaskEnded"] = "TaskEnded"
+    task_id: str
+    state: str
+    result: str | None = None
+    result_bytes: int | None = None
+    data: Json = None
+    error: str | None = None
+    code: str | None = None
+    usage: Usage | None = None
+
+
+class SkillActivated(BaseEvent):
+    """A skill's text entered the conversation.
+
+    Attributes:
+        trigger: What activated it: `keyword`, `task`, `path`, `always`, `slash` or `tool`.
+        keyword: The matching word, as the message spelled it.
+        content_hash: sha256 of the skill's text, hexadecimal.
+        rendered: The text as the model sees it.
+        allowed_tools: Tools that may be called while the skill is in use; None if it does not restrict them.
+        tree: Digest of the skill's folder at activation. Its scripts and resources use this snapshot.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    kind: Literal["SkillActivated"] = "SkillActivated"
+    schema_version: int = 2
+    name: str
+    content_hash: str
+    trigger: Literal["keyword", "task", "path", "always", "slash", "tool"]
+    keyword: str | None = None
+    rendered: str = ""
+    inputs: dict[str, str] = Field(default={})
+    allowed_tools: tuple[str, ...] | None = None
+    tree: str = ""
+
+
+class SkillSkipped(BaseEvent):
+    """A skill could not be activated; the run continues without it.
+
+    Attributes:
+        code: Error code, for example `limit_exceeded`.
+    """
+
+    kind: Literal["SkillSkipped"] = "SkillSkipped"
+    name: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+class ScriptRan(BaseEvent):
+    """A skill's script ran in an executor. Output sizes are in bytes, before any truncation."""
+
+    kind: Literal["ScriptRan"] = "ScriptRan"
+    tool_call_id: str | None = None
+    skill: str
+    script: str
+    argv: tuple[str, ...] = ()
+    status: str = "success"
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    killed_by: str | None = None
+    isolation: str = "none"
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    max_rss_bytes: int = 0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    output_files: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class RequestRetried(BaseEvent):
+    """A request to the model failed temporarily and will be repeated. Written before the wait.
+
+    Attributes:
+        attempt: Number of the failed attempt, from 1, out of `attempts`.
+        status: HTTP status, if any.
+        error: The error in one line.
+        model: The model that failed.
+        next_model: The model that is tried next; None for the same one.
+    """
+
+    kind: Literal["RequestRetried"] = "RequestRetried"
+    attempt: int
+    attempts: int
+    status: int | None = None
+    error: str
+    wait_seconds: float
+    model: str
+    next_model: str | None = None
+
+
+class ErrorRaised(BaseEvent):
+    """A run ended in an error."""
+
+    kind: Literal["ErrorRaised"] = "ErrorRaised"
+    code: str
+    message: str
+    hint: str = ""
+
+
+class PauseRequested(BaseEvent):
+    """A request to stop the run at its next step.
+
+    Attributes:
+        now: Stop at once instead: an interrupt.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    kind: Literal["PauseRequested"] = "PauseRequested"
+    schema_version: int = 2
+    by: str = "user"
+    reason: str = ""
+    now: bool = False
+
+
+class LimitReached(BaseEvent):
+    """A limit was reached."""
+
+    kind: Literal["LimitReached"] = "LimitReached"
+    limit: str
+    value: float
+    bound: float
+
+
+class StuckDetected(BaseEvent):
+    """The agent repeats itself."""
+
+    kind: Literal["StuckDetected"] = "StuckDetected"
+    pattern: str
+    events: tuple[UUID, ...] = ()
+
+
+class RulesChanged(BaseEvent):
+    """Files with rules for agents changed during a run. Files with these digests are ignored until a person agrees.
+
+    Attributes:
+        paths: Relative to the workspace; empty if the digests were inherited from another conversation.
+        hashes: sha256 of each file, hexadecimal, in the order of `paths`.
+    """
+
+    kind: Literal["RulesChanged"] = "RulesChanged"
+    paths: tuple[str, ...]
+    hashes: tuple[str, ...]
+
+
+class FilesKept(BaseEvent):
+    """A snapshot of the workspace's files was stored, or could not be. Never shown to the model.
+
+    Attributes:
+        tree: Digest of the stored tree; None if nothing was stored, with the `reason`.
+        before: Digest of the previous tree, whoever stored it.
+        of: For `restore` `{"at"}`; for `apply` `{"conversation", "start", "stop"}`.
+        files: Number of files in the tree; `bytes` is their size.
+        added: Number of files added since `before`; `changed` and `removed` likewise.
+        paths: The first of these files, with secrets masked.
+        skipped: Newly omitted paths, each with the reason.
+    """
+
+    kind: Literal["FilesKept"] = "FilesKept"
+    tree: str | None
+    before: str | None
+    by: Literal["first", "outside", "tool", "restore", "apply", "fork"]
+    tool_call_id: str | None = None
+    of: JsonObject = Field(default={})
+    files: int = 0
+    bytes: int = 0
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    paths: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    skipped_count: int = 0
+    unsettled: int = 0
+    reason: str = ""
+    place: str = ""
+    seconds: float = 0.0
+
+
+class CheckRan(BaseEvent):
+    """A command checked the files of a run. Never shown to the model.
+
+    Attributes:
+        passed: Whether the exit code was 0.
+        stdout: The last 4 KiB, with secrets masked; `stderr` likewise.
+        tree: Digest of the checked files.
+        session: Session of an attempt; `variant` and `repeat` likewise.
+    """
+
+    kind: Literal["CheckRan"] = "CheckRan"
+    command: str
+    passed: bool
+    exit_code: int | None
+    timed_out: bool = False
+    killed_by: str | None = None
+    stdout: str = ""
+    stderr: str = ""
+    tree: str | None = None
+    isolation: str = "none"
+    seconds: float = 0.0
+    session: str | None = None
+    variant: str | None = None
+    repeat: int | None = None
+
 
 __all__ = [
     "BaseEvent",

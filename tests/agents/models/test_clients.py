@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bough.agents.models.clients import SharedProviders
-from bough.agents.models.resolve import resolve_model
+from bough.agents.models.resolve import SharedProviders, resolve_model
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.settings import Settings

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from bough.evals import Rubric, ToolUse, Trace, TraceContext, TracedCall, metrics
 from bough.evals.context import AttemptHost
 from bough.evals.judge.verdict import Judgement, RubricVerdict
-from bough.evals.metrics.adherence import score_adherence
-from bough.evals.metrics.evaluators import OURS, evaluator_named
+from bough.evals.metrics.evaluators import OURS, evaluator_named, score_adherence
 from bough.evals.score import AT_MOST, METRICS, THRESHOLDS
 from bough.events.model import (
     ModelResponded,

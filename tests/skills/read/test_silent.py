@@ -10,8 +10,7 @@ import pytest
 from bough.agents.skills.activation import standing
 from bough.skills import PathTrigger, SkillRegistry
 from bough.skills.find.discover import Root, discover
-from bough.skills.read.frontmatter import split
-from bough.skills.read.parse import read_skill, try_read
+from bough.skills.read.parse import read_skill, split, try_read
 from bough.skills.run.mcp import check_servers
 
 HEAD = "---\nname: kit\ndescription: Does a thing.\n"

@@ -8,11 +8,13 @@ in the form that the log has, so that a resumed run sees what the live run saw.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, cast
+from uuid import UUID
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -21,7 +23,15 @@ from pydantic_ai.exceptions import ToolFailed as ModelToldFailure
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelResponse,
+    ModelResponsePart,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
+    ToolCallPartDelta,
     ToolReturn,
     ToolReturnPart,
 )
@@ -37,6 +47,7 @@ from bough.agents.delegation_tools import ChildFailed
 from bough.agents.usage import UsageMeter, read_usage
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.listeners import Delta, DeltaKind
 from bough.conversation.log.tool_result import (
     MAX_RESULT_BYTES,
     clean,
@@ -47,13 +58,12 @@ from bough.conversation.log.tool_result import (
     show_result,
 )
 from bough.conversation.log.view import outcome_part, response_json
-from bough.conversation.run.pieces import ResponsePieces
-from bough.conversation.run.response import finish_of, with_distinct_calls
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
 from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, run_here, wait_of
 from bough.errors import BoughError
 from bough.events.model import (
     Event,
+    FinishReason,
     ModelResponded,
     ToolCalled,
     ToolFailed,
@@ -65,6 +75,62 @@ from bough.events.model import (
 )
 from bough.guard import Guard, HookKind, ToolRequest
 from bough.types import JsonObject, new_id
+
+
+class ResponsePieces:
+    """Numbers the pieces of each response, and tells which call a piece of arguments belongs to."""
+
+    def __init__(self) -> None:
+        self._response = new_id()
+        self._order = 0
+        self._calls: dict[int, tuple[str, str]] = {}
+
+    def begin(self, response: UUID) -> None:
+        """Begin a response, whose event will have this id."""
+        self._response, self._order, self._calls = response, 0, {}
+
+    def read(self, event: AgentStreamEvent) -> Delta | None:
+        """Return the piece that an event brings; None where it brings none."""
+        match event:
+            case PartStartEvent(index=index, part=ToolCallPart() as call):
+                self._calls[index] = (call.tool_call_id, call.tool_name)
+                return self._piece("tool_arguments", _text(call.args), index)
+            case PartDeltaEvent(index=index, delta=ToolCallPartDelta() as delta):
+                id, name = self._calls.get(index, ("", ""))
+                self._calls[index] = (delta.tool_call_id or id, name + (delta.tool_name_delta or ""))
+                return self._piece("tool_arguments", _text(delta.args_delta), index)
+            case PartStartEvent(part=TextPart(content=text)):
+                return self._piece("text", text)
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                return self._piece("text", text)
+            case PartStartEvent(part=ThinkingPart(content=text)):
+                return self._piece("thinking", text)
+            case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
+                return self._piece("thinking", text or "")
+            case _:
+                return None
+
+    def _piece(self, kind: DeltaKind, text: str, index: int | None = None) -> Delta | None:
+        if not text:
+            return None
+        call, tool = (None, None) if index is None else self._calls[index]
+        piece = Delta(
+            text=text,
+            kind=kind,
+            response=self._response,
+            order=self._order,
+            tool_call_id=call or None,
+            tool=tool or None,
+        )
+        self._order += 1
+        return piece
+
+
+def _text(args: Any) -> str:
+    if isinstance(args, str):
+        return args
+    return json.dumps(args, ensure_ascii=False) if args else ""
+
 
 LONG_SECONDS = 0.05
 """After a longer call, results are written before the model is asked, so that it sees messages sent in the meantime."""
@@ -436,3 +502,59 @@ def _whole_content(outcome: ToolOutcome) -> Any:
 def _arguments(args: dict[str, Any]) -> JsonObject:
     value: Any = encode_result(args)
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
+
+
+def with_distinct_calls(response: ModelResponse) -> ModelResponse:
+    """Return the response with an id of its own for every tool call; as it is where that is so already.
+
+    A call is known by its id from here on. Some models leave it empty or give it twice, and two calls that share one
+    could not be told apart: the second would be answered with the first one's result.
+    """
+    ids = [call.tool_call_id for call in response.tool_calls]
+    if all(ids) and len(set(ids)) == len(ids):
+        return response
+    used_ids = set(ids)
+    previous_ids: set[str] = set()
+    parts: list[ModelResponsePart] = []
+    for part in response.parts:
+        if isinstance(part, ToolCallPart) and (not part.tool_call_id or part.tool_call_id in previous_ids):
+            part = replace(part, tool_call_id=_free(part.tool_call_id or "call", used_ids))
+            used_ids.add(part.tool_call_id)
+        if isinstance(part, ToolCallPart):
+            previous_ids.add(part.tool_call_id)
+        parts.append(part)
+    return replace(response, parts=parts)
+
+
+def _free(prefix: str, used_ids: set[str]) -> str:
+    number = 2
+    while f"{prefix}-{number}" in used_ids:
+        number += 1
+    return f"{prefix}-{number}"
+
+
+_SAYS_WHY = frozenset(
+    {
+        *("openai", "azure", "anthropic", "google", "google-gla", "google-vertex", "google-cloud", "mistral"),
+        *("mistral_ai", "groq", "cohere", "bedrock", "openrouter", "deepseek"),
+    }
+)
+"""Providers whose responses say why they ended, as `ModelResponse.provider_name` names them."""
+
+_MADE_UP = frozenset({"openai", "azure"})
+"""Providers for which PydanticAI says `stop` where their server said nothing; its own word is in the details."""
+
+
+def finish_of(response: ModelResponse, *, streamed: bool) -> tuple[FinishReason, bool]:
+    """Return why a response ended, and whether its text is cut off.
+
+    A stream without a reason is cut off where its provider gives one: it ended before that. Servers that only speak
+    OpenAI's format need not give one; what they say they used comes behind the whole answer.
+    """
+    reason: FinishReason = response.finish_reason or "none"
+    if streamed and reason == "stop" and response.provider_name in _MADE_UP:
+        reason = "stop" if "finish_reason" in (response.provider_details or {}) else "none"
+    silent = streamed and reason == "none" and response.provider_name in _SAYS_WHY
+    if silent and response.provider_name in _MADE_UP and response.usage.has_values():
+        silent = False
+    return reason, reason in ("length", "content_filter", "error") or response.state != "complete" or silent

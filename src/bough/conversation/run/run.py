@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,7 @@ from bough.agents.models.resolve import can_stream
 from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.listeners import Update
 from bough.conversation.log.staged_write import Ending, is_control
 from bough.conversation.log.tool_result import find_result, result_chars
 from bough.conversation.parts import Environment
@@ -34,14 +36,28 @@ from bough.conversation.run.models import RunModels
 from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
-from bough.conversation.run.run_logging import log_run
 from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.conversation.run.waiting.deferred import release_ended
 from bough.errors import BoughError, Conflict, InvalidInput, public_message
 from bough.events.lease import hold_lease
-from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
+from bough.events.model import (
+    ErrorRaised,
+    Event,
+    HookRan,
+    LimitReached,
+    ModelResponded,
+    PauseRequested,
+    ScriptRan,
+    StateChanged,
+    ToolCalled,
+    ToolFailed,
+    ToolInterrupted,
+    ToolRejected,
+    ToolReturned,
+    UserMessage,
+)
 from bough.events.record import Lease, Status, StoredEvent
 from bough.execution.base import Guards
 from bough.guard.limits import Limits, narrower
@@ -466,3 +482,67 @@ class Runner:
         outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
         data = read_data(self._spec.output_type, self._data, state.data)
         return outcome.result(state, self._journal.cid, start=self._start, steps=self._steps, data=data)
+
+
+NAME = "bough.run"
+
+
+@dataclass
+class RunLogger:
+    """The log of one run, to be told how it ended."""
+
+    fields: dict[str, Any]
+    result: RunResult | None = None
+
+    def tell(self, update: Update) -> None:
+        """Log a durable event."""
+        if isinstance(update, StoredEvent):
+            event = {"event": update.kind, "seq": update.seq, **_numbers(update.event)}
+            logging.getLogger(NAME).info("event %s", update.kind, extra=self.fields | event)
+
+
+@contextmanager
+def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Generator[RunLogger]:
+    """Log a run, and the error that leaves the block by its code. Costs nothing where nobody collects."""
+    log = logging.getLogger(NAME)
+    book = RunLogger({"conversation": str(journal.cid), "run": str(run)})
+    if not log.isEnabledFor(logging.INFO):
+        yield book
+        return
+    started = time.monotonic()
+    log.info("run started", extra=book.fields | {"agent": agent, "model": model})
+    journal.listeners.append(book.tell)
+    how: dict[str, Any] = {"status": "interrupted"}
+    try:
+        yield book
+        how = {} if book.result is None else {"status": book.result.status, "steps": book.result.steps}
+    except BoughError as error:
+        how = {"status": "error", "code": error.code}
+        raise
+    finally:
+        if book.tell in journal.listeners:
+            journal.listeners.remove(book.tell)
+        duration = {"duration_seconds": round(time.monotonic() - started, 6)}
+        log.info("run ended", extra=book.fields | how | duration)
+
+
+def _numbers(event: Event) -> dict[str, Any]:
+    match event:
+        case ModelResponded():
+            used = event.usage
+            tokens = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
+            return {"model": event.model, "duration_seconds": event.latency_seconds, **tokens}
+        case ToolReturned() | ToolFailed():
+            return {"tool": event.tool, "call": event.tool_call_id, "duration_seconds": event.duration_seconds}
+        case ToolCalled() | ToolRejected() | ToolInterrupted():
+            return {"tool": event.tool, "call": event.tool_call_id}
+        case HookRan():
+            return {"hook": event.hook, "verdict": event.verdict, "duration_seconds": event.duration_seconds}
+        case ScriptRan():
+            return {"skill": event.skill, "script": event.script, "exit_code": event.exit_code}
+        case LimitReached():
+            return {"limit": event.limit}
+        case ErrorRaised():
+            return {"code": event.code}
+        case _:
+            return {}

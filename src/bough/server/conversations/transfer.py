@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import IO, Any, Literal, TypeAlias, cast
+from uuid import UUID
 
 from bough.conversation import State
 from bough.conversation.log.journal import Journal
 from bough.conversation.quarantine import quarantine
-from bough.errors import InvalidInput, NotFound
+from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.bundle.bundle import Bundle, parse_bundle, store_bundle
 from bough.events.bundle.keys import own_signing_key
+from bough.events.draft import ImportPiece
 from bough.events.model import Event, StateChanged
-from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
+from bough.events.store import StoreAdmin
 from bough.server.access import Access
-from bough.server.auth.imports import ImportStore
+from bough.server.auth.owned import OwnedStore
 from bough.server.bodies.info import build_info
 from bough.server.documents import write_document
 from bough.types import JsonObject
@@ -148,3 +151,51 @@ def _clean(record: ConversationRecord) -> ConversationRecord:
 
 def _is_text(values: JsonObject, name: str) -> bool:
     return isinstance(values.get(name), str)
+
+
+class ImportStore(OwnedStore):
+    """The store as `store_bundle` uses it for one owner.
+
+    A row of another owner is a conflict and not `NotFound`, because a missing row would be inserted.
+    """
+
+    def __init__(self, store: StoreAdmin, owner: str | None) -> None:
+        super().__init__(store, owner)
+        self._whole = store
+
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation of the owner, even of a deleted one.
+
+        Raises:
+            NotFound: No conversation has that id.
+            Conflict: It belongs to another owner.
+        """
+        record = await self._whole.peek(cid)
+        if not (await self._is_in_own_tree(record) if record.deleted else record.owner == self.owner):
+            raise _make_conflict()
+        return record
+
+    async def _is_in_own_tree(self, tombstone: ConversationRecord) -> bool:
+        """Whether the owner has another conversation of its tree, since a tombstone does not record its owner."""
+        page = await self.list(ConversationFilter(root=tombstone.root), limit=1)
+        return bool(page.items)
+
+    async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
+        """Return events of a conversation of the owner, deleted ones included."""
+        await self.peek(owner)
+        return await self._whole.span(owner, lo, hi)
+
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
+        """Insert the missing rows in one transaction.
+
+        Raises:
+            Conflict: An event's id is used elsewhere.
+        """
+        try:
+            await self._whole.restore(pieces)
+        except Conflict as error:
+            raise _make_conflict() from error  # the message must not tell who the owner is
+
+
+def _make_conflict() -> Conflict:
+    return Conflict("an id in the bundle is taken", hint="it cannot be imported here: ask who has it for a fork")
