@@ -160,7 +160,7 @@ async def fork(source: AsyncConversation) -> float:
     return taken
 
 
-async def beside(
+async def side_tables(
     name: str, child: Child, request: tuple[str, int | str], own: Callable[[], Awaitable[float]]
 ) -> list[Figure]:
     """Print and return the figure of a peer's operation with bough's own as its floor, in milliseconds."""
@@ -202,10 +202,10 @@ async def measure(peer: Peer, child: Child, sources: dict[int, AsyncConversation
         child.ask("prepare", size)
         for operation, what in peer.forks:
             name = f"fork of {size} events, {child.versions}, {what}"
-            figures += await beside(name, child, (operation, size), lambda source=source: fork(source))
+            figures += await side_tables(name, child, (operation, size), lambda source=source: fork(source))
     if peer.skills:
         name = f"discover {SKILLS} skills, {child.versions}"
-        figures += await beside(name, child, ("skills", str(skills)), lambda: find(skills))
+        figures += await side_tables(name, child, ("skills", str(skills)), lambda: find(skills))
     return figures
 
 

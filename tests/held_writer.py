@@ -21,7 +21,7 @@ async def cancel_while_writer_is_held(store: EventStore, waiting: Coroutine[Any,
     It must end with the cancellation.
     """
     may_go_on = threading.Event()
-    holding = asyncio.create_task(store.together((), lambda _: may_go_on.wait(20)))
+    holding = asyncio.create_task(store.transaction((), lambda _: may_go_on.wait(20)))
     await asyncio.sleep(0)
     task = asyncio.create_task(waiting)
     for _ in range(_TURNS):

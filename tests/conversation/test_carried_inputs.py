@@ -48,7 +48,7 @@ async def home(tmp_path: Path) -> AsyncIterator[EventStore]:
 
 
 async def count(store: EventStore, table: str) -> int:
-    rows = await store.together(
+    rows = await store.transaction(
         BLOBS, lambda tables: tables.connection.execute(f"select count(*) from {table}").fetchall()
     )
     return next(iter(rows[0].values())) if isinstance(rows[0], dict) else rows[0][0]

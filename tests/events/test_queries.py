@@ -16,7 +16,7 @@ PACKAGES = (
     "bough.conversation.log.usage",
     "bough.tasks.sql",
     "bough.server.sql",
-    "bough.testing.beside.sql",
+    "bough.testing.side_tables.sql",
 )
 
 

@@ -137,7 +137,7 @@ class Tree(RuleBasedStateMachine):
                 spoilt = {"fold": "0:other"} if pick % 3 == 0 else {"fold": name, "state": state[:-1]}
                 tables.run("snapshot.keep", cid=cid, seq=seq, turns=turns, digest=digest, **{"state": state} | spoilt)
 
-        self.run(self.store.together(SNAPSHOT, spoil))
+        self.run(self.store.transaction(SNAPSHOT, spoil))
 
     @precondition(lambda self: self.living)
     @rule(pick=PICK)

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from bough.errors import Conflict
-from bough.events.beside import Tables
 from bough.events.owner import owner
+from bough.events.side_tables import Tables
 from bough.settings import Settings
 from bough.tasks import Task, TaskBroker, TaskState, TaskStoreSqlite
 from bough.tasks.stores.claims import claim_next

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from bough.errors import Conflict, InvalidTransition, NotFound
-from bough.events.beside import Tables
 from bough.events.owner import owner
+from bough.events.side_tables import Tables
 from bough.tasks import Claim, Task, TaskState, TaskStoreJson, TaskStorePostgres, TaskStoreSqlite
 from bough.tasks.state import TRANSITIONS
 from bough.tasks.stores.relational import RelationalTaskStore

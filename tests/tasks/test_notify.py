@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from bough.errors import Unavailable
-from bough.events.beside import Tables
+from bough.events.side_tables import Tables
 from bough.tasks import Task, TaskBroker, TaskState, TaskStoreMemory
 from bough.tasks.notify import TransitionWatch, has_ended
 

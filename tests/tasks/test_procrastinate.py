@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bough.errors import Conflict, InvalidInput, Unavailable
-from bough.events.beside import Tables
+from bough.events.side_tables import Tables
 from bough.events.stores.postgres import PostgresEventStore
 from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskState, TaskStorePostgres

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bough.events.beside import Beside as Beside
-    from bough.events.beside import Tables as Tables
     from bough.events.model import CheckRan as CheckRan
     from bough.events.model import Condensed as Condensed
     from bough.events.model import ConversationStarted as ConversationStarted
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from bough.events.record import Lease as Lease
     from bough.events.record import Page as Page
     from bough.events.record import StoredEvent as StoredEvent
+    from bough.events.side_tables import SideTables as SideTables
+    from bough.events.side_tables import Tables as Tables
     from bough.events.store import Cut as Cut
     from bough.events.store import EventStore as EventStore
     from bough.events.store import StoreAdmin as StoreAdmin
@@ -61,7 +61,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
-            "bough.events.beside": "Beside Tables",
+            "bough.events.side_tables": "SideTables Tables",
             "bough.events.model": (
                 "CheckRan Condensed ConversationStarted ErrorRaised FilePart FilesKept ForkedFrom HookRan ImagePart "
                 "Imported LimitReached ModelResponded OutputGiven PauseRequested RequestRetried RulesChanged "

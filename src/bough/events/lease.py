@@ -48,7 +48,7 @@ async def hold_lease(
             lost = True
             holder.cancel()
 
-    renewed = store.keep(lease, ttl_seconds, stop)
+    renewed = store.keep_lease(lease, ttl_seconds, stop)
     try:
         try:
             yield lease

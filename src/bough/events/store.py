@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack
 from uuid import UUID
 
-from bough.events.beside import Beside, Follow, Tables
 from bough.events.lease_renewal import RenewedLease
 from bough.events.record import (
     ConversationFilter,
@@ -25,6 +24,7 @@ from bough.events.record import (
     Pruned,
     StoredEvent,
 )
+from bough.events.side_tables import OnAppend, SideTables, Tables
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -230,7 +230,7 @@ class EventStore(Protocol):
         """Release a lease. Does nothing if it was lost."""
         ...
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
+    def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease three times in `ttl` seconds until `.stop()`, in a thread, so that a busy loop never loses it.
 
         Args:
@@ -238,9 +238,9 @@ class EventStore(Protocol):
         """
         ...
 
-    async def together(
+    async def transaction(
         self,
-        beside: Beside | Collection[Beside],
+        side_tables: SideTables | Collection[SideTables],
         change: Callable[[Tables], T],
         *,
         read_only: bool = False,
@@ -249,7 +249,7 @@ class EventStore(Protocol):
         """Run `change(tables)` in one transaction over side tables and log, and return its result. Durable on return.
 
         Args:
-            beside: Packages whose tables and statements it uses. The first use creates or upgrades the tables.
+            side_tables: Packages whose tables and statements it uses. The first use creates or upgrades the tables.
             change: A plain function that takes at most 50 ms and may run again.
             read_only: The change only reads. It sees one snapshot and does not block writers.
             small: The change reads a few rows by their keys, and may run in the caller's thread.
@@ -261,7 +261,7 @@ class EventStore(Protocol):
         """
         ...
 
-    def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
+    def on_append(self, side_tables: SideTables, kinds: Collection[str], add: OnAppend) -> None:
         """Call `add(tables, conversation, event)` for events of these kinds, in the transaction that appends them.
 
         `add` may write rows but no events; the append raises what `add` raises. Not called for imports. Applies to

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bough.errors import BoughError
-from bough.events.beside import Tables
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.events.stores.relational.store import RelationalEventStore
 from bough.events.stores.sqlite import SqliteEventStore
@@ -70,7 +70,7 @@ async def is_writable(store: EventStore) -> bool:
     if isinstance(store, SqliteEventStore) and not await asyncio.to_thread(_has_space, store.path.parent):
         return False
     try:
-        await store.together(SERVER, _write_and_remove)
+        await store.transaction(SERVER, _write_and_remove)
     except BoughError:
         return False
     store.write_failure = None

@@ -13,9 +13,9 @@ from uuid import UUID
 from bough.conversation import Delta, State
 from bough.conversation.log.listeners import Update
 from bough.errors import NotFound
-from bough.events.beside import Tables
 from bough.events.model import Event, ModelResponded, UserMessage
 from bough.events.record import ConversationRecord
+from bough.events.side_tables import Tables
 from bough.server.auth.caller import Caller
 from bough.server.bodies.info import RunInfo
 from bough.server.bounds.quotas import PAYER

@@ -13,8 +13,8 @@ from bough.conversation.log.state import State
 from bough.conversation.message import check_message
 from bough.conversation.run.waiting.decision import CallDecision, decide, require_choice
 from bough.errors import Conflict, InvalidInput
-from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
+from bough.events.side_tables import Tables
 from bough.tasks.agents import name_recorded_queue
 from bough.tasks.model import Task, asks_nothing, unknown_task
 from bough.tasks.outcome import describe_request

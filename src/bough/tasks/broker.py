@@ -17,9 +17,9 @@ from bough.conversation.log.ledger import USAGE
 from bough.conversation.log.state import State
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, Unavailable
-from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, TaskChanged, UserMessage
 from bough.events.owner import owner as make_owner
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from bough.errors import NotFound
-from bough.events.beside import Tables
 from bough.events.model import PauseRequested
+from bough.events.side_tables import Tables
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
 from bough.tasks.stores.endings import Withdraw, cancels_children, find_woken_parent, list_open_children, stop_task

@@ -22,8 +22,8 @@ from bough.conversation.fork.workspace import ForkedWorkspace, fork_workspace
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run.shared_bounds import check_usage, measure_since, subtract_from
 from bough.errors import InvalidInput, LimitExceeded, NotFound
-from bough.events.beside import Tables
 from bough.events.record import ConversationRecord
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from bough.errors import BoughError
-from bough.events.beside import Tables
 from bough.events.model import TaskChanged
 from bough.events.record import StoredEvent
+from bough.events.side_tables import Tables
 from bough.tasks.model import EventType, Task, TaskEvent
 from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore

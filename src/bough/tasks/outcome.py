@@ -9,9 +9,9 @@ from uuid import UUID
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import NOTHING_USED, State, add_usage, subtract_usage
 from bough.errors import BoughError, CorruptLog, StoreError, Unavailable, public_message
-from bough.events.beside import Tables
 from bough.events.model import TaskChanged, Usage
 from bough.events.record import Lease
+from bough.events.side_tables import Tables
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
 from bough.tasks.stores.endings import end_claim, find_current, find_woken_parent

@@ -22,9 +22,9 @@ from bough.conversation.open import Beginning
 from bough.conversation.rules import LIMITS_FIELDS, Rules, read_spec_rules
 from bough.conversation.run.tracing import read_traceparent
 from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
-from bough.events.beside import Tables
 from bough.events.model import ConversationStarted, Event, StateChanged, UserMessage
 from bough.events.record import ConversationRecord, microseconds
+from bough.events.side_tables import Tables
 from bough.guard import Limits, limits_from_json
 from bough.guard.limits import narrower
 from bough.settings import Settings

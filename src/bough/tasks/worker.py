@@ -28,10 +28,10 @@ from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.conversation.run.tracing import span_below
 from bough.errors import BoughError, Conflict, InvalidInput
-from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, PauseRequested, StateChanged, TaskChanged
 from bough.events.owner import owner as make_owner
 from bough.events.record import Lease, StoredEvent
+from bough.events.side_tables import Tables
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
@@ -210,7 +210,7 @@ class Worker:
         for listener in self.on_begin:
             listener(active)
         # Registered before the conversation is opened, which may take longer than the lease lasts.
-        keeping = log.keep(claim.lease, self._ttl, lambda: active.stop("fenced"))
+        keeping = log.keep_lease(claim.lease, self._ttl, lambda: active.stop("fenced"))
         active.work = asyncio.create_task(self._run(active), name=f"run of task {claim.task.id}")
         try:
             while not active.work.done():

@@ -147,7 +147,7 @@ async def whole(store: EventStore, cid: UUID, stop: int | None = None) -> State:
 
 
 async def kept(store: EventStore) -> list[tuple[Any, ...]]:
-    return await store.together(SNAPSHOT, lambda tables: tables.run("snapshot.kept", **ALL_STATES), read_only=True)
+    return await store.transaction(SNAPSHOT, lambda tables: tables.run("snapshot.kept", **ALL_STATES), read_only=True)
 
 
 # what is read
@@ -255,7 +255,7 @@ async def test_a_state_is_what_the_whole_fold_comes_to(source: AsyncConversation
 async def test_what_is_flipped_or_of_another_fold_is_passed_over_and_made_again(
     source: AsyncConversation, reads: Reads, scripted: Any
 ) -> None:
-    number = await source.store.together(SNAPSHOT, lambda tables: tables.number(source.id), read_only=True)
+    number = await source.store.transaction(SNAPSHOT, lambda tables: tables.number(source.id), read_only=True)
     newest = (await kept(source.store))[-1]
     flipped = bytearray(newest[5])
     flipped[len(flipped) // 2] ^= 4
@@ -265,7 +265,7 @@ async def test_what_is_flipped_or_of_another_fold_is_passed_over_and_made_again(
         place = {"cid": number, "seq": newest[1], "turns": newest[3], "digest": newest[4]}
         tables.run("snapshot.keep", fold=newest[2], state=bytes(flipped), **place)
 
-    await source.store.together(SNAPSHOT, spoil)
+    await source.store.transaction(SNAPSHOT, spoil)
     again = await reopen(source, scripted)
     assert again.state == source.state
     assert STEP < reads.decoded <= 2 * WINDOW, "from the state before it"
@@ -277,7 +277,7 @@ async def test_what_is_flipped_or_of_another_fold_is_passed_over_and_made_again(
             tables.run("snapshot.forget", cid=cid, seq=seq)
             tables.run("snapshot.keep", cid=cid, seq=seq, fold="0:other", turns=turns, digest=digest, state=state)
 
-    await source.store.together(SNAPSHOT, forget_fold)
+    await source.store.transaction(SNAPSHOT, forget_fold)
     reads.clear()
     again = await reopen(source, scripted)
     assert (again.state, reads.decoded >= EVENTS) == (source.state, True)

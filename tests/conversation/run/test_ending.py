@@ -17,8 +17,8 @@ from bough.conversation.log.state import State
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.errors import BoughError, Conflict
-from bough.events.beside import Tables
 from bough.events.model import StateChanged
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.settings import Settings
 

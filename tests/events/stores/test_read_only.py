@@ -15,14 +15,14 @@ import pytest
 
 from bough.errors import StoreError, Unavailable
 from bough.events import SqliteEventStore, open_store
-from bough.events.beside import Beside
 from bough.events.model import UserMessage
+from bough.events.side_tables import SideTables
 from bough.events.stores.sqlite.file import OpenedFile
 
 pytestmark = pytest.mark.anyio
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "stores"
-SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
+SNAPSHOT = SideTables("snapshot", "bough.conversation.log.sql")
 
 
 async def fill_closed(folder: Path) -> None:
@@ -115,7 +115,7 @@ async def test_a_store_that_is_only_read_refuses_every_write(tmp_path: Path) -> 
         with pytest.raises(StoreError, match="read-only"):
             await refused
     with pytest.raises(Unavailable, match="no tables of snapshot"):
-        await store.together(SNAPSHOT, lambda tables: None, read_only=True)
+        await store.transaction(SNAPSHOT, lambda tables: None, read_only=True)
     await whole.append(record.id, [UserMessage.text("live")])
     async with asyncio.timeout(20):
         assert (await waiting).seq == 2, "what others write is told all the same"

@@ -16,13 +16,13 @@ from tests.events.stores.flaky_proxy import FlakyProxy
 
 from bough.errors import BoughError, StoreError, Unavailable
 from bough.events import PostgresEventStore
-from bough.events.beside import Beside
 from bough.events.model import UserMessage
+from bough.events.side_tables import SideTables
 from bough.events.stores.postgres import store as store_module
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("postgres")]
 
-SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
+SNAPSHOT = SideTables("snapshot", "bough.conversation.log.sql")
 SLACK_SECONDS = 30
 """A machine that does other work as well: a call without a bound would take longer than any of this."""
 
@@ -43,7 +43,7 @@ async def test_a_server_that_answers_nothing_ends_every_call(store: PostgresEven
     proxy, _ = between
     record = await store.create(events=[message()])
     lease = await store.acquire(record.id, "me", 60)
-    await store.together(SNAPSHOT, lambda tables: None)
+    await store.transaction(SNAPSHOT, lambda tables: None)
     proxy.behave("silent")
     calls = {
         "append": store.append(record.id, [message()]),
@@ -55,7 +55,7 @@ async def test_a_server_that_answers_nothing_ends_every_call(store: PostgresEven
         "acquire": store.acquire(record.id, "other", 5),
         "renew": store.renew(lease, 5),
         "release": store.release(lease),
-        "together": store.together(SNAPSHOT, lambda tables: tables.number(record.id)),
+        "transaction": store.transaction(SNAPSHOT, lambda tables: tables.number(record.id)),
         "lineage": store.lineage(record.id),
     }
     async with asyncio.timeout(SLACK_SECONDS):

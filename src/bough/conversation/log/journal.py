@@ -309,4 +309,4 @@ def _also(ending: Ending, error: BoughError | None) -> Also:
     def run_made() -> None:
         ending.is_made = True
 
-    return Also(ending.beside, lambda tables, state: ending.change(tables, state, error), run_made)
+    return Also(ending.side_tables, lambda tables, state: ending.change(tables, state, error), run_made)

@@ -22,13 +22,13 @@ import pydantic_core
 
 from bough.conversation.log.state import State, TaskLink, ToolCall
 from bough.errors import BoughError, StoreError, Unavailable
-from bough.events.beside import Beside, Tables
 from bough.events.codec import describe_versions
 from bough.events.model import Usage
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 from bough.types import JsonObject
 
-SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
+SNAPSHOT = SideTables("snapshot", "bough.conversation.log.sql")
 """The table of kept states."""
 
 FOLD = 4
@@ -171,7 +171,7 @@ async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
         head, erased = tables.one("snapshot.log", id=cid) or (None, "")
         return None if head is None else LogMark(head, erased)
 
-    return await store.together(SNAPSHOT, look, read_only=True, small=True)
+    return await store.transaction(SNAPSHOT, look, read_only=True, small=True)
 
 
 async def find_nearest(
@@ -205,10 +205,10 @@ async def find_nearest(
         return Nearest(head, erased, None)
 
     try:
-        columns = await store.together(SNAPSHOT, look, read_only=True)
+        columns = await store.transaction(SNAPSHOT, look, read_only=True)
         if damaged:
             _LOG.warning("%d kept states of %s are damaged; they are made again", len(damaged), cid)
-            await store.together(SNAPSHOT, lambda tables: _forget(tables, damaged))
+            await store.transaction(SNAPSHOT, lambda tables: _forget(tables, damaged))
     except (StoreError, Unavailable) as error:
         _LOG.debug("no kept states of %s: %s", cid, error)
         return None
@@ -235,7 +235,7 @@ async def count_states(store: EventStore) -> StateCount:
     more = True
     while more:
         place = {"cid": cid, "seq": seq, "limit": _AT_ONCE}
-        rows = await store.together(
+        rows = await store.transaction(
             SNAPSHOT, lambda tables, place=place: tables.run("snapshot.kept", **place), read_only=True
         )
         for cid, seq, made_by, turns, digest, state in rows:
@@ -330,7 +330,7 @@ class StateWriter:
             for first in range(0, len(states), _AT_ONCE):
                 some = states[first : first + _AT_ONCE]
                 change = partial(keep_states, cid=self._cid, states=some, erased=self.erased)
-                if not await self._store.together(SNAPSHOT, change):
+                if not await self._store.transaction(SNAPSHOT, change):
                     self._is_over = True
                     return
                 self._written = some[-1].head

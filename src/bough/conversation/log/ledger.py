@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from bough.events.beside import Beside, Tables
 from bough.events.model import Condensed, Event, ModelResponded, Usage
 from bough.events.record import StoredEvent, microseconds
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 
-USAGE = Beside("usage", "bough.conversation.log.usage")
+USAGE = SideTables("usage", "bough.conversation.log.usage")
 """The table of usage by day."""
 
 KINDS = ("ModelResponded", "Condensed", "UsageAdded", "ToolReturned", "ToolFailed")
@@ -25,7 +25,7 @@ _DAY = 24 * 60 * 60 * 1_000_000
 
 def follow_usage(store: EventStore) -> None:
     """Have usage by day written with every event that uses something; a second call changes nothing."""
-    store.follow(USAGE, KINDS, add_usage_row)
+    store.on_append(USAGE, KINDS, add_usage_row)
 
 
 def add_usage_row(tables: Tables, cid: UUID, stored: StoredEvent) -> None:

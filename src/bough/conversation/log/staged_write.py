@@ -22,7 +22,7 @@ from bough.events.model import (
 )
 
 if TYPE_CHECKING:
-    from bough.events.beside import Beside, Tables
+    from bough.events.side_tables import SideTables, Tables
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ class Also:
         made: Called once the change is durable.
     """
 
-    beside: tuple[Beside, ...]
+    side_tables: tuple[SideTables, ...]
     change: Callable[[Tables, State], None]
     made: Callable[[], None]
 
@@ -74,13 +74,13 @@ class Ending:
     """A change of side tables that is made with the last events of a run, or not at all.
 
     Attributes:
-        beside: Whose tables it changes.
+        side_tables: Whose tables it changes.
         change: A pure function of the tables, the state including the last events, and the error that ended the run.
             Called after the last events were appended.
         is_made: Whether the change is durable. A cancellation after that has no effect.
     """
 
-    beside: tuple[Beside, ...]
+    side_tables: tuple[SideTables, ...]
     change: Callable[[Tables, State, BoughError | None], None]
     is_made: bool = False
 

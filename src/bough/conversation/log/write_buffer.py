@@ -37,7 +37,7 @@ from bough.events.store import EventStore
 
 if TYPE_CHECKING:
     from bough.conversation.log.view import View
-    from bough.events.beside import Tables
+    from bough.events.side_tables import Tables
 
 LINGER_SECONDS = 0.02
 """How long a staged event waits for others to join its batch while no caller waits for it."""
@@ -318,7 +318,7 @@ class Staging:
             also.change(tables, state)
             return head
 
-        head = await self._store.together(also.beside, change)
+        head = await self._store.transaction(also.side_tables, change)
         also.made()
         return head
 

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from bough.errors import Unavailable
-from bough.events.beside import Beside
 from bough.events.content import sha256_hex
+from bough.events.side_tables import SideTables
 
 if TYPE_CHECKING:
-    from bough.events.beside import Tables
     from bough.events.model import Event
+    from bough.events.side_tables import Tables
     from bough.events.store import EventStore
 
-BLOBS = Beside("blob", "bough.events.blob")
+BLOBS = SideTables("blob", "bough.events.blob")
 """The side tables with the bytes of inputs and the events that refer to them."""
 
 
@@ -60,7 +60,7 @@ async def read_bytes(store: EventStore, digests: Collection[str]) -> dict[str, b
         return {digest: bytes(row[0]) for digest, row in rows.items() if row is not None}
 
     try:
-        blobs = await store.together(BLOBS, read, read_only=True)
+        blobs = await store.transaction(BLOBS, read, read_only=True)
     except Unavailable as error:
         if error.details.get("package") != BLOBS.name:
             raise

@@ -99,12 +99,12 @@ def not_unique(error: BaseException) -> Conflict:
 
 def make_used_outside() -> InvalidInput:
     """Return the error for using tables after their change has returned."""
-    return InvalidInput("tables can be used only inside the change they were given to", hint="call `together` again")
+    return InvalidInput("tables can be used only inside the change they were given to", hint="call `transaction` again")
 
 
 def not_here(action: str) -> InvalidInput:
     """Return the error for writing events in a follower or a read-only change."""
-    return InvalidInput(f"{action} is not possible here", hint="use `together` without read_only")
+    return InvalidInput(f"{action} is not possible here", hint="use `transaction` without read_only")
 
 
 def make_changed_meanwhile(cid: UUID) -> Conflict:

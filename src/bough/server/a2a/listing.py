@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from bough.events.beside import Tables
 from bough.events.model import TaskChanged
 from bough.events.record import StoredEvent
+from bough.events.side_tables import Tables
 from bough.server.access import Access
 from bough.server.auth.keys import SERVER
 from bough.tasks.stores.summary import TASKS
@@ -61,7 +61,7 @@ async def find_places(access: Access, agent: str, selection: Selection) -> list[
         rows = tables.run("server.a2a_tasks", **parameters)
         return [(TaskPlace(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
 
-    candidates = await store.together((TASKS, SERVER), look, read_only=True)
+    candidates = await store.transaction((TASKS, SERVER), look, read_only=True)
     places: list[TaskPlace] = []
     for begin in range(0, len(candidates), _AT_ONCE):
         part = candidates[begin : begin + _AT_ONCE]
@@ -69,7 +69,7 @@ async def find_places(access: Access, agent: str, selection: Selection) -> list[
         def sift(tables: Tables, part: list[tuple[TaskPlace, int, int]] = part) -> list[TaskPlace]:
             return [place for place, cid, first in part if _is_wanted(tables, cid, first, agent, selection.context)]
 
-        places += await store.together(TASKS, sift, read_only=True)
+        places += await store.transaction(TASKS, sift, read_only=True)
     return places
 
 

@@ -20,15 +20,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied, Unauthenticated
-from bough.events.beside import Beside, Tables
 from bough.events.record import moment
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, ROLES, SCOPES, Caller, Role
 
 if TYPE_CHECKING:
     from bough.server.metrics import Metrics
 
-SERVER = Beside("server", "bough.server.sql")
+SERVER = SideTables("server", "bough.server.sql")
 """The server's side tables."""
 
 _TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
@@ -122,11 +122,11 @@ class KeyTable:
             tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=ends, **parameters)
             return NewKey(id=id, text=text, tenant=tenant)
 
-        return await self._store.together(SERVER, add)
+        return await self._store.transaction(SERVER, add)
 
     async def list(self, tenant: str | None = None) -> list[KeyInfo]:
         """Return the keys of a tenant, or of all tenants."""
-        rows = await self._store.together(
+        rows = await self._store.transaction(
             SERVER, lambda tables: tables.run("server.keys", tenant=tenant), read_only=True
         )
         return [_info(row) for row in rows]
@@ -141,7 +141,7 @@ class KeyTable:
         def revoke(tables: Tables) -> bool:
             return bool(tables.run("server.revoke", id=id, tenant=tenant, now=tables.now()))
 
-        if not await self._store.together(SERVER, revoke):
+        if not await self._store.transaction(SERVER, revoke):
             raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
 
     async def rotate(
@@ -180,21 +180,21 @@ class KeyTable:
             tables.run("server.expire", id=id, expires=now + grace // timedelta(microseconds=1))
             return NewKey(id=new, text=text, tenant=row[0])
 
-        new_key = await self._store.together(SERVER, rotate)
+        new_key = await self._store.transaction(SERVER, rotate)
         if new_key is None:
             raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
         return new_key
 
     async def any(self) -> bool:
         """Whether a key exists, revoked ones included: the first key permanently ends the mode without keys."""
-        row = await self._store.together(
+        row = await self._store.transaction(
             SERVER, lambda tables: tables.one("server.count_keys"), read_only=True, small=True
         )
         return row is not None and row[0] > 0
 
     async def tenants(self) -> list[tuple[str, datetime, datetime | None]]:
         """Return (id, when created, when disabled) of each tenant."""
-        rows = await self._store.together(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
+        rows = await self._store.transaction(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
         return [(row[0], moment(row[1]), None if row[2] is None else moment(row[2])) for row in rows]
 
     async def set_disabled(self, tenant: str, *, disabled: bool) -> None:
@@ -207,7 +207,7 @@ class KeyTable:
         def change(tables: Tables) -> bool:
             return bool(tables.run("server.set_disabled", id=tenant, disabled=tables.now() if disabled else None))
 
-        if not await self._store.together(SERVER, change):
+        if not await self._store.transaction(SERVER, change):
             raise NotFound("there is no such tenant", hint="`bough keys list` shows the tenants of keys")
 
     async def find(self, id: str) -> tuple[Any, ...] | None:
@@ -217,11 +217,11 @@ class KeyTable:
             row = tables.one("server.key", id=id)
             return None if row is None else (*row, tables.now())
 
-        return await self._store.together(SERVER, look, read_only=True, small=True)
+        return await self._store.transaction(SERVER, look, read_only=True, small=True)
 
     async def touch(self, id: str) -> None:
         """Record that a key was used."""
-        await self._store.together(SERVER, lambda tables: tables.run("server.touch", id=id, now=tables.now()))
+        await self._store.transaction(SERVER, lambda tables: tables.run("server.touch", id=id, now=tables.now()))
 
 
 @dataclass

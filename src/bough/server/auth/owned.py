@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
-from bough.events.beside import Beside, Follow, Tables
 from bough.events.lease_renewal import RenewedLease
 from bough.events.model import Event
 from bough.events.record import (
@@ -23,6 +22,7 @@ from bough.events.record import (
     Page,
     StoredEvent,
 )
+from bough.events.side_tables import OnAppend, SideTables, Tables
 from bough.events.store import EventStore
 from bough.server.auth.keys import SERVER
 from bough.tasks import Task, TaskBroker, TaskFilter, TaskPage
@@ -94,7 +94,7 @@ class OwnedStore:
         self._charge: Charge | None = None
         self.url = store.url
 
-    def keeping(self, about: JsonObject) -> OwnedStore:
+    def with_metadata(self, about: JsonObject) -> OwnedStore:
         """Return the same view, which stores `about` in the `config` of conversations that it creates or forks."""
         view = OwnedStore(
             self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit, monotonic=self._monotonic
@@ -104,7 +104,7 @@ class OwnedStore:
 
     def charging(self, charge: Charge) -> OwnedStore:
         """Return the same view, which calls `charge` in each transaction that appends."""
-        view = self.keeping(self._about)
+        view = self.with_metadata(self._about)
         view._charge = charge
         return view
 
@@ -185,7 +185,7 @@ class OwnedStore:
             charge(tables, cid, events)
             return head
 
-        return await self._store.together(SERVER, append)
+        return await self._store.transaction(SERVER, append)
 
     async def read(
         self,
@@ -294,9 +294,9 @@ class OwnedStore:
         """Release a lease."""
         await self._store.release(lease)
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
+    def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease that was taken."""
-        return self._store.keep(lease, ttl, lost)
+        return self._store.keep_lease(lease, ttl, lost)
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation of the owner; a fork has its source's owner, so no branch is another's."""
@@ -333,20 +333,20 @@ class OwnedStore:
         await self._require(cid)
         return await self._store.count_imported(cid)
 
-    async def together(
+    async def transaction(
         self,
-        beside: Beside | Collection[Beside],
+        side_tables: SideTables | Collection[SideTables],
         change: Callable[[Tables], T],
         *,
         read_only: bool = False,
         small: bool = False,
     ) -> T:
         """Change side tables; for the conversation layer, which has looked up its conversation before."""
-        return await self._store.together(beside, change, read_only=read_only, small=small)
+        return await self._store.transaction(side_tables, change, read_only=read_only, small=small)
 
-    def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
+    def on_append(self, side_tables: SideTables, kinds: Collection[str], add: OnAppend) -> None:
         """Let side tables follow events."""
-        self._store.follow(beside, kinds, add)
+        self._store.on_append(side_tables, kinds, add)
 
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
         """Iterate notifications of commits, which do not say what was committed."""

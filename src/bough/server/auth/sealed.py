@@ -17,9 +17,9 @@ from uuid import UUID
 from bough.conversation import State
 from bough.conversation.fork.model_key import MODEL_KEY
 from bough.errors import InvalidInput, Unavailable
-from bough.events.beside import Tables
 from bough.events.model import StateChanged
 from bough.events.record import ConversationRecord
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.guard import Secrets
 from bough.server.auth.caller import LOCAL
@@ -152,7 +152,7 @@ class SealedSecrets:
             recorded = {**(changes or {}), "policies": {"secrets": names, "sealed": holders}}
             tables.append(record.id, [StateChanged(changes=recorded)], expected_head=expected_head)
 
-        await self._store.together(SERVER, write)
+        await self._store.transaction(SERVER, write)
 
     async def values(self, owner: str | None, policies: JsonObject) -> dict[str, str]:
         """Return the values of the secrets named in a conversation's log, those of its source included.
@@ -163,7 +163,7 @@ class SealedSecrets:
         holders: Mapping[str, str] = policies.get("sealed") or {}
         if not holders:
             return {}
-        rows = await self._store.together(SERVER, lambda tables: _rows(tables, holders), read_only=True, small=True)
+        rows = await self._store.transaction(SERVER, lambda tables: _rows(tables, holders), read_only=True, small=True)
         return {name: self.box.open(f"{owner or LOCAL}|{holders[name]}|{name}", *row) for name, row in rows.items()}
 
     async def credentials(self, record: ConversationRecord, state: State) -> Credentials:
@@ -177,7 +177,7 @@ class SealedSecrets:
 
     async def lacks_keys(self) -> bool:
         """Whether this store has encrypted secrets, none of which any present key can decrypt."""
-        rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"), read_only=True)
+        rows = await self._store.transaction(SERVER, lambda tables: tables.run("server.sealing_keys"), read_only=True)
         return bool(rows) and not {row[0] for row in rows} & self.box.ids
 
     async def require_keys(self) -> None:

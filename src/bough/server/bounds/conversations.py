@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bough.errors import LimitExceeded
-from bough.events.beside import Tables
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
@@ -53,7 +53,7 @@ class ConversationLimits:
         bound, now = self._rules.limits_for(owner or LOCAL).conversations, self._monotonic()
         counted = self._counted.get(owner)
         if counted is None or counted.number >= bound or now - counted.at > _COUNTED_SECONDS:
-            number = await self._store.together(SERVER, lambda tables: _count(tables, owner), read_only=True)
+            number = await self._store.transaction(SERVER, lambda tables: _count(tables, owner), read_only=True)
             if len(self._counted) >= _TENANTS:
                 self._counted.clear()
             counted = self._counted[owner] = _Counted(number, now)

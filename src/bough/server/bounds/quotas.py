@@ -8,9 +8,9 @@ from uuid import UUID
 
 from bough.conversation.log.ledger import KINDS, USAGE, read_usage
 from bough.errors import LimitExceeded
-from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, TaskChanged, UsageAdded
 from bough.events.record import StoredEvent, microseconds
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
@@ -48,7 +48,7 @@ class Quotas:
             LimitExceeded: A quota is used up; `retry_after_seconds` is the time until the next day.
         """
         if self._has_quota(caller.tenant) or self.bounds_keys(caller.owner):
-            await store.together(
+            await store.transaction(
                 (SERVER, USAGE), lambda tables: self.check(tables, caller.owner, caller.key), read_only=True
             )
 
@@ -87,7 +87,7 @@ class Quotas:
                 reached = self._compare(tables, owner, row)
             return reached
 
-        return await store.together((SERVER, USAGE), look, read_only=True)
+        return await store.transaction((SERVER, USAGE), look, read_only=True)
 
     def bounds_keys(self, owner: str | None) -> bool:
         """Whether each key of an owner's tenant has a quota."""
@@ -97,7 +97,7 @@ class Quotas:
 
     def follow(self, store: EventStore) -> None:
         """Charge usage to the paying key, in the transactions that record the usage."""
-        store.follow(SERVER, ("TaskChanged", *KINDS), self.charge_run)
+        store.on_append(SERVER, ("TaskChanged", *KINDS), self.charge_run)
 
     def charge_run(self, tables: Tables, cid: UUID, stored: StoredEvent) -> None:
         """Record the payer of a task, or charge the usage of a run to the payer."""

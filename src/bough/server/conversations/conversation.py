@@ -22,9 +22,9 @@ from bough.conversation.open import FoundLog, reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules, read_settings_rules
 from bough.errors import Conflict, NotFound, TooLarge
-from bough.events.beside import Tables
 from bough.events.model import SkillActivated, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.server.access import Access
 from bough.server.auth.owned import OwnedStore, make_missing, make_taken
@@ -91,7 +91,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     check_values(new.secrets)
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
     rules: GivenRules = {**read_settings_rules(services.settings), **new.rules, "secrets": make_secrets(new.secrets)}
-    store = access.store.keeping(new.about)
+    store = access.store.with_metadata(new.about)
     key = new.secrets.get(MODEL_KEY)
     with services.workspaces.making(new.workspace):
         conversation = await AsyncConversation.create(
@@ -320,7 +320,7 @@ async def read_snapshot(access: Access, id: UUID) -> Snapshot:
         return Snapshot(record, "" if mark is None else mark[1], read_latest_run(tables, record.number))
 
     try:
-        snapshot = await access.services.store.together((SNAPSHOT, TASKS), look, read_only=True, small=True)
+        snapshot = await access.services.store.transaction((SNAPSHOT, TASKS), look, read_only=True, small=True)
     except NotFound:
         raise make_missing(id) from None
     if snapshot.record.owner != access.store.owner:

@@ -55,7 +55,7 @@ async def fork(
     services, model = access.services, (overrides or {}).get("model")
     assert model is None or isinstance(model, str)  # noqa: S101 - bodies name models
     folded = await services.states.read(source)
-    store = access.store.keeping(about or {})
+    store = access.store.with_metadata(about or {})
     stand_in = None
     if agent is not None:
         agent = await _with_key(access, source, folded.state, agent, api_key)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from bough.events.beside import Tables
 from bough.events.record import StoredEvent
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
@@ -40,7 +40,7 @@ def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) 
         if _add_deliveries(tables, conversation, event) and wake is not None:
             wake()
 
-    store.follow(SERVER, _FOLLOWED, note)
+    store.on_append(SERVER, _FOLLOWED, note)
 
 
 def note_deletion(tables: Tables, tenant: str, conversation: UUID) -> None:

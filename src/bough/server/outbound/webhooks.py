@@ -25,8 +25,8 @@ import httpx2
 
 from bough.connect.address import check_address
 from bough.errors import BoughError, Conflict, LimitExceeded, NotFound
-from bough.events.beside import Tables
 from bough.events.record import moment
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.server.auth.keys import REPEATED_SECONDS, SERVER
 from bough.server.auth.sealed import SealedSecrets
@@ -144,7 +144,7 @@ class Webhooks:
             )  # fmt: skip
             return None
 
-        existing = await self._store.together(SERVER, write)
+        existing = await self._store.transaction(SERVER, write)
         return (hook, True) if existing is None else (self._open(existing), False)
 
     async def list(self, tenant: str, *, kind: str = EVENTS, target: str | None = None) -> list[Webhook]:
@@ -153,7 +153,7 @@ class Webhooks:
         def look(tables: Tables) -> list[tuple[Any, ...]]:
             return tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)
 
-        return [self._open_or_omit(row) for row in await self._store.together(SERVER, look, read_only=True)]
+        return [self._open_or_omit(row) for row in await self._store.transaction(SERVER, look, read_only=True)]
 
     async def remove(self, tenant: str, id: str) -> None:
         """Delete a webhook and its deliveries.
@@ -166,7 +166,7 @@ class Webhooks:
             tables.run("server.drop_deliveries", webhook=id, tenant=tenant)
             return bool(tables.run("server.remove_webhook", id=id, tenant=tenant))
 
-        if not await self._store.together(SERVER, remove):
+        if not await self._store.transaction(SERVER, remove):
             raise NotFound("there is no such webhook")
 
     async def test(self, tenant: str, id: str) -> None:
@@ -182,12 +182,12 @@ class Webhooks:
         def write(tables: Tables) -> None:
             tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
 
-        await self._store.together(SERVER, write)
+        await self._store.transaction(SERVER, write)
         self._wake.set()
 
     async def note_deletion(self, tenant: str, conversation: UUID) -> None:
         """Write the deliveries about a deleted conversation."""
-        await self._store.together(SERVER, lambda tables: note_deletion(tables, tenant, conversation))
+        await self._store.transaction(SERVER, lambda tables: note_deletion(tables, tenant, conversation))
         self._wake.set()
 
     def follow(self) -> None:
@@ -250,7 +250,7 @@ class Webhooks:
                 due.append((hooks[id], (rows[0][0], rows[0][1], rows[0][3], row)))
             return due
 
-        return await self._store.together(SERVER, take)
+        return await self._store.transaction(SERVER, take)
 
     async def _send(self, http: httpx2.AsyncClient, id: int, attempts: int, body: str, row: Sequence[Any]) -> None:
         with _log_store_errors():  # the claim ends, and the delivery is made again
@@ -274,7 +274,7 @@ class Webhooks:
         except (httpx2.HTTPError, httpx2.InvalidURL, BoughError, TimeoutError, ValueError) as error:
             _LOG.info("delivery %s failed: %s", id, type(error).__name__)
             sent = False
-        state = await self._store.together(SERVER, lambda tables: _settle(tables, id, attempts, hook, sent=sent))
+        state = await self._store.transaction(SERVER, lambda tables: _settle(tables, id, attempts, hook, sent=sent))
         self._metrics.deliveries.labels(state).inc()
 
     async def _prepare(self, id: int, body: str, hook: Webhook) -> tuple[bytes, dict[str, str]]:

@@ -11,8 +11,8 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from bough.conversation.log.ledger import USAGE
-from bough.events.beside import Tables
 from bough.events.record import ConversationFilter, ConversationRecord, Status
+from bough.events.side_tables import Tables
 from bough.events.store import EventStore
 from bough.server.access import Access, Reader
 from bough.server.auth.keys import SERVER
@@ -56,7 +56,7 @@ async def sum_usage(
             case _:
                 return rows
 
-    return await store.together((SERVER, USAGE), look, read_only=True)
+    return await store.transaction((SERVER, USAGE), look, read_only=True)
 
 
 async def sum_of_each(store: EventStore, cids: Collection[UUID]) -> dict[UUID, UsageSum]:
@@ -66,7 +66,7 @@ async def sum_of_each(store: EventStore, cids: Collection[UUID]) -> dict[UUID, U
         rows = {cid: tables.one("server.usage_of", conversation=cid) for cid in cids}
         return {cid: UsageSum(str(cid), *row) for cid, row in rows.items() if row is not None and row[0] is not None}
 
-    return await store.together((SERVER, USAGE), look, read_only=True)
+    return await store.transaction((SERVER, USAGE), look, read_only=True)
 
 
 def _day(day: date) -> int:

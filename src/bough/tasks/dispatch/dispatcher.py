@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from bough.agents.spec import AgentSpec
 from bough.errors import Unavailable
-from bough.events.beside import Tables
 from bough.events.integrity import IntegrityFinding
+from bough.events.side_tables import Tables
 from bough.tasks.agents import name_private_queue
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from bough.errors import BoughError
-from bough.events.beside import Tables
+from bough.events.side_tables import Tables
 from bough.tasks.state import TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import FORMAT, Enqueue, find_row, read_task

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bough.errors import BoughError
-from bough.events.beside import Tables
 from bough.events.integrity import IntegrityFinding
+from bough.events.side_tables import Tables
 from bough.tasks.dispatch.sweep import Sweep
 from bough.tasks.model import Task
 from bough.tasks.stores.claims import look_next

@@ -21,8 +21,8 @@ from procrastinate.job_context import AbortReason
 from psycopg import AsyncConnection, Error, sql
 from psycopg_pool import PoolTimeout
 
-from bough.events.beside import Tables
 from bough.events.integrity import IntegrityFinding
+from bough.events.side_tables import Tables
 from bough.tasks.dispatch.delivery import Delivery, WhyStopped
 from bough.tasks.dispatch.jobs import JobSweep
 from bough.tasks.dispatch.local import LocalDispatcher

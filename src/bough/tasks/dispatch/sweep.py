@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from bough.errors import BoughError, Conflict, NotFound
-from bough.events.beside import Tables
 from bough.events.owner import is_gone
+from bough.events.side_tables import Tables
 from bough.tasks.control import TaskControl
 from bough.tasks.state import TaskState
 from bough.tasks.store import LEASE_SECONDS

@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
-from bough.events.beside import Tables
 from bough.events.owner import is_gone
 from bough.events.record import Lease
+from bough.events.side_tables import Tables
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
 from bough.tasks.stores.rows import FORMAT, Move, TaskRow, find_row, move, read_task

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from bough.events.beside import Tables
 from bough.events.model import StateChanged
 from bough.events.record import Lease
+from bough.events.side_tables import Tables
 from bough.tasks.state import TaskState
 from bough.tasks.stores.claims import seize_lease
 from bough.tasks.stores.rows import Enqueue, Move, TaskRow, find_live_row, find_row, move

@@ -14,9 +14,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from bough.errors import StoreError
-from bough.events.beside import Beside, Tables
 from bough.events.model import TaskChanged
 from bough.events.record import StoredEvent
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 from bough.settings import Settings
 from bough.tasks.model import Task
@@ -60,12 +60,12 @@ class TaskStoreJson(TaskStoreSqlite):
         except OSError as error:
             raise _cannot_write(self.directory, error) from error
         log = await super().open()
-        log.follow(TASKS, {"TaskChanged"}, self._mark_changed)
+        log.on_append(TASKS, {"TaskChanged"}, self._mark_changed)
         if self._follower is None:
             self._follower = asyncio.create_task(self._follow(log), name="copies of tasks")
         return log
 
-    async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[Beside] = ()) -> T:
+    async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[SideTables] = ()) -> T:
         """Run a change and copy the changed tasks."""
         result = await super().change(change, side_tables=side_tables)
         await self._write_copies()

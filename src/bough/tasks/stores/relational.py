@@ -15,10 +15,10 @@ from typing_extensions import override
 from bough.agents.delegation_protocol import Spent
 from bough.conversation.log.ledger import USAGE, follow_usage
 from bough.errors import Conflict, InvalidInput, Unavailable
-from bough.events.beside import Beside, Tables
 from bough.events.model import ConversationStarted, TaskChanged, TaskNoted, Usage, UserMessage
 from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 from bough.events.stores.names import parse_digits
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent, unknown_task
@@ -89,7 +89,7 @@ class RelationalTaskStore(TaskStore):
     async def _open_log(self) -> EventStore:
         """Open the log at the given URL, or at the URL of the settings."""
 
-    async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[Beside] = ()) -> T:
+    async def change(self, change: Callable[[Tables], T], *, side_tables: Collection[SideTables] = ()) -> T:
         """Run a change of rows and events in one transaction. Durable on return.
 
         A change that loses a race for a unique value, or for a row that was read before it was locked, runs again and
@@ -101,20 +101,20 @@ class RelationalTaskStore(TaskStore):
         log = await self.open()
         for _ in range(_TRIES):
             try:
-                return await log.together((TASKS, *side_tables), change)
+                return await log.transaction((TASKS, *side_tables), change)
             except Conflict as conflict:
                 if not conflict.details.keys() & {"not_unique", "moved_on"}:
                     raise
-        return await log.together((TASKS, *side_tables), change)
+        return await log.transaction((TASKS, *side_tables), change)
 
     async def look(self, read: Callable[[Tables], T], *, small: bool = False) -> T:
         """Return the result of `read`, which sees one snapshot of rows and events.
 
         Args:
-            small: Whether it reads only a few rows by their keys; see `EventStore.together`.
+            small: Whether it reads only a few rows by their keys; see `EventStore.transaction`.
         """
         log = await self.open()
-        return await log.together(TASKS, read, read_only=True, small=small)
+        return await log.transaction(TASKS, read, read_only=True, small=small)
 
     # Names of agentic_patterns.
 
@@ -266,7 +266,7 @@ class RelationalTaskStore(TaskStore):
     @override
     async def read_spent(self, conversation: UUID) -> Spent:
         log = await self.open()
-        return await log.together((TASKS, USAGE), lambda tables: sum_spent(tables, conversation), read_only=True)
+        return await log.transaction((TASKS, USAGE), lambda tables: sum_spent(tables, conversation), read_only=True)
 
     @override
     async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:

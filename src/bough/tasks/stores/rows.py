@@ -1,6 +1,6 @@
 """Read and change rows of tasks inside a transaction of the event store.
 
-The functions are called by changes that `EventStore.together` may run again, so they depend on nothing but their
+The functions are called by changes that `EventStore.transaction` may run again, so they depend on nothing but their
 arguments. A change locks the conversations that it touches before it writes their task rows.
 """
 
@@ -12,9 +12,9 @@ from uuid import UUID
 
 from bough.conversation.log.state import add_usage
 from bough.errors import InvalidTransition, StoreError
-from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, TaskChanged, TaskEnded, Usage, UserMessage
 from bough.events.record import StoredEvent, moment
+from bough.events.side_tables import Tables
 from bough.tasks.model import Task
 from bough.tasks.state import TERMINAL_STATES, TaskState, require_transition
 from bough.types import JsonObject

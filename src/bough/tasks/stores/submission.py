@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
-from bough.events.beside import Beside, Tables
 from bough.events.model import Event, TaskChanged, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord, Lease
+from bough.events.side_tables import SideTables, Tables
 from bough.tasks.state import TaskState
 from bough.tasks.stores.claims import Claimed, MayStart, claim_by_id
 from bough.tasks.stores.rows import (
@@ -35,7 +35,7 @@ class Admission(NamedTuple):
         may_start: Whether the owner may run one more task; None means always.
     """
 
-    side_tables: tuple[Beside, ...]
+    side_tables: tuple[SideTables, ...]
     check: Callable[[Tables, str | None, Mapping[str, Any]], None]
     may_start: MayStart | None = None
 

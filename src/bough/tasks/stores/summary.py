@@ -8,11 +8,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from bough.errors import Unavailable
-from bough.events.beside import Beside, Tables
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
 from bough.tasks.state import TaskState
 
-TASKS = Beside("task", "bough.tasks.sql")
+TASKS = SideTables("task", "bough.tasks.sql")
 """The side tables of tasks."""
 
 
@@ -49,7 +49,7 @@ async def list_tasks_around(log: EventStore, conversations: Collection[UUID]) ->
         ]
 
     try:
-        return await log.together(TASKS, look, read_only=True)
+        return await log.transaction(TASKS, look, read_only=True)
     except Unavailable as error:
         if error.details.get("package") == TASKS.name:
             return []

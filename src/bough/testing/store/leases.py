@@ -72,7 +72,7 @@ class LeasesContract:
         record = await store.create()
         lease = await store.acquire(record.id, "one", 1)
         lost: list[bool] = []
-        keeper = store.keep(lease, 1, lambda: lost.append(True))
+        keeper = store.keep_lease(lease, 1, lambda: lost.append(True))
         # Longer than the lease of 1 s, so that only a renewal outside of the loop can keep it.
         until = monotonic() + 1.5
         while monotonic() < until:
@@ -95,8 +95,8 @@ class LeasesContract:
             calls.append(threading.current_thread().name)
             notified.set()
 
-        other_keeper = store.keep(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
-        keeper = store.keep(lease, 0.3, note_loss)
+        other_keeper = store.keep_lease(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
+        keeper = store.keep_lease(lease, 0.3, note_loss)
         await store.acquire(record.id, "one", 60)
         async with asyncio.timeout(SECONDS):
             await notified.wait()
@@ -109,7 +109,7 @@ class LeasesContract:
         """The lease expires, and the callback is not called."""
         record = await store.create()
         lease = await store.acquire(record.id, "one", 0.2)
-        keeper = store.keep(lease, 0.2, lambda: pytest.fail("lost"))
+        keeper = store.keep_lease(lease, 0.2, lambda: pytest.fail("lost"))
         keeper.stop()
         async with asyncio.timeout(SECONDS):
             while True:

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from psycopg.errors import UniqueViolation
 
-from bough.events.beside import Beside
 from bough.events.draft import Append, Draft, ImportPiece, clean_changes, dump, load, to_uuid
 from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
+from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.postgres.connection import Db
 from bough.events.stores.postgres.group import append_parameters, columns, make_refusal
@@ -42,11 +42,11 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         """Run the statements of a migration."""
         self.db.execute(script.encode())
 
-    def migrate_beside(self, package: Beside) -> None:
+    def migrate_side_tables(self, package: SideTables) -> None:
         """Create or upgrade the tables of a package, one process at a time."""
         self.run("be_patient")
         self.run("lock_migration")
-        super().migrate_beside(package)
+        super().migrate_side_tables(package)
 
     def append(self, append: Append) -> int:
         """Append all events or none, notify other processes, and return the new head."""

@@ -13,7 +13,6 @@ from uuid import UUID
 from zlib import crc32
 
 from bough.errors import CorruptLog, InvalidInput
-from bough.events.beside import Beside
 from bough.events.draft import dump, load, to_uuid
 from bough.events.integrity import Census, report_damaged_row
 from bough.events.record import (
@@ -31,6 +30,7 @@ from bough.events.record import (
     microseconds,
     moment,
 )
+from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.names import LATEST, only, parse_digits
 
@@ -152,9 +152,9 @@ class RelationalReading(ABC):
             raise faults.no_conversation(cid)
         return row[0]
 
-    def beside_version(self, package: Beside) -> int:
+    def side_tables_version(self, package: SideTables) -> int:
         """Return the version of a package's tables; 0 if they do not exist."""
-        row = self.one("beside_version", package=package.name)
+        row = self.one("side_tables_version", package=package.name)
         return 0 if row is None else row[0]
 
     def parts(self, cid: UUID) -> tuple[Parts, int, dict[int, UUID]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
-from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, new_record, parse_cut, plan_fork
 from bough.events.integrity import Census
 from bough.events.lease_renewal import LeaseRenewer, RenewedLease
@@ -28,6 +27,7 @@ from bough.events.record import (
     StoredEvent,
     microseconds,
 )
+from bough.events.side_tables import OnAppend, SideTables, Tables, list_packages
 from bough.events.stores import faults
 from bough.events.stores.base import BaseEventStore
 from bough.events.stores.relational.reading import FIRST_ROWS, PAGE_ROWS, EventChoice, Parts, RelationalReading
@@ -52,7 +52,7 @@ class RelationalEventStore(BaseEventStore):
         self._clock = clock
         self._dialect = dialect
         self._followers = Followers(dialect)
-        self._statements: dict[Beside, dict[str, str]] = {}
+        self._statements: dict[SideTables, dict[str, str]] = {}
 
     url: str
     write_failure: StoreError | None = None
@@ -283,8 +283,8 @@ class RelationalEventStore(BaseEventStore):
         """Extend a lease. See `EventStore.renew`."""
         return await self._write(lambda log: log.renew(lease, ttl))
 
-    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
-        """Renew a lease until it is stopped. See `EventStore.keep`."""
+    def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
+        """Renew a lease until it is stopped. See `EventStore.keep_lease`."""
         self._check_open()
         return self._lease_renewer.keep(lease, ttl, lost)
 
@@ -292,16 +292,16 @@ class RelationalEventStore(BaseEventStore):
         """Release the lease. See `EventStore.release`."""
         await self._write(lambda log: log.release(lease))
 
-    async def together(
+    async def transaction(
         self,
-        beside: Beside | Collection[Beside],
+        side_tables: SideTables | Collection[SideTables],
         change: Callable[[Tables], T],
         *,
         read_only: bool = False,
         small: bool = False,
     ) -> T:
-        """Run a change of side tables and log. See `EventStore.together`."""
-        packages = list_packages(beside)
+        """Run a change of side tables and log. See `EventStore.transaction`."""
+        packages = list_packages(side_tables)
         await self._prepare(packages)
         statements = {name: sql for package in packages for name, sql in self._statements[package].items()}
         if read_only:
@@ -310,9 +310,9 @@ class RelationalEventStore(BaseEventStore):
             await self._prepare_follower(follower)
         return await self._write(lambda log: run_change(log, statements, change, appends=True))
 
-    def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
-        """Write rows for certain events. See `EventStore.follow`."""
-        self._followers.add(beside, kinds, add)
+    def on_append(self, side_tables: SideTables, kinds: Collection[str], add: OnAppend) -> None:
+        """Write rows for certain events. See `EventStore.on_append`."""
+        self._followers.add(side_tables, kinds, add)
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
@@ -342,7 +342,7 @@ class RelationalEventStore(BaseEventStore):
         """Count the events and let the database check itself. See `EventStore.census`."""
         return await self._read(lambda log: log.census(), patient=True)
 
-    async def _prepare(self, packages: Collection[Beside]) -> None:
+    async def _prepare(self, packages: Collection[SideTables]) -> None:
         """Create or upgrade side tables, once per package.
 
         Raises:
@@ -352,11 +352,11 @@ class RelationalEventStore(BaseEventStore):
         for package in packages:
             if package in self._statements:
                 continue
-            version = await self._read(lambda log, package=package: log.beside_version(package))
+            version = await self._read(lambda log, package=package: log.side_tables_version(package))
             if package.steps_after(version, self._dialect):
                 if self._is_read_only:
                     raise faults.no_tables(self.url, package.name)
-                await self._write(lambda log, package=package: log.migrate_beside(package), patient=True)
+                await self._write(lambda log, package=package: log.migrate_side_tables(package), patient=True)
             self._statements[package] = package.statements(self._dialect)
 
     async def _prepare_followers(self, encoded: Draft) -> None:
@@ -364,7 +364,7 @@ class RelationalEventStore(BaseEventStore):
             for package in self._followers.packages() - self._statements.keys():
                 await self._prepare_follower(package)
 
-    async def _prepare_follower(self, package: Beside) -> None:
+    async def _prepare_follower(self, package: SideTables) -> None:
         """Create or upgrade a follower's tables; skip the follower if they are newer than its code."""
         try:
             await self._prepare([package])

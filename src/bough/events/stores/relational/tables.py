@@ -1,4 +1,4 @@
-"""Side tables and log inside one transaction of the store. Implements `bough.events.beside.Tables`."""
+"""Side tables and log inside one transaction of the store. Implements `bough.events.side_tables.Tables`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from uuid import UUID
 
 from bough.errors import BoughError, InvalidInput
-from bough.events.beside import Beside, Follow, Follower, Tables
 from bough.events.blob.blob import BLOBS
 from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, new_record, parse_cut, plan_fork
 from bough.events.record import ConversationRecord, DeleteMode, Lease
+from bough.events.side_tables import Follower, OnAppend, SideTables, Tables
 from bough.events.stores import faults
 from bough.events.stores.relational.reading import RelationalReading
 from bough.events.stores.relational.writing import RelationalWriting
@@ -176,7 +176,7 @@ def run_change(
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise InvalidInput("a change must be a plain function", hint="do what must be awaited after `together`")
+        raise InvalidInput("a change must be a plain function", hint="do what must be awaited after `transaction`")
     return result
 
 
@@ -186,7 +186,7 @@ def keep_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[Bl
     number = 0
     for blob in blobs:
         if tables is None:
-            log.migrate_beside(BLOBS)
+            log.migrate_side_tables(BLOBS)
             tables = RelationalTables(log, BLOBS.statements(log.dialect), appends=False)
             number = tables.number(cid)
         digest = bytes.fromhex(blob.sha256)
@@ -209,10 +209,10 @@ class Followers:
         self._lock = threading.Lock()
         self._followers: tuple[Follower, ...] = ()
         self._kinds = frozenset[str]()
-        self._statements: dict[Beside, dict[str, str]] = {}
-        self._refused = set[Beside]()
+        self._statements: dict[SideTables, dict[str, str]] = {}
+        self._refused = set[SideTables]()
 
-    def add(self, package: Beside, kinds: Collection[str], add: Follow) -> None:
+    def add(self, package: SideTables, kinds: Collection[str], add: OnAppend) -> None:
         """Call `add` for every event of these kinds. Repeating the call has no effect."""
         follower = Follower(package, frozenset(kinds), add)
         with self._lock:
@@ -222,11 +222,11 @@ class Followers:
                 self._followers += (follower,)
                 self._kinds |= follower.kinds
 
-    def packages(self) -> set[Beside]:
+    def packages(self) -> set[SideTables]:
         """Return the packages whose tables must be ready before an append."""
-        return {follower.beside for follower in self._followers} - self._refused
+        return {follower.side_tables for follower in self._followers} - self._refused
 
-    def refuse(self, package: Beside, error: BoughError) -> None:
+    def refuse(self, package: SideTables, error: BoughError) -> None:
         """Skip a package from now on."""
         if package not in self._refused:
             _LOG.warning("rows of %s are not written: %s", package.name, error.message)

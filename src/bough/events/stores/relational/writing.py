@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from bough.errors import InvalidInput
-from bough.events.beside import Beside
 from bough.events.draft import Append, Draft, EventRow, ImportPiece, clean_changes, dump
 from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds
+from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.hub import END, Batch
 from bough.events.stores.relational.reading import RelationalReading
@@ -200,13 +200,13 @@ class RelationalWriting(RelationalReading):
             raise faults.no_conversation(cid)
         return row
 
-    def migrate_beside(self, package: Beside) -> None:
+    def migrate_side_tables(self, package: SideTables) -> None:
         """Create or upgrade the tables of a package.
 
         Raises:
             StoreError: The tables come from a newer version of the package.
         """
-        for step in package.steps_after(self.beside_version(package), self.dialect):
+        for step in package.steps_after(self.side_tables_version(package), self.dialect):
             self.run_script(step.sql)
             self.run("set_beside_version", package=package.name, version=step.version)
 

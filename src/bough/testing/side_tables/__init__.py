@@ -9,6 +9,6 @@ import pytest
 
 pytest.register_assert_rewrite(f"{__name__}.contract")  # so that failed assertions show their values
 
-from bough.testing.beside.contract import NOTES, BesideContract, check_names  # noqa: E402
+from bough.testing.side_tables.contract import NOTES, SideTablesContract, check_names  # noqa: E402
 
-__all__ = ["NOTES", "BesideContract", "check_names"]
+__all__ = ["NOTES", "SideTablesContract", "check_names"]

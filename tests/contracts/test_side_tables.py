@@ -9,12 +9,12 @@ import pytest
 
 from bough.events import PostgresEventStore, SqliteEventStore, open_store
 from bough.events.store import EventStore
-from bough.testing.beside import NOTES, BesideContract, check_names
 from bough.testing.postgres import drop_schema
+from bough.testing.side_tables import NOTES, SideTablesContract, check_names
 from bough.types import new_id
 
 
-class TestMemory(BesideContract):
+class TestMemory(SideTablesContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[EventStore]:
         store = await open_store("memory:")
@@ -22,7 +22,7 @@ class TestMemory(BesideContract):
         await store.aclose()
 
 
-class TestSqlite(BesideContract):
+class TestSqlite(SideTablesContract):
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[EventStore]:
         store = await SqliteEventStore.open(tmp_path / "log.db")
@@ -30,7 +30,7 @@ class TestSqlite(BesideContract):
         await store.aclose()
 
 
-class TestPostgres(BesideContract):
+class TestPostgres(SideTablesContract):
     @pytest.fixture
     async def store(self, postgres: str) -> AsyncIterator[EventStore]:
         schema = f"beside_{new_id().hex}"

@@ -1,4 +1,4 @@
-"""Every rule of `EventStore.together`, `follow` and `commits`."""
+"""Every rule of `EventStore.transaction`, `follow` and `commits`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from uuid import UUID
 import pytest
 
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, StoreError
-from bough.events.beside import Beside, Tables
 from bough.events.model import StateChanged, UserMessage
 from bough.events.queries import migrations
 from bough.events.record import StoredEvent
+from bough.events.side_tables import SideTables, Tables
 from bough.events.store import StoreAdmin
 from bough.testing.store.reading import export_bundle, make_messages, read_texts
 from bough.types import new_id
 
-NOTES = Beside("note", "bough.testing.beside.sql")
+NOTES = SideTables("note", "bough.testing.side_tables.sql")
 """The contract's own package: notes to conversations."""
 
 _SECONDS = 20
@@ -29,7 +29,7 @@ _CREATE_STATEMENT = re.compile(
 )
 
 
-def check_names(package: Beside) -> None:
+def check_names(package: SideTables) -> None:
     """Assert that all database objects of the package begin with its name, equally in both dialects."""
     for dialect in ("sqlite", "postgres"):
         steps = migrations(dialect, package.package)
@@ -58,12 +58,12 @@ async def read_notes(store: StoreAdmin, cid: UUID) -> list[str]:
     def look(tables: Tables) -> list[str]:
         return [row[1] for row in tables.run("note.of", cid=tables.number(cid))]
 
-    return await store.together(NOTES, look, read_only=True)
+    return await store.transaction(NOTES, look, read_only=True)
 
 
 async def count_notes(store: StoreAdmin) -> int:
     """Count the notes."""
-    return await store.together(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
+    return await store.transaction(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
 
 
 def _first(row: tuple[Any, ...] | None) -> Any:
@@ -71,7 +71,7 @@ def _first(row: tuple[Any, ...] | None) -> Any:
     return row[0]
 
 
-class BesideContract:
+class SideTablesContract:
     """Every rule of tables beside the log."""
 
     pytestmark = pytest.mark.anyio
@@ -91,7 +91,7 @@ class BesideContract:
             assert tables.get(created.id).head == 2
             return created.id, fork.id, head
 
-        created, fork, head = await store.together(NOTES, change)
+        created, fork, head = await store.transaction(NOTES, change)
         assert head == 2
         assert await read_texts(store, created) == ["b", "e"]
         assert await read_texts(store, fork) == ["a", "c"]
@@ -115,7 +115,7 @@ class BesideContract:
             raise LookupError("no")
 
         with pytest.raises(LookupError):
-            await store.together(NOTES, change)
+            await store.transaction(NOTES, change)
         assert await count_notes(store) == 0
         assert await read_texts(store, root.id) == ["a"]
         assert (await store.get(root.id)).generation == 0
@@ -142,7 +142,7 @@ class BesideContract:
                 act(tables)
 
             with pytest.raises(error):
-                await store.together(NOTES, change)
+                await store.transaction(NOTES, change)
         assert await count_notes(store) == 0
         assert (await store.census()).events == 2
 
@@ -150,7 +150,7 @@ class BesideContract:
         """A change that continues after a failed statement is not committed; a taken lease may be passed over."""
         root = await store.create()
         id = new_id()
-        await store.together(NOTES, write_note(root.id, id=id))
+        await store.transaction(NOTES, write_note(root.id, id=id))
 
         def swallow(tables: Tables) -> None:
             write_note(root.id, "lost")(tables)
@@ -160,7 +160,7 @@ class BesideContract:
                 return
 
         with pytest.raises(Conflict):
-            await store.together(NOTES, swallow)
+            await store.transaction(NOTES, swallow)
         await store.acquire(root.id, "one", 60)
 
         def skip(tables: Tables) -> str:
@@ -171,20 +171,20 @@ class BesideContract:
                 return "skipped"
             return "taken"
 
-        assert await store.together(NOTES, skip) == "skipped"
+        assert await store.transaction(NOTES, skip) == "skipped"
         assert await read_notes(store, root.id) == ["a note", "kept"]
 
     async def test_two_hundred_changes_at_once(self, store: StoreAdmin) -> None:
         """Each reads and writes; none is lost, and none sees another's partial change."""
         root = await store.create()
-        id = await store.together(NOTES, write_note(root.id))
+        id = await store.transaction(NOTES, write_note(root.id))
 
         def change(tables: Tables) -> int:
             reached: int = _first(tables.one("note.raise", id=id))
             tables.append(root.id, make_messages(reached))
             return reached
 
-        reached = await asyncio.gather(*(store.together(NOTES, change) for _ in range(200)))
+        reached = await asyncio.gather(*(store.transaction(NOTES, change) for _ in range(200)))
         assert sorted(reached) == list(range(1, 201))
         assert await read_texts(store, root.id) == [str(n) for n in range(1, 201)]
 
@@ -198,9 +198,9 @@ class BesideContract:
         ]
         for act in writes:
             with pytest.raises(InvalidInput):
-                await store.together(NOTES, act, read_only=True)
+                await store.transaction(NOTES, act, read_only=True)
         with pytest.raises(StoreError):
-            await store.together(NOTES, write_note(root.id), read_only=True)
+            await store.transaction(NOTES, write_note(root.id), read_only=True)
         assert await count_notes(store) == 0
         assert (await store.get(root.id)).head == 0
 
@@ -208,7 +208,7 @@ class BesideContract:
         """Used later they raise; a coroutine function and an unknown statement are refused as well."""
         root = await store.create()
         leaked: list[Tables] = []
-        await store.together(NOTES, leaked.append)
+        await store.transaction(NOTES, leaked.append)
         with pytest.raises(InvalidInput):
             leaked[0].append(root.id, make_messages("late"))
 
@@ -216,18 +216,18 @@ class BesideContract:
             write_note(root.id)(tables)
 
         with pytest.raises(InvalidInput):
-            await store.together(NOTES, later)
+            await store.transaction(NOTES, later)
         with pytest.raises(InvalidInput):
-            await store.together(NOTES, lambda tables: tables.run("note.nothing"))
+            await store.transaction(NOTES, lambda tables: tables.run("note.nothing"))
         assert (await store.get(root.id)).head == 0
 
     async def test_ids_and_times_have_one_form(self, store: StoreAdmin) -> None:
         """Ids come out as 16 bytes; the store's time moves in microseconds."""
         root = await store.create()
-        id = await store.together(NOTES, write_note(root.id))
-        rows = await store.together(NOTES, lambda tables: tables.run("note.of", cid=tables.number(root.id)))
+        id = await store.transaction(NOTES, write_note(root.id))
+        rows = await store.transaction(NOTES, lambda tables: tables.run("note.of", cid=tables.number(root.id)))
         assert rows == [(id.bytes, "a note", 0)]
-        first, second = await store.together(NOTES, lambda tables: (tables.now(), tables.now()))
+        first, second = await store.transaction(NOTES, lambda tables: (tables.now(), tables.now()))
         assert 1_700_000_000_000_000 < first <= second
 
     async def test_tables_are_cleaned_by_their_triggers(self, store: StoreAdmin) -> None:
@@ -235,11 +235,11 @@ class BesideContract:
         deleted, tombstone = [await store.create(events=make_messages("a")) for _ in range(2)]
         fork = await store.fork(tombstone.id)
         for record in (deleted, tombstone, fork):
-            await store.together(NOTES, write_note(record.id))
+            await store.transaction(NOTES, write_note(record.id))
         await store.delete(deleted.id)
         await store.delete(tombstone.id)
         assert await count_notes(store) == 1
-        await store.together(NOTES, lambda tables: tables.delete(fork.id))
+        await store.transaction(NOTES, lambda tables: tables.delete(fork.id))
         assert await count_notes(store) == 0
         assert (await store.census()).events == 0
 
@@ -250,13 +250,13 @@ class BesideContract:
             text = f"{stored.seq} {stored.kind}"
             tables.run("note.insert", id=stored.id, cid=tables.number(cid), text=text, at=0)
 
-        store.follow(NOTES, ("UserMessage",), add)
-        store.follow(NOTES, ("UserMessage",), add)
+        store.on_append(NOTES, ("UserMessage",), add)
+        store.on_append(NOTES, ("UserMessage",), add)
         root = await store.create(events=[StateChanged(changes={"title": "t"}), *make_messages("a")])
         await asyncio.gather(*(store.append(root.id, make_messages(n)) for n in range(3)))
         await store.append(root.id, [StateChanged(changes={"title": "u"})])
         fork = await store.fork(root.id, events=make_messages("f"))
-        await store.together(NOTES, lambda tables: tables.append(fork.id, make_messages("g")))
+        await store.transaction(NOTES, lambda tables: tables.append(fork.id, make_messages("g")))
         assert await read_notes(store, root.id) == [f"{n} UserMessage" for n in range(1, 5)]
         assert await read_notes(store, fork.id) == ["6 UserMessage", "7 UserMessage"]
         bundle = await export_bundle(store, fork.id)
@@ -274,7 +274,7 @@ class BesideContract:
             if stored.event.plain == "bad":
                 raise LookupError("bad")
 
-        store.follow(NOTES, ("UserMessage",), add)
+        store.on_append(NOTES, ("UserMessage",), add)
         root = await store.create()
         texts = ["a", "bad", "b", "c", "bad", "d"]
         answers = await asyncio.gather(
@@ -284,32 +284,32 @@ class BesideContract:
         assert sorted(await read_texts(store, root.id)) == ["a", "b", "c", "d"]
         assert await count_notes(store) == 4
         with pytest.raises(InvalidInput):
-            store.follow(NOTES, ("StateChanged",), lambda tables, cid, stored: tables.delete(cid))
+            store.on_append(NOTES, ("StateChanged",), lambda tables, cid, stored: tables.delete(cid))
             await store.append(root.id, [StateChanged(changes={"title": "t"})])
         assert (await store.get(root.id)).title is None
 
     async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: StoreAdmin) -> None:
         """An older program does not touch the tables; its conversations continue, followers are skipped."""
         root = await store.create()
-        later = Beside("later", NOTES.package)
+        later = SideTables("later", NOTES.package)
 
         def upgrade(tables: Tables) -> None:
             tables.connection.execute("insert into beside (package, version) values ('later', 99)")
 
-        await store.together(NOTES, upgrade)
+        await store.transaction(NOTES, upgrade)
         with pytest.raises(StoreError, match="99"):
-            await store.together(later, lambda tables: None)
-        store.follow(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
+            await store.transaction(later, lambda tables: None)
+        store.on_append(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
         assert await store.append(root.id, make_messages("a")) == 1
 
     async def test_commits_are_told(self, store: StoreAdmin) -> None:
         """Commits of events and of rows alone are reported; the iteration ends with the store."""
         root = await store.create()
-        await store.together(NOTES, write_note(root.id))
+        await store.transaction(NOTES, write_note(root.id))
         commits = aiter(store.commits())
         for act in (
             lambda: store.append(root.id, make_messages("a")),
-            lambda: store.together(NOTES, write_note(root.id)),
+            lambda: store.transaction(NOTES, write_note(root.id)),
         ):
             next_commit = asyncio.ensure_future(anext(commits))
             await asyncio.sleep(0)

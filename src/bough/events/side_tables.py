@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Beside(NamedTuple):
+class SideTables(NamedTuple):
     """A package with side tables.
 
     Attributes:
@@ -130,25 +130,25 @@ class Tables(Protocol):
         ...
 
 
-Follow: TypeAlias = Callable[[Tables, UUID, StoredEvent], None]
+OnAppend: TypeAlias = Callable[[Tables, UUID, StoredEvent], None]
 """Called as `add(tables, conversation, event)` in the transaction that appends an event."""
 
 
 class Follower(NamedTuple):
     """A package that writes rows whenever events of certain kinds are appended."""
 
-    beside: Beside
+    side_tables: SideTables
     kinds: frozenset[str]
-    add: Follow
+    add: OnAppend
 
 
-def list_packages(beside: Beside | Collection[Beside]) -> tuple[Beside, ...]:
+def list_packages(side_tables: SideTables | Collection[SideTables]) -> tuple[SideTables, ...]:
     """Return one or several packages as a tuple without duplicates.
 
     Raises:
         InvalidInput: Two different packages have the same name.
     """
-    packages = (beside,) if isinstance(beside, Beside) else tuple(dict.fromkeys(beside))
+    packages = (side_tables,) if isinstance(side_tables, SideTables) else tuple(dict.fromkeys(side_tables))
     if len({package.name for package in packages}) < len(packages):
         raise InvalidInput("two packages with tables beside the log have one name", hint="give each its own name")
     return packages

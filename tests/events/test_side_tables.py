@@ -15,8 +15,8 @@ import pytest
 
 from bough.events import SqliteEventStore, open_store
 from bough.events.owner import is_gone, owner
-from bough.testing.beside import NOTES
-from bough.testing.beside.contract import count_notes
+from bough.testing.side_tables import NOTES
+from bough.testing.side_tables.contract import count_notes
 from bough.testing.store.reading import make_messages
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +25,8 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from bough.events import PostgresEventStore, SqliteEventStore
-from bough.testing.beside import NOTES
-from bough.testing.beside.contract import write_note
+from bough.testing.side_tables import NOTES
+from bough.testing.side_tables.contract import write_note
 from bough.testing.store.reading import make_messages
 
 async def main(url, schema, after):
@@ -41,7 +41,7 @@ async def main(url, schema, after):
         if after == "inside":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    await store.together(NOTES, change)
+    await store.transaction(NOTES, change)
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -144,7 +144,7 @@ async def test_statements_of_a_change_do_not_grow_with_the_log(sqlite: SqliteEve
             tables.append(root.id, make_messages("a"))
             tables.connection.execute("delete from note")
 
-        await sqlite.together(NOTES, change)
+        await sqlite.transaction(NOTES, change)
         await sqlite._write(lambda log: log.db.set_trace_callback(None))
         counts.append(len(statements))
     assert counts[0] == counts[1]
