@@ -40,8 +40,6 @@ def shown(model: Any, request: int = -1) -> list[Any]:
 async def count_blobs(store: EventStore) -> int:
     statement = "select count(*) from blob"
     rows = await store.transaction(BLOBS, lambda tables: tables.connection.execute(statement).fetchall())
-        BLOBS, lambda tables: tables.connection.execute("select count(*) from blob").fetchall()
-    )
     return next(iter(rows[0].values())) if isinstance(rows[0], dict) else rows[0][0]
 
 
