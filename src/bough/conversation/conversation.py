@@ -49,8 +49,7 @@ from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, split_limits
 from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
 from bough.conversation.run.loop import NodeListener
-from bough.conversation.run.models import RunModels
-from bough.conversation.run.run import Runner
+from bough.conversation.run.run import RunModels, Runner
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, Unavailable
 from bough.events.content import Source

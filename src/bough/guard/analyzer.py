@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, cast
 
 from bough.errors import InvalidInput
-from bough.guard.names import names
 from bough.guard.paths import path_findings
 from bough.guard.request import CODE_NAMES, COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, list_texts
-from bough.guard.risk import Assessment, Risk, RiskFinding
+from bough.guard.risk import Assessment, Risk, RiskFinding, names
 from bough.types import Json, JsonObject
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from bough.guard.names import names
+from bough.guard.risk import names
 from bough.types import Json, JsonObject
 
 

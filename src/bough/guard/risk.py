@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from bough.events.model import UsageAdded
 
 
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
+    return frozenset(text.split())
+
+
 class Risk(Enum):
     """LOW < MEDIUM < HIGH. Comparing UNKNOWN raises TypeError. Values are the words in events."""
 

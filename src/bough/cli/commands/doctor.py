@@ -15,7 +15,7 @@ from bough.cli.render import Report, renderer_for
 from bough.cli.text import Line, Style, line
 from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
 from bough.events.check import check as check_store
-from bough.events.url import hide_password
+from bough.events.stores.faults import hide_password
 from bough.health import Check, CheckState, check_config, check_executors, check_models, check_tasks, check_versions
 from bough.settings import Settings
 from bough.types import JsonObject

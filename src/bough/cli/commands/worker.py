@@ -17,7 +17,7 @@ from bough.cli.commands.tasks.text import STATE_STYLES
 from bough.cli.render import renderer_for
 from bough.cli.text import line, one_line
 from bough.errors import BoughError, InvalidInput
-from bough.events.url import hide_password
+from bough.events.stores.faults import hide_password
 from bough.log import shorten_stderr
 from bough.types import JsonObject
 

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic_ai import Agent
+from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint
 from bough.agents.config.file import find_config
@@ -22,7 +23,9 @@ from bough.agents.context import ToolContext
 from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.models.resolve import can_stream
 from bough.agents.retry_policy import RetryPolicy
-from bough.conversation.agent import AgentInForce
+from bough.agents.spec import AgentSpec
+from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model, with_other_model
+from bough.conversation.log.condenser import Condenser, SummarizingCondenser
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.listeners import Update
 from bough.conversation.log.staged_write import Ending, is_control
@@ -30,9 +33,9 @@ from bough.conversation.log.tool_result import find_result, result_chars
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce
+from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import FindReached, Supervisor
 from bough.conversation.run.loop import REMINDER, Loop, NodeListener
-from bough.conversation.run.models import RunModels
 from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
@@ -62,7 +65,49 @@ from bough.events.record import Lease, Status, StoredEvent
 from bough.execution.base import Guards
 from bough.guard.limits import Limits, narrower
 from bough.portal import threads
+from bough.settings import Settings
 from bough.types import JsonObject, SystemClock, new_id
+
+
+class RunModels:
+    """Makes the models of one run. Importing a provider takes up to a second, once.
+
+    Args:
+        rules: Returns the rules in force now: where they bound the cost, the prices of each model must be known.
+    """
+
+    def __init__(self, settings: Settings, rules: Callable[[], Rules]) -> None:
+        self._settings = settings
+        self._rules = rules
+
+    def model_of(self, spec: AgentSpec) -> Model:
+        """Return the agent's model.
+
+        Raises:
+            InvalidInput: The model is unknown, or its prices are needed and unknown.
+            Unavailable: Its key or its package is missing.
+        """
+        model = resolve_spec_model(spec, self._settings)[0]
+        require_prices(model, self._rules().limits)
+        return model
+
+    def resolve_named(self, name: str, spec: AgentSpec) -> Model:
+        """Return another model, by name: at the agent's address, and with its key where the provider is the same.
+
+        Raises: see `model_of`.
+        """
+        return self.model_of(with_other_model(spec, name, spec.base_url))
+
+    def give_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
+        """Return the condenser; one that summarizes can ask then, `model` where it has none of its own.
+
+        Raises: see `model_of`.
+        """
+        if not isinstance(condenser, SummarizingCondenser):
+            return condenser
+        own = self.resolve_named(condenser.model, spec) if isinstance(condenser.model, str) else condenser.model
+        return replace(condenser, model=own or model, summarize=condenser.summarize or summarize)
+
 
 CONTINUE = (
     "Your answer was cut off. Continue exactly where it stopped: repeat nothing, do not mention the interruption."

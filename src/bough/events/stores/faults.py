@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 from bough.errors import Conflict, CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
@@ -150,3 +151,13 @@ def foreign_messages() -> InvalidInput:
         "this conversation belongs to a PydanticAI program, which continues it on its own",
         hint="import its messages into a new one with bough.conversation.adapters.pydantic_messages.import_messages",
     )
+
+
+def hide_password(url: str) -> str:
+    """Return a URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = f"{parts.username}:***@" if parts.username else ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{parts.hostname or ''}{port}"))

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from bough.guard.names import names
-from bough.guard.risk import Risk, RiskFinding
+from bough.guard.risk import Risk, RiskFinding, names
 from bough.guard.shell.call import ShellCall
 from bough.guard.shell.words import Word
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bough.guard.names import names
-from bough.guard.risk import Risk, RiskFinding
+from bough.guard.risk import Risk, RiskFinding, names
 from bough.guard.shell.call import ShellCall
 from bough.guard.shell.runners import RunnerPrefix, find_command
 

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from bough.guard.names import names
+from bough.guard.risk import names
 from bough.guard.shell.words import MAX_VALUES, PRIVATE, Variables, Word, flat_words, word_values
 
 MAX_BYTES = 64 << 10

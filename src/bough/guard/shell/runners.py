@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from bough.guard.names import names
-from bough.guard.risk import Risk, RiskFinding
+from bough.guard.risk import Risk, RiskFinding, names
 from bough.guard.shell.call import MAX_DEPTH, ShellCall, base_name
 from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Word

@@ -20,7 +20,6 @@ import pytest
 
 pytest.register_assert_rewrite(f"{__name__}.contract")  # so that failed assertions show their values
 
-from bough.testing.dispatcher.contract import DispatcherContract  # noqa: E402
-from bough.testing.dispatcher.gate import GatedAgent  # noqa: E402
+from bough.testing.dispatcher.contract import DispatcherContract, GatedAgent  # noqa: E402
 
 __all__ = ["DispatcherContract", "GatedAgent"]

@@ -12,8 +12,8 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
 from bough.events.queries import Migration, log_upgrade, migrations
+from bough.events.stores.faults import hide_password
 from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CONNECT_SECONDS, Watchdog
-from bough.events.url import hide_password
 
 Db: TypeAlias = Connection[Any]
 Pool: TypeAlias = ConnectionPool[Db]

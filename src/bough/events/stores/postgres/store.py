@@ -24,6 +24,7 @@ from bough.events.queries import queries
 from bough.events.record import Lease
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
+from bough.events.stores.faults import hide_password
 from bough.events.stores.hub import END, Hub
 from bough.events.stores.postgres.appending import BatchedAppend
 from bough.events.stores.postgres.bounds import (
@@ -47,7 +48,6 @@ from bough.events.stores.postgres.reading import PostgresReading
 from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.store import RelationalEventStore
 from bough.events.stores.relational.writing import make_batch
-from bough.events.url import hide_password
 from bough.types import Clock, SystemClock
 
 T = TypeVar("T")
