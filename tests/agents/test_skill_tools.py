@@ -16,7 +16,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ToolReturnPart
 
 from bough.agents.context import ToolContext
-from bough.agents.skills.activation import CHANGED, standing
+from bough.agents.skills.activation import CHANGED, find_always_active
 from bough.agents.skills.tools import SKILL_TOOLS, SkillToolset
 from bough.errors import InvalidInput
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
@@ -293,7 +293,7 @@ def test_always_active_skills_are_bounded_and_one_that_cannot_be_read_harms_no_o
     gone = Skill(name="b2", path=tmp_path / "b2.md")
     registry.add(gone)
     (tmp_path / "b2.md").unlink()
-    found = standing(registry, max_skills=2, max_bytes=1000)
+    found = find_always_active(registry, max_skills=2, max_bytes=1000)
     assert [each.name for each in found.activations] == ["a", "c"]
     reasons = dict(found.left_out)
     assert set(reasons) == {"b", "b2", "d"}

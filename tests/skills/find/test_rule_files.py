@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bough.agents.skills.activation import standing
+from bough.agents.skills.activation import find_always_active
 from bough.skills import KeywordTrigger, PathTrigger, SkillRegistry
 from bough.skills.find.rule_files import read_rules
 
@@ -90,7 +90,7 @@ def test_sub_folders_of_rules_and_rules_of_windsurf_and_claude_are_read(tmp_path
         ".windsurf/rules/chosen.md": on_request,
         ".claude/rules/api/rest.md": PathTrigger(("src/api/**",)),
     }
-    assert "Deep." in standing(registry).text
+    assert "Deep." in find_always_active(registry).text
     assert [note.code for note in registry.diagnostics] == ["link-out"]
 
 
@@ -167,4 +167,8 @@ def test_rules_from_the_top_down_to_the_workspace_always_hold_and_those_below_fo
         "other/GEMINI.md": PathTrigger(("other/**",)),
     }
     registry = SkillRegistry.open(tmp_path / "app" / "web", home=tmp_path / "home")
-    assert [each.name for each in standing(registry).activations] == ["CLAUDE.md", "app/CLAUDE.md", "app/web/AGENTS.md"]
+    assert [each.name for each in find_always_active(registry).activations] == [
+        "CLAUDE.md",
+        "app/CLAUDE.md",
+        "app/web/AGENTS.md",
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.agents.skills.activation import standing
+from bough.agents.skills.activation import find_always_active
 from bough.skills import PathTrigger, SkillRegistry
 from bough.skills.find.discover import Root, discover
 from bough.skills.read.parse import read_skill, split, try_read
@@ -44,7 +44,7 @@ def test_it_is_told_when_read_when_found_and_in_a_run(tmp_path: Path, extra: str
     assert code in [each.code for each in discover(Root(tmp_path)).diagnostics]
     registry = SkillRegistry()
     registry.discover([tmp_path])
-    assert [name for name, _ in standing(registry).left_out] == ["kit"]
+    assert [name for name, _ in find_always_active(registry).left_out] == ["kit"]
 
 
 def test_what_other_clients_write_is_no_misspelling(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def check_values(values: Mapping[str, str]) -> None:
     """Check that values can be secrets.
 
     Raises:
-        InvalidInput: A name is no valid environment variable, or a value is too short to be masked.
+        InvalidInput: A name is not a valid environment variable, or a value is too short to be masked.
     """
     make_secrets(values).values()
 
