@@ -20,7 +20,7 @@ from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.side_tables import SideTables, Tables
 from bough.events.store import EventStore
-from bough.events.stores.names import parse_digits
+from bough.events.stores.base import parse_digits
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent, unknown_task
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim, TaskFilter, TaskPage, TaskStore

@@ -30,9 +30,8 @@ from bough.events.record import (
     microseconds,
 )
 from bough.events.stores import faults
-from bough.events.stores.base import BaseEventStore
+from bough.events.stores.base import LATEST, BaseEventStore, only, parse_digits
 from bough.events.stores.hub import END
-from bough.events.stores.names import LATEST, only, parse_digits
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from bough.events.record import (
 )
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
-from bough.events.stores.names import LATEST, only, parse_digits
+from bough.events.stores.base import LATEST, only, parse_digits
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
