@@ -152,11 +152,10 @@ class Rules(CallRules):
         Raises:
             InvalidInput: An argument is unknown or of the wrong kind; two limits have the same `per`.
         """
-        rules = cls().override(arguments)
-        if arguments.get("confirmation_policy") is None:
-            # Not before `override`: it would add an analyzer that the policy in `arguments` does not need.
-            rules = replace(rules, policy=_default_policy(settings))
-        return rules
+        fields = _parse_arguments(arguments)
+        if "policy" not in fields:
+            fields["policy"] = _default_policy(settings)
+        return cls(**fields)
 
     def override(self, arguments: Mapping[str, Any]) -> Self:
         """Return these rules with those named by `arguments` replaced; an argument that is None changes nothing.
@@ -166,10 +165,7 @@ class Rules(CallRules):
         Raises:
             InvalidInput: See `build`.
         """
-        check_arguments(arguments)
-        changes = {_ARGUMENTS[name].field: value for name, value in arguments.items() if value is not None}
-        limits = split_limits(changes.pop("limits", None))
-        return replace(self, **changes, **limits)
+        return replace(self, **_parse_arguments(arguments))
 
     def within(self, spec: AgentSpec | None) -> Rules:
         """Return these rules, narrowed by those of the agent."""
@@ -245,6 +241,7 @@ class Rules(CallRules):
             limits=limits,
             total=total,
             condenser=condenser,
+            secrets=local.secrets,
         )
         secrets = local.secrets.narrow(() if is_foreign else recorded.get("secrets") or ())
         return replace(rules.narrow(local), secrets=secrets)
@@ -263,6 +260,13 @@ class Rules(CallRules):
 
 LIMITS_FIELDS: Mapping[Per, str] = {"run": "limits", "conversation": "total"}
 """The field of `Rules` for each `Limits.per`."""
+
+
+def _parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Rules` that arguments set. Raises: see `Rules.build`."""
+    check_arguments(arguments)
+    fields = {_ARGUMENTS[name].field: value for name, value in arguments.items() if value is not None}
+    return fields | split_limits(fields.pop("limits")) if "limits" in fields else fields
 
 
 def split_limits(limits: Limits | Sequence[Limits] | None) -> dict[str, Limits]:

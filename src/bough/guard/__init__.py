@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bough.guard.confirmation_policy import Policy as Policy
     from bough.guard.confirmation_policy import policy_from_json as policy_from_json
     from bough.guard.confirmation_policy import policy_named as policy_named
+    from bough.guard.guard import CallRules as CallRules
     from bough.guard.guard import Guard as Guard
     from bough.guard.guard import Review as Review
     from bough.guard.hook_trust import find_hooks as find_hooks
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from bough.guard.risk import Assessment as Assessment
     from bough.guard.risk import Risk as Risk
     from bough.guard.risk import RiskFinding as RiskFinding
-    from bough.guard.rules import CallRules as CallRules
     from bough.guard.secrets import EnvSecret as EnvSecret
     from bough.guard.secrets import FileSecret as FileSecret
     from bough.guard.secrets import Secrets as Secrets
@@ -53,7 +53,7 @@ else:
             "bough.guard.confirmation_policy": (
                 "AlwaysConfirm ConfirmRisky ConfirmationPolicy NeverConfirm Policy policy_from_json policy_named"
             ),
-            "bough.guard.guard": "Guard Review",
+            "bough.guard.guard": "CallRules Guard Review",
             "bough.guard.hook_trust": "find_hooks",
             "bough.guard.hook_verdict": "HookAnswer HookVerdict",
             "bough.guard.hooks": "Hook HookInput HookKind HookSet",
@@ -61,7 +61,6 @@ else:
             "bough.guard.masker": "MaskStream Masker",
             "bough.guard.request": "ToolRequest",
             "bough.guard.risk": "Assessment Risk RiskFinding",
-            "bough.guard.rules": "CallRules",
             "bough.guard.secrets": "EnvSecret FileSecret Secrets secrets_from_json",
         },
     )

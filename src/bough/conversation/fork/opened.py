@@ -76,7 +76,7 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
         rules = Rules.from_state(state, rules)
     if request.secrets == "none":
         rules = replace(rules, secrets=Secrets())
-    if not request.stricter_rules:
+    if not (request.overrides and request.stricter_rules):
         return rules
     stricter = rules.override(request.stricter_rules)
     if not allows_policy(rules.policy, stricter.policy):
