@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from bough.events.kinds.event import BaseEvent, ContentPart, FilePart, ImagePart, InputPart, Part, TextPart, Usage
+from bough.events.base_event import BaseEvent, ContentPart, FilePart, ImagePart, InputPart, Part, TextPart, Usage
 from bough.types import Json, JsonObject
 
 

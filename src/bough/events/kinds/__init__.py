@@ -1,1 +1,0 @@
-"""Kinds of events by topic. `bough.events.model` exports all of them."""
