@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.connect.a2a_server import serve_agent
 
-from bough.connect.a2a import A2AClientExtended, TaskStatus, add_time_zones
+from bough.connect.a2a import A2AClientExtended, TaskStatus
+from bough.connect.a2a_http import add_time_zones
 from bough.connect.config import A2AClientConfig
 from bough.errors import ConnectError, InvalidInput, NotFound
 

@@ -6,16 +6,12 @@ Source: agentic_patterns (`A2AClientExtended`), the A2A protocol 1.0 and 0.3.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
-
-import httpx
 
 from bough.connect.config import A2AClientConfig
 from bough.errors import ConnectError, NotFound, Unavailable
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
 
     from a2a.client.client import Client
     from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest, Task
-
 
 MAX_ANSWER_BYTES = 8 << 20
 """Maximum size of one answer or one stream; more raises `ConnectError`."""
@@ -202,7 +197,7 @@ class A2AClientExtended:
         try:
             from a2a.client.card_resolver import A2ACardResolver
 
-            from bough.connect.a2a import make_http
+            from bough.connect.a2a_http import make_http
         except ModuleNotFoundError as error:
             raise Unavailable(f"A2A needs the package {error.name}", hint="pip install 'bough[a2a]'") from error
         if self._http is None:
@@ -336,105 +331,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__
-
-
-_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?", re.ASCII)
-_FIELD_WITHOUT_ZONE = re.compile(rb'"timestamp"\s*:\s*"' + _WITHOUT_ZONE.pattern.encode() + b'"')
-
-
-def make_http(config: A2AClientConfig, *, max_bytes: int) -> httpx.AsyncClient:
-    """Return a client that sends the agent's token and reads at most `max_bytes` of an answer."""
-    # Answers are changed below the decoding of HTTP, so they must not be compressed.
-    headers = {"Accept-Encoding": "identity"}
-    if config.bearer_token is not None:
-        headers["Authorization"] = f"Bearer {config.bearer_token}"
-    return httpx.AsyncClient(
-        transport=_BoundedTransport(max_bytes), headers=headers, timeout=config.timeout, follow_redirects=False
-    )
-
-
-class _BoundedTransport(httpx.AsyncHTTPTransport):
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__()
-        self._max_bytes = max_bytes
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await super().handle_async_request(request)
-        # The bound is the inner stream: `_ZonedStream` holds a whole JSON answer in memory.
-        stream: httpx.AsyncByteStream = _BoundedStream(cast("httpx.AsyncByteStream", response.stream), self._max_bytes)
-        if "content-encoding" not in response.headers:
-            is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-            stream = _ZonedStream(stream, is_stream=is_stream)
-        response.stream = stream
-        return response
-
-
-class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, max_bytes: int) -> None:
-        self._stream = stream
-        self._max_bytes = max_bytes
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        count = 0
-        async for chunk in self._stream:
-            if (count := count + len(chunk)) > self._max_bytes:
-                raise ConnectError(
-                    f"a remote agent answered with more than {self._max_bytes} bytes", hint="ask for less"
-                )
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _ZonedStream(httpx.AsyncByteStream):
-    """An answer whose timestamps have a time zone: JSON as a whole, a stream of events line by line."""
-
-    def __init__(self, stream: httpx.AsyncByteStream, *, is_stream: bool) -> None:
-        self._stream = stream
-        self._is_stream = is_stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        pending: list[bytes] = []
-        async for chunk in self._stream:
-            head, newline, tail = chunk.rpartition(b"\n") if self._is_stream else (b"", b"", chunk)
-            if newline:
-                lines = b"".join([*pending, head, newline]).splitlines(keepends=True)
-                pending.clear()
-                yield b"".join(map(_zone_line, lines))
-            pending.append(tail)
-        last = b"".join(pending)
-        yield _zone_line(last) if self._is_stream else add_time_zones(last)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _zone_line(line: bytes) -> bytes:
-    name, _, value = line.partition(b":")
-    if name != b"data" or not _FIELD_WITHOUT_ZONE.search(value):
-        return line
-    return b"data: " + add_time_zones(value.strip()) + line[len(line.rstrip(b"\r\n")) :]
-
-
-def add_time_zones(answer: bytes) -> bytes:
-    """Return a JSON answer in which each task's status has a timestamp with a zone; anything else unchanged."""
-    if not _FIELD_WITHOUT_ZONE.search(answer):
-        return answer
-    try:
-        body: Any = json.loads(answer)
-    except (ValueError, RecursionError):
-        return answer
-    for place in (body, _get(body, "result")):
-        tasks = _get(place, "tasks")
-        others: list[Any] = cast("list[Any]", tasks) if isinstance(tasks, list) else []
-        for holder in (place, _get(place, "task"), _get(place, "statusUpdate"), *others):
-            status = _get(holder, "status")
-            timestamp = _get(status, "timestamp")
-            if isinstance(timestamp, str) and _WITHOUT_ZONE.fullmatch(timestamp):
-                status["timestamp"] = f"{timestamp}Z"
-    return json.dumps(body).encode()
-
-
-def _get(holder: Any, name: str) -> Any:
-    return cast("dict[str, Any]", holder).get(name) if isinstance(holder, dict) else None

@@ -169,8 +169,6 @@ class Trace:
     @cached_property
     def calls_by_tool(self) -> Mapping[str, Sequence[TracedCall]]:
         """The calls by canonical tool name; cached."""
-        from bough.evals.trace import canonical_tool
-
         calls_by_tool: dict[str, list[TracedCall]] = {}
         for call in self.calls:
             calls_by_tool.setdefault(canonical_tool(call.tool), []).append(call)

@@ -49,8 +49,6 @@ def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
     if isinstance(data, list) and (not data or file.suffix == ".json"):
         return _read_list(document, cast("list[Json]", data), setup)
     if _has(data, "cases"):
-        from bough.evals.formats.read import read_pydantic_set
-
         return read_pydantic_set(document)
     raise InvalidInput(f"{file} has neither `eval_cases` nor `cases`", hint=f"give {_HINT}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import TypeAdapter
 from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorContext
@@ -23,10 +23,6 @@ from bough.evals.metrics.thresholds import thresholds_for
 from bough.evals.score import THRESHOLDS, Score, at_least
 from bough.evals.trace import Trace
 from bough.types import Json
-
-if TYPE_CHECKING:
-    from bough.evals.context import TraceContext
-
 
 ExpectedCalls: TypeAlias = Sequence[ToolUse | Mapping[str, Json] | str] | None
 """Expected calls: `ToolUse`s, `{name, args}` objects, or names; None takes the case's."""
@@ -253,8 +249,6 @@ class InstructionAdherence(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        from bough.evals.metrics.evaluators import score_adherence
-
         rubrics = None if self.rubrics is None else tuple(map(_rubric, enumerate(self.rubrics, 1)))
         return await score_adherence(ctx, rubrics, self.threshold)
 

@@ -69,15 +69,11 @@ async def render_report(
             # Not json.dumps, which indents in pure Python: half of all calls of a report of 1,000 cases.
             return to_json(report, indent=1).decode() + "\n"
         case "junit":
-            from bough.evals.report.write import render_junit
-
             suites = [(record, run, notes)]
             if record["kind"] == "skill" and (queries := folder.find_queries()) is not None:
                 suites.append((queries.read_record(), *await read_run(queries)))
             return render_junit(suites)
         case "md":
-            from bough.evals.report.write import render_markdown
-
             return render_markdown(record, report, notes)
         case "html":
             from bough.evals.report.html import render_html

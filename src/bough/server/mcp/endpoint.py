@@ -9,67 +9,18 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from mcp.server.context import ServerRequestContext
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from bough.agents.spec import AgentSpec
 from bough.errors import Malformed
 from bough.server.access import Access, authenticate, read_key, wait_refused
-from bough.server.auth.caller import SCOPES
-from bough.server.mcp.resources import ServedResources
-from bough.server.mcp.serve import McpService, Served
-from bough.server.mcp.served import ServedConversations
 from bough.server.requests.strict_json import describe_unreadable, read_json_body, replay
 
-
-class McpSessions:
-    """The sessions of all clients."""
-
-    def __init__(self) -> None:
-        self._manager = StreamableHTTPSessionManager(McpService(self._choose_served).make_server())
-
-    @asynccontextmanager
-    async def run(self) -> AsyncGenerator[None]:
-        """Serve while the block runs; left in the task that entered it, since it holds a cancel scope of anyio."""
-        async with self._manager.run():
-            yield
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose caller was authenticated: `scope["state"]["access"]`."""
-        caller = scope["state"]["access"].caller
-        # The library compares this id: a session is only open to the key that opened it.
-        token = AccessToken(token="", client_id=f"{caller.tenant}/{caller.key}", scopes=[])
-        scope["user"] = AuthenticatedUser(token)
-        await self._manager.handle_request(scope, receive, send)
-
-    @staticmethod
-    def _choose_served(ctx: ServerRequestContext[Any]) -> Served:
-        request: Any = ctx.request
-        access: Access = request.scope["state"]["access"]
-        services = access.services
-
-        def find_agent(name: str | None) -> AgentSpec:
-            return services.agents.agent_for(access.caller, name)
-
-        names = services.agents.names()
-        resources = ServedResources(
-            settings=services.settings,
-            store=access.store,
-            workspace=services.settings.home,
-            agents=find_agent,
-            agent_names=names,
-            transcript=services.transcript,
-            may_read=lambda kind: kind not in SCOPES or kind in access.caller.scopes,
-        )
-        return Served(conversations=ServedConversations(access), resources=resources, agents=names)
-
+if TYPE_CHECKING:
+    from bough.server.mcp.sessions import McpSessions
 
 PATH = "/mcp"
 
@@ -186,6 +137,6 @@ class McpEndpoint:
 
 
 def _import_sessions() -> type[McpSessions]:
-    from bough.server.mcp.endpoint import McpSessions
+    from bough.server.mcp.sessions import McpSessions
 
     return McpSessions
