@@ -154,7 +154,7 @@ class RelationalReading(ABC):
 
     def side_tables_version(self, package: SideTables) -> int:
         """Return the version of a package's tables; 0 if they do not exist."""
-        row = self.one("side_tables_version", package=package.name)
+        row = self.one("beside_version", package=package.name)
         return 0 if row is None else row[0]
 
     def parts(self, cid: UUID) -> tuple[Parts, int, dict[int, UUID]]:
