@@ -56,8 +56,8 @@ async def _wait_until_done(task: asyncio.Future[Any]) -> None:
     """Wait for `task` and ignore every cancellation meanwhile."""
     import anyio
 
-    # A scope of anyio that was cancelled cancels its task in every turn of the event loop until the task is done: the
-    # shield spares the loop these turns. It does not stop `Task.cancel()`, so the loop below is needed as well.
+    # A cancelled anyio scope cancels the waiting task again in every iteration of the event loop; the shield prevents
+    # that. It does not stop `Task.cancel()`, so the `while` is needed too.
     with anyio.CancelScope(shield=True):
         while not task.done():
             try:

@@ -21,7 +21,7 @@ _FIELD_WITHOUT_ZONE = re.compile(rb'"timestamp"\s*:\s*"' + _WITHOUT_ZONE.pattern
 
 def make_http(config: A2AClientConfig, *, max_bytes: int) -> httpx.AsyncClient:
     """Return a client that sends the agent's token and reads at most `max_bytes` of an answer."""
-    # Answers are changed below the decoding of HTTP, so they must not be compressed.
+    # The transport rewrites the bytes before httpx decompresses them, so they must not be compressed.
     headers = {"Accept-Encoding": "identity"}
     if config.bearer_token is not None:
         headers["Authorization"] = f"Bearer {config.bearer_token}"

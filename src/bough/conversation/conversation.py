@@ -612,7 +612,7 @@ class AsyncConversation(ConversationBase[T]):
         condenser = SummarizingCondenser() if isinstance(configured, NoCondenser) else configured
         await self._journal.catch_up()
         agent = self._agent.follow_log()
-        condenser = models.give_model(condenser, agent, models.model_of(agent))
+        condenser = models.with_model(condenser, agent, models.model_of(agent))
         async with hold_lease(self.store, self.id) as lease:
             return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
 

@@ -182,7 +182,7 @@ class FoundLog(NamedTuple):
 
 
 async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> FoundLog:
-    """Read a log to its head, a long one from a kept state.
+    """Read a log up to its head, starting at a kept state if it is long.
 
     Args:
         is_run: Whether it will be run. The view for the model is then built in the same pass.

@@ -390,6 +390,6 @@ def _read_analyzer(recorded: Any, analyzer: SecurityAnalyzer | None, *, is_forei
         if is_foreign:
             return analyzer
         raise InvalidInput(
-            f"the conversation was started with the analyzer {recorded.get('kind')!r}, which its record only names",
-            hint="give security_analyzer= as it was started",
+            f"the conversation was started with the analyzer {recorded.get('kind')!r}, which its log only names",
+            hint="pass the security_analyzer= that it was started with",
         ) from error

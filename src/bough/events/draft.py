@@ -1,4 +1,4 @@
-"""Drafts: encoded events as rows, and their changes to the conversation's record."""
+"""Drafts: encoded events as rows with their checksums, and their changes to the conversation's record."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _clean_json(value: Any) -> Any:
 
 
 def clean_changes(record: ConversationRecord, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that clients may set, with the events' changes applied, validated and cleaned.
+    """Return the record's fields with the events' changes applied, validated and cleaned.
 
     Raises:
         InvalidInput: A field is invalid.

@@ -233,7 +233,7 @@ class SkillRegistry:
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
     def may_follow(self, rule: Skill, changed_rules: Collection[str]) -> bool:
-        """Whether a rule may be followed: no tool of the conversation wrote it, or a person has trusted it since.
+        """Whether a rule may be applied. One that changed while the conversation's tools ran must first be trusted.
 
         Args:
             changed_rules: Digests of the rule files that changed while tools of the conversation ran.

@@ -244,8 +244,8 @@ class TaskBroker:
     async def wait(self, task_id: str, timeout: float | None = None) -> Task:
         """Return a task once it has ended, or its current state after `timeout` seconds.
 
-        Cancelling a wait does not affect the task. Callbacks for its final state have returned by then, unless a
-        callback is the caller.
+        Cancelling a wait does not affect the task. By then the callbacks for its final state have returned,
+        except when a callback itself calls this.
 
         Raises:
             NotFound: There is no such task.

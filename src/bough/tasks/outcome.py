@@ -73,7 +73,7 @@ class RunEnding:
 
     def _judge(self, row: TaskRow, state: State, error: BoughError | None) -> tuple[TaskState, Move]:
         """Return the next state of the task, and the details of the transition."""
-        # First: a run that was interrupted to hand it back looks paused, and would be CANCELLED below.
+        # Checked first: a run that is interrupted to hand its task back looks paused, and would be CANCELLED below.
         if self.is_handed_back:
             return TaskState.PENDING, Move(reason="handed back")
         text = state.output or None

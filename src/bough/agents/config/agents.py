@@ -411,7 +411,7 @@ def make_remote_agent(
 
     place = file.place(("a2a", "clients", name))
     values: dict[str, Any] = entry.model_dump(exclude_unset=True)
-    # Also covers variables, which are read below: every remote agent needs an address.
+    # Also protects the variables that are expanded below: every entry has a URL, so every entry is checked.
     gate.require_named(place, f"the address {entry.url!r}, to which prompts would be sent")
     expanded = expand(values, env=env, where=f"a2a.clients.{name}")
     return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -182,7 +182,7 @@ def project_configs(project: Path) -> dict[str, str]:
     try:
         config = read_config(file)
     except InvalidInput:
-        return {}  # using the configuration reports the mistake
+        return {}  # the mistake is reported when the configuration is used
     top = os.path.realpath(project_root(project))
     return {os.path.relpath(os.path.realpath(file), top): config_digest(config)}
 

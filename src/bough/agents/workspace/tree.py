@@ -252,7 +252,7 @@ class WorkspaceTree:
     def _check_guard(self, parts: tuple[str, ...], path: str) -> None:
         is_guarded = self.guards.covers(parts)
         if not is_guarded and ".git" in self.guards.names:
-            # A repository of any name, such as a bare one, has hooks and settings that start programs.
+            # Any repository, whatever its name, has hooks and settings that start programs.
             with self._open_folder(()) as root:
                 is_guarded = changes_repository(root, parts)
         if is_guarded:

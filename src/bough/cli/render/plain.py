@@ -66,7 +66,7 @@ class PlainRenderer:
 
     def _write(self, stream: TextIO, line: Line) -> None:
         if not stream.isatty():
-            # Escaped, not removed: a file is complete, and harmless when it is shown on a terminal later.
+            # Control characters are escaped, not removed: the file loses nothing and is safe to show on a terminal.
             stream.write(escape_controls(line.plain.rstrip()) + "\n")
         else:
             for part in layout(harmless_line(line), _width(stream)):

@@ -221,11 +221,11 @@ def _worktree(source: Path, place: Path) -> Path:
         listed = _git(top, "ls-files", "--stage", "-z", env=index).split("\0")
         submodules = [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
         names = _git(top, "ls-files", "--cached", "--others", "--exclude-standard", "-z", env=index).split("\0")
-        # Git reads files by their paths, and a script may replace a folder of a path by a link: it gets a copy.
+        # Git follows paths, and a running script may swap a folder for a link, so git works on a copy.
         files = Path(folder, "files")
         files.mkdir()
         _copy_listed(top, files, [name for name in names if name and name not in submodules])
-        for name in submodules:  # empty, so that git keeps the recorded commit and starts no other git there
+        for name in submodules:  # left empty: git keeps the recorded commit and runs no git inside the submodule
             Path(files, name).mkdir(parents=True, exist_ok=True)
         copied = git.Repository(repository.git_dir, files)
         _git(files, "add", "--all", env=index, repository=copied)

@@ -1,4 +1,4 @@
-"""The journal of an open conversation: appends to its log, folds it, and notifies listeners."""
+"""The journal of an open conversation: masks secrets, appends to its log, folds it, and notifies listeners."""
 
 from __future__ import annotations
 

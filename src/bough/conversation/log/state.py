@@ -1,4 +1,4 @@
-"""The state of a conversation at one point of its log: a pure fold of its events."""
+"""The state of a conversation at one point of its log, and `Fold`, which derives it and the view from the events."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ class Staging:
                 log = [stored async for stored in self._store.read(self._cid, batch.mark.head)]
                 if any(stored.id == batch.events[0].id for stored in log):
                     return log  # an earlier attempt succeeded and its response was lost
-                self._let_precede(batch, log, await self._fold_apart(batch, log))
+                self._rebase_on(batch, log, await self._fold_apart(batch, log))
             else:
                 return await self._since(batch, head)
         return None
@@ -347,8 +347,8 @@ class Staging:
         for stored in log:
             self._fold.apply(stored.event)
 
-    def _let_precede(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
-        """Fold the events of other writers before the first batch, and withdraw events whose condition is now false."""
+    def _rebase_on(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
+        """Put events of other writers before the unwritten batches, and drop those whose condition no longer holds."""
         self._fold_behind(batch, log, ahead)
         for stored in log:
             self._tell(stored.event)

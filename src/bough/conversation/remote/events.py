@@ -45,7 +45,7 @@ class RemoteLog:
             NotFound: The conversation is not there.
         """
         if reverse:
-            async for stored in self._read_back(start, stop):
+            async for stored in self._read_backwards(start, stop):
                 yield stored
             return
         place = start
@@ -58,14 +58,14 @@ class RemoteLog:
             if page["next_page_id"] is None:
                 return
 
-    async def _read_back(self, start: int, stop: int | None) -> AsyncIterator[StoredEvent]:
-        place = stop
-        while place is None or place > start:
+    async def _read_backwards(self, start: int, stop: int | None) -> AsyncIterator[StoredEvent]:
+        before_seq = stop
+        while before_seq is None or before_seq > start:
             query: dict[str, Any] = {"after": start - 1, "limit": _PAGE, "sort_order": "TIMESTAMP_DESC"}
-            query |= {} if place is None else {"before": place}
+            query |= {} if before_seq is None else {"before": before_seq}
             page = await self._transport.send("GET", f"{self._path}/search", query=query)
             for document in page["items"]:
-                place = document["seq"]
+                before_seq = document["seq"]
                 yield read_stored(document)
             if page["next_page_id"] is None:
                 return

@@ -162,7 +162,7 @@ async def rerun(
             conductor.send = again._follow(conductor.watch)  # pyright: ignore[reportPrivateUsage]
             try:
                 for turn in parts.turns:
-                    await _take(again, turn, agreed)
+                    await _replay_turn(again, turn, agreed)
             except BoughError as caught:
                 error = caught
             replayed = [stored async for stored in again.events]
@@ -215,7 +215,7 @@ class _Agreed:
         return None if self.others else NOT_AGREED
 
 
-async def _take(again: AsyncConversation, turn: RecordedTurn, agreed: _Agreed) -> None:
+async def _replay_turn(again: AsyncConversation, turn: RecordedTurn, agreed: _Agreed) -> None:
     if turn.message is None:
         await again.condense()
     else:

@@ -101,7 +101,11 @@ class Supervisor:
             return "waiting_for_confirmation"
         if self._note.hands_back():
             return "paused"
-        if stop := await self._over_limit(self._steps) or await self._over_shared_bound() or await self._over_quota():
+        if (
+            stop := await self._stop_at_limit(self._steps)
+            or await self._stop_at_shared_limit()
+            or await self._stop_at_quota()
+        ):
             return stop
         if stop := await self._circles():
             return stop
@@ -116,7 +120,7 @@ class Supervisor:
             return "waiting_for_confirmation"
         if state.pausing:
             return "paused"
-        if stop := await self._over_limit(0):
+        if stop := await self._stop_at_limit(0):
             return stop
         waiting: dict[str, JsonObject] = {}
         events: list[Event] = []
@@ -181,8 +185,8 @@ class Supervisor:
             events.append(UserMessage.text(verdict.reason or "Continue: you are not done.", sender="hook"))
         self._journal.stage(*events)
 
-    async def _over_limit(self, steps: int) -> Stop:
-        """Stop where a bound of the run, or of the conversation with what it was forked from, is reached."""
+    async def _stop_at_limit(self, steps: int) -> Stop:
+        """Stop if the run has reached a limit, or if the conversation with what it inherited as a fork has."""
         rules, state = self._rules(), self._journal.state
         elapsed = self._clock.monotonic() - self._started
         reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps) or check(
@@ -193,15 +197,15 @@ class Supervisor:
         self._journal.stage(reached)
         return "paused"
 
-    async def _over_shared_bound(self) -> Stop:
-        """Stop where a bound is reached that the run keeps together with other conversations."""
+    async def _stop_at_shared_limit(self) -> Stop:
+        """Stop if a limit is reached that the run shares with other conversations."""
         reached = None if self._shared is None else await self._shared.check(self._journal.state)
         if reached is None:
             return None
         self._journal.stage(reached)
         return "paused"
 
-    async def _over_quota(self) -> Stop:
+    async def _stop_at_quota(self) -> Stop:
         """Stop where a bound of those who run it is reached."""
         if self._find_reached is None:
             return None

@@ -191,7 +191,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self._meter = UsageMeter()
         self._pieces = ResponsePieces()
 
-    def use(self, result_chars: int, *, streams: bool) -> None:
+    def configure(self, result_chars: int, *, streams: bool) -> None:
         """Record the steps of another model.
 
         Args:
@@ -287,7 +287,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self._journal.stage(outcome)
         if self._journal.state.open_calls or _tells_of_tasks(tool_def) or time.monotonic() - started > LONG_SECONDS:
             await self._journal.settle()  # which also folds what tasks appended: their use counts at the next request
-        self._journal.stage(*await self._after(call, args, outcome))
+        self._journal.stage(*await self._run_post_tool_hooks(call, args, outcome))
         return _answer(outcome)
 
     def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
@@ -398,7 +398,7 @@ class Recorder(AbstractCapability[ToolContext]):
         with suppress(BoughError):  # the cancellation must reach the caller; resuming closes the call
             await self._journal.append(event)
 
-    async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
+    async def _run_post_tool_hooks(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Run the hooks after the call, and return the events of their verdict."""
         if not self._guard().rules.hooks.has_kind(HookKind.POST_TOOL_USE):
             return []

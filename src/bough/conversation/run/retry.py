@@ -46,7 +46,7 @@ class Retries:
         self._failed = 0
         self._waited = 0.0
 
-    def use(self, model: Model, policy: RetryPolicy, fallback: tuple[str, ...] = ()) -> None:
+    def configure(self, model: Model, policy: RetryPolicy, fallback: tuple[str, ...] = ()) -> None:
         """Ask `model` from here on.
 
         Args:

@@ -98,7 +98,7 @@ class RunModels:
         """
         return self.model_of(with_other_model(spec, name, spec.base_url))
 
-    def give_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
+    def with_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
         """Return the condenser; one that summarizes can ask then, `model` where it has none of its own.
 
         Raises: see `model_of`.
@@ -363,14 +363,14 @@ class Runner:
             blueprint = self._agent()
             spec = self._spec = blueprint.spec
             model = self._models.model_of(spec)
-            condenser = self._models.give_model(self._rules.condenser, spec, model)
-        except InvalidInput as error:  # a model object of another process, which can continue the run
+            condenser = self._models.with_model(self._rules.condenser, spec, model)
+        except InvalidInput as error:  # the model object exists only in another process, which can continue
             self._journal.stage(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)
-        recorder.use(shown_chars, streams=can_stream(model))
+        recorder.configure(shown_chars, streams=can_stream(model))
         supervisor.condenser = condenser
-        retries.use(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
+        retries.configure(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
         agent = self._usable(blueprint).agent(model, instructions=self._journal.state.instructions)
         async with agent:
             return await loop.run(

@@ -70,7 +70,7 @@ def own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBo
     then = Spent(Usage.model_validate(state.spent["usage"]), int(state.spent["tasks"]))
     bounds = [SharedBound(conversation, rules.limits, then)]
     if rules.total.bounds:
-        bounds.append(SharedBound(conversation, rules.total, _before_own_log(state, then)))
+        bounds.append(SharedBound(conversation, rules.total, _inherited_as_negative(state, then)))
     return tuple(bounds)
 
 
@@ -102,10 +102,10 @@ def _only_counted(limits: Limits) -> Limits:
     return Limits(**counted, steps=None, tasks=None, depth=None, per=limits.per, unpriced=limits.unpriced)
 
 
-def _before_own_log(state: State, then: Spent) -> Spent:
-    """Return, as what is to be subtracted, what counts for a conversation and is in no row of its own: of its source.
+def _inherited_as_negative(state: State, then: Spent) -> Spent:
+    """Return the usage inherited from the source of a fork, negated: it counts, but has no row of the fork's own.
 
-    It is negative, and nothing for a conversation that was not forked.
+    Zero if the conversation is not a fork.
     """
     before = subtract_usage(add_usage(state.inherited, state.began), then.usage)
     return Spent(

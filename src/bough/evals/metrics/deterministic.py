@@ -76,14 +76,14 @@ def tool_args_score(
                 skipped[f"{tool}({key})"] = None
     note = f"; not compared: {', '.join(skipped)}" if skipped else ""
     if not compared:
-        return at_least("tool_args_score", 1.0, threshold, f"no argument to compare is expected{note}")
-    passed = {
+        return at_least("tool_args_score", 1.0, threshold, f"the expected calls have no arguments to compare{note}")
+    actual = {
         (tool, key, _comparable(key, value))
         for tool in {tool for tool, _, _ in compared}
         for call in trace.calls_by_tool.get(tool, ())
         for key, value in canonical_arguments(tool, call.arguments).items()
     }
-    missing = [f"{tool}({key}={value})" for tool, key, value in compared if (tool, key, value) not in passed]
+    missing = [f"{tool}({key}={value})" for tool, key, value in compared if (tool, key, value) not in actual]
     reason = f"not passed: {', '.join(missing)}" if missing else f"all {len(compared)} expected arguments were passed"
     return at_least("tool_args_score", 1 - len(missing) / len(compared), threshold, reason + note)
 

@@ -460,8 +460,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             except (OSError, *engine_errors()) as error:
                 if container is not None:
                     remove_container(container)  # one that never ran is not removed automatically
-                # What the engine refuses is the fault of this one request; the next may be fine.
-                # An engine that is well says 500, too: where a folder that is to be mounted is gone, for instance.
+                # A refusal concerns this request only. A healthy engine also answers 500, for example if a folder to
+                # mount no longer exists.
                 if not is_refusal(error) and not self._answers():
                     self._failure = str(error)
                 raise

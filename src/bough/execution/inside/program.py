@@ -146,11 +146,11 @@ def execute_main(program, namespace):
 
 
 def finish(loaded, frozen):
-    """End as an interpreter after the program's last line; return if only the real shutdown will do.
+    """Exit as the interpreter would after the last line, but without its teardown; return if that is needed.
 
     An interpreter tears its modules down one by one, which writes to every page of its memory. In a forked process all
-    pages must be copied for it, which takes longer than a short program. So the memory is left to the kernel if
-    it makes no difference: if no remaining object does something at its end.
+    pages must be copied for it, which takes longer than a short program. So the memory is left to the kernel
+    unless a remaining object has a finalizer.
 
     Args:
         loaded: The names of the modules that were loaded before the program.

@@ -285,7 +285,7 @@ def filter_program(*, network: bool = False, host_paths: bool = False, read_only
     import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
 
     return _own_process_only(seccomp) + _one_after_the_other(
-        _make_listing_filter(seccomp),
+        _make_allowlist_filter(seccomp),
         _make_refusing_filter(seccomp, network=network, host_paths=host_paths, read_only_mounts=read_only_mounts),
     )
 
@@ -331,8 +331,8 @@ def _argument_offset(argument: int) -> int:
     return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 
 
-def _make_listing_filter(seccomp: Any) -> bytes:
-    """Return the filter that allows the listed calls, and those that the second half refuses with a specific error."""
+def _make_allowlist_filter(seccomp: Any) -> bytes:
+    """Return the first filter: it allows the calls in `ALLOWED`, and those that the second filter refuses by name."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
     names = {name for text in ALLOWED.values() for name in text.split()}
     for name in sorted(names.union(*_REFUSED.values())):

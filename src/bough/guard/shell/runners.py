@@ -87,8 +87,8 @@ def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
     if words:
         yield from assess_inner(call, words)
     if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
-        yield RiskFinding(Risk.UNKNOWN, f"what `{base_name(words[0])}` is given comes from a pipe")
-    # An option that is missing from PREFIXES would shift where the command begins, so its name is searched as well.
+        yield RiskFinding(Risk.UNKNOWN, f"`{base_name(words[0])}` gets its arguments from a pipe")
+    # An option missing from PREFIXES would hide where the command begins: dangerous names count among all arguments.
     yield from suffix_findings(call)
 
 

@@ -315,7 +315,7 @@ class BrokerHandler(RequestHandler):
         return (await start(access, Start(id=id, agent=agent, workspace=folder, about=about))).id
 
     async def _follow(self, access: Access, id: str) -> AsyncGenerator[Event]:
-        """Iterate a task in its current state, then its text, its steps and its end."""
+        """Yield the task as it is now, then its text, steps and final state as they come."""
         tasks = AgentTasks(access, self._agent)
         task = await tasks.find(id)
         with access.services.limits.stream(access.caller):

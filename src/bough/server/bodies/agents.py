@@ -71,7 +71,7 @@ PostedAgent: TypeAlias = str | AgentForm | AgentBody
 
 
 def is_openhands_agent(agent: Any) -> bool:
-    """Whether an agent of a body is OpenHands': only that one has a `kind` and an `llm`."""
+    """Whether an agent of a body is OpenHands': only that one has a `kind` or an `llm`."""
     return isinstance(agent, AgentBody) or (isinstance(agent, dict) and ("llm" in agent or "kind" in agent))
 
 

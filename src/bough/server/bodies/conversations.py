@@ -1,4 +1,4 @@
-"""Bodies that start, change and fork conversations. OpenHands' body is the one whose agent is OpenHands'."""
+"""Bodies that start, change and fork conversations. `is_openhands_agent` tells OpenHands' form from ours."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _NUMBERS: Mapping[str, tuple[str, float, float]] = {
 _WHOLE = frozenset({"top_k", "max_output_tokens", "seed"})
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _PEERS_BUDGET = 200_000
-_PEERS_RETRIES: Mapping[str, float] = {
+_OPENHANDS_RETRIES: Mapping[str, float] = {
     "num_retries": 5, "retry_multiplier": 8.0, "retry_min_wait": 8, "retry_max_wait": 64,
 }  # fmt: skip
 
@@ -73,10 +73,10 @@ def retry_policy(llm: LlmBody) -> RetryPolicy | None:
         InvalidInput: A field is not a number that it can be.
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
-    posted = {name: extra[name] for name in _PEERS_RETRIES if extra.get(name) is not None}
-    if not {name for name, value in posted.items() if value != _PEERS_RETRIES[name]}:
+    posted = {name: extra[name] for name in _OPENHANDS_RETRIES if extra.get(name) is not None}
+    if not {name for name, value in posted.items() if value != _OPENHANDS_RETRIES[name]}:
         return None
-    values = {**_PEERS_RETRIES, **{name: _number(name, value, 0, 86_400) for name, value in posted.items()}}
+    values = {**_OPENHANDS_RETRIES, **{name: _number(name, value, 0, 86_400) for name, value in posted.items()}}
     return RetryPolicy(
         attempts=1 + round(values["num_retries"]),
         base_seconds=max(values["retry_multiplier"], values["retry_min_wait"]),
@@ -90,7 +90,7 @@ def _require_known(extra: Mapping[str, Any]) -> None:
             raise _refusal(name, "not supported", "models are reached through the operator's settings")
     if extra.get("auth_type") not in (None, "api_key"):
         raise _refusal("auth_type", "only api_key is served here", "leave it out")
-    known_names = {*_KEPT, *_REFUSED, *_NUMBERS, *_PEERS_RETRIES, "reasoning_effort", "extended_thinking_budget"}
+    known_names = {*_KEPT, *_REFUSED, *_NUMBERS, *_OPENHANDS_RETRIES, "reasoning_effort", "extended_thinking_budget"}
     for name, value in extra.items():
         if name not in known_names and not is_empty(value):
             near = get_close_matches(name, known_names, 1)

@@ -106,7 +106,7 @@ async def replace_policy(access: Access, id: UUID, policy: Policy) -> None:
 
 
 async def replace_analyzer(access: Access, id: UUID, analyzer: SecurityAnalyzer | None) -> None:
-    """Change what says how risky a call of a conversation is. Which of two analyzers is stricter cannot be told.
+    """Replace the analyzer that rates the calls of a conversation. Any replacement counts as loosening.
 
     Raises:
         PermissionDenied: It replaces or removes the analyzer in force, and the key lacks the scope `approve`.

@@ -76,8 +76,8 @@ async def import_file(
     """Import a conversation for the caller's tenant, in quarantine, and return whether anything in it was new.
 
     The file cannot widen the tenant's rights: workspace tools are narrowed to the tenant's, paths of the
-    server are removed, secrets of other conversations are not available. The address of its model is used only after
-    a caller who may set it adopts the conversation.
+    server are removed, secrets of other conversations are not available. The address of its model is ignored until a
+    caller who may set one adopts the conversation.
 
     Args:
         trusted: Public keys, one of which must have signed it; None accepts any file.

@@ -180,8 +180,9 @@ class AgentCatalogue:
     def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
         """Return the agent recorded in an imported log, with only the fields that a caller may set.
 
-        Omits paths that only the operator may name, and narrows workspace tools to the tenant's. The address of the
-        model stays, since without it the provider in its name would be called; `require_recorded_address` checks it.
+        Omits paths that only the operator may name, and narrows workspace tools to the tenant's. Keeps the
+        address of the model where its name takes one: without it, the provider in the name would be called.
+        `require_recorded_address` checks it.
         """
         fields = dict(recorded)
         if not caller.is_operator:

@@ -331,7 +331,9 @@ def parse_cut(arguments: ForkArguments) -> int | UUID | None:
         InvalidInput: Two places are given.
     """
     if arguments.at is not None and arguments.event is not None:
-        raise InvalidInput("give at or event, not both", hint="at is a number of events, event the id of the last one")
+        raise InvalidInput(
+            "give `at` or `event`, not both", hint="`at` is a number of events, `event` the id of the last"
+        )
     return arguments.event if arguments.event is not None else arguments.at
 
 

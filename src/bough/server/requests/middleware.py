@@ -209,13 +209,13 @@ class Bounds:
         if _content_length(scope) > bound:
             await _discard(receive)
             raise _too_long(bound)
-        got, complete = 0, False
+        received, complete = 0, False
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settings.body_seconds
 
         async def receiving() -> Message:
-            nonlocal got, complete
-            if complete:  # what comes now is the end of the connection, for which a stream may wait long
+            nonlocal received, complete
+            if complete:  # the next message is the disconnect, for which a stream may wait long
                 return await receive()
             try:
                 async with asyncio.timeout_at(min(clock() + self._settings.read_seconds, deadline)):
@@ -223,9 +223,9 @@ class Bounds:
             except TimeoutError:
                 hint = "send the whole body without pauses; server.body_seconds bounds how long all of it may take"
                 raise RefusedRequest(408, "the body did not come in time", hint=hint, headers=_CLOSING) from None
-            got += len(message.get("body", b""))
+            received += len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if got > bound:
+            if received > bound:
                 if not complete:
                     await _discard(receive)
                 raise _too_long(bound)

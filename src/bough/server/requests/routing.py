@@ -223,18 +223,20 @@ class RouteIndex(BaseRoute):
 
 
 _INDEXED_SEGMENTS = 6
-"""The number of path segments that are compared; the routes themselves compare the others."""
+"""How many leading segments are compared here; the route itself compares the rest."""
 
 _MAX_KEYS = 2_000
 """Maximum number of kinds of paths whose routes are cached."""
 
 
-def _may_match(path: str, segments: Sequence[str], literals: Sequence[str | None]) -> bool:
-    """Whether a route's path may match, by its literal segments only."""
-    parts = path.split("/")
-    if ":path}" not in path and min(len(parts), _INDEXED_SEGMENTS + 1) != min(len(segments), _INDEXED_SEGMENTS + 1):
+def _may_match(template: str, request_segments: Sequence[str], request_literals: Sequence[str | None]) -> bool:
+    """Whether a request could match a route, judged by the literal segments of the route's path alone."""
+    parts = template.split("/")
+    if ":path}" not in template and min(len(parts), _INDEXED_SEGMENTS + 1) != min(
+        len(request_segments), _INDEXED_SEGMENTS + 1
+    ):
         return False
-    for part, literal in zip(parts, literals, strict=False):
+    for part, literal in zip(parts, request_literals, strict=False):
         if ":path}" in part:
             return True
         if "{" not in part and part != literal:

@@ -102,7 +102,7 @@ def _describe_kind(mode: int) -> str:
 
 
 def _answer_part(content: bytes, range: str | None, headers: dict[str, str]) -> Response:
-    """Return the bytes that a `Range` asks for; one that cannot be read is none."""
+    """Return the bytes that `Range` asks for; an invalid `Range` is ignored."""
     match = None if range is None else _RANGE.fullmatch(range.strip())
     if match is None:
         return Response(content, media_type="application/octet-stream", headers=headers)

@@ -59,7 +59,7 @@ async def list_changes(path: FilePath, request: Request, access: FileReader, ref
 
 @routes.get("/git/diff")
 async def show_diff(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> GitDiff:
-    """Return a file as it is and as it was."""
+    """Return a file's content now and at a revision."""
     place = await find_place(request, access)
     file = place.resolve(path)
     tree = place.open_tree(file, max_file_bytes=_FILE_BYTES)
@@ -69,7 +69,7 @@ async def show_diff(path: FilePath, request: Request, access: FileReader, ref: R
         modified = None
     original = await _read_original(access, place, file, ref)
     if modified is None and original is None:
-        raise NotFound("there is no such file, and there was none")
+        raise NotFound("there is no such file, neither in the workspace nor at that revision")
     return GitDiff(modified=modified, original=original)
 
 

@@ -291,7 +291,7 @@ def read_globs(value: Any) -> tuple[str, ...]:
 
 
 def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata, ...]:
-    """Return the inputs of a task skill: a list of mappings, a mapping by name, or a list of names."""
+    """Return the inputs that a task skill declares, as a list of mappings, a mapping by name, or a list of names."""
     value = values.get("inputs")
     if is_nothing(value):
         return ()

@@ -45,7 +45,7 @@ def _read(data: bytes, lenient_header: str | None, notes: Notes) -> dict[str, An
     if not text.startswith("---"):
         message = "the file does not start with `---`" + (" but with a byte order mark" if text[:1] == "\ufeff" else "")
         return notes.error("frontmatter-missing", message, "start with a line `---`")
-    parts = text.split("---", 2)  # the reference ends the frontmatter at the next `---`, even inside a line
+    parts = text.split("---", 2)  # the reference parser ends the frontmatter at the next `---`, even inside a line
     if len(parts) < 3:
         return notes.error("frontmatter-unclosed", "the frontmatter has no closing `---`", "add a line `---`")
     values = _load_strict(parts[1], notes)

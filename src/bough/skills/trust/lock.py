@@ -135,18 +135,17 @@ def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
     or their installation was killed, are removed.
     """
     root.mkdir(parents=True, exist_ok=True)
-    # A separate file is locked: `os.replace` gives the lock file a new inode, which no lock on the old one covers.
+    # A separate file is locked: `os.replace` gives the lock file a new inode, so a lock on it would protect nothing.
     with open(root / f".{NAME}.guard", "wb") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         entries = {entry.folder: entry for entry in read_lock(root / NAME)} if (root / NAME).exists() else {}
         yield entries
         write_lock(root / NAME, entries.values())
-        # Still under the lock: as soon as it is released, another installation may move in a folder, which the entries
-        # do not name yet.
-        _remove_unlocked(root, set(entries))
+        # Before the lock is released: afterwards another installation may add a folder that these entries do not list.
+        _remove_unlisted(root, set(entries))
 
 
-def _remove_unlocked(root: Path, locked_folders: Collection[str]) -> None:
+def _remove_unlisted(root: Path, locked_folders: Collection[str]) -> None:
     digits = frozenset("0123456789abcdef")
     for place in sorted(root.iterdir()):
         # Only folders named by a digest: anything else here was not put here by an installation.

@@ -27,7 +27,7 @@ class LocalDispatcher:
     """Runs tasks in this process. On SQLite, any number of processes share one file.
 
     Args:
-        takes_waiting: Whether to claim pending tasks from queues. False if an engine delivers them, so that only
+        claims_pending: Whether to claim pending tasks from queues. False if an engine delivers them, so that only
             tasks passed to `want` are claimed.
 
     Attributes:
@@ -36,9 +36,9 @@ class LocalDispatcher:
 
     name = version = "in process"
 
-    def __init__(self, *, takes_waiting: bool = True) -> None:
+    def __init__(self, *, claims_pending: bool = True) -> None:
         self.requested: deque[str] = deque()
-        self._takes_waiting = takes_waiting
+        self._claims_pending = claims_pending
         self._queues: Collection[str] = ()
         self._woken = asyncio.Event()
 
@@ -115,7 +115,7 @@ class LocalDispatcher:
             claim = await worker.claim_task(self.requested.popleft())
             if claim is not None:
                 return claim, None
-        if not queues or not self._takes_waiting:
+        if not queues or not self._claims_pending:
             return None, None
         seconds = await worker.store.look(lambda tables: _seconds_until_ready(tables, queues), small=True)
         if seconds != 0:

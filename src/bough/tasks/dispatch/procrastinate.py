@@ -64,14 +64,14 @@ class ProcrastinateDispatcher:
         self._store = store
         # Never opened: jobs are written over the connection of the transaction that makes their task pending, so that
         # neither exists without the other.
-        self._jobs = App(connector=SyncPsycopgConnector())
-        self._local = LocalDispatcher(takes_waiting=False)
+        self._app = App(connector=SyncPsycopgConnector())
+        self._local = LocalDispatcher(claims_pending=False)
         self._woken = asyncio.Event()
 
     def enqueue(self, tables: Tables, task: Task) -> int | None:
         """Write the job of a task and return its number."""
         _, schema = read_address(self._store.log)
-        job = self._jobs.configure_task(
+        job = self._app.configure_task(
             JOB, queue=name_queue(schema, task.queue), priority=task.priority, schedule_at=task.not_before,
             connection=tables.connection,
         )  # fmt: skip
@@ -82,7 +82,7 @@ class ProcrastinateDispatcher:
 
     def withdraw(self, tables: Tables, job: int) -> None:
         """Delete a waiting job, or ask a running one to stop."""
-        manager = self._jobs.job_manager
+        manager = self._app.job_manager
         try:
             manager.cancel_job_by_id(job, abort=True, delete_job=True, connection=tables.connection)
         except ConnectorException as error:

@@ -126,7 +126,7 @@ class ReadingThreats(Threats):
             await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
             try:
                 assert not running.done(), running
-                readable = [path for folder in _run_folders() for path in _open_to_all(folder)]
+                readable = [path for folder in _run_folders() for path in _iter_world_accessible(folder)]
                 assert [path for path in readable if path.is_socket()] == []
                 assert [path for path in readable if canary.encode() in path.read_bytes()] == []
             finally:
@@ -139,7 +139,7 @@ def _run_folders() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("bough-run-*"))
 
 
-def _open_to_all(folder: Path) -> Iterator[Path]:
+def _iter_world_accessible(folder: Path) -> Iterator[Path]:
     """Yield the files and sockets below a folder that every user of the machine may read or write."""
     try:
         if not folder.stat().st_mode & stat.S_IXOTH:
@@ -150,6 +150,6 @@ def _open_to_all(folder: Path) -> Iterator[Path]:
     for path in entries:
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):
-            yield from _open_to_all(path)
+            yield from _iter_world_accessible(path)
         elif (stat.S_ISREG(mode) and mode & stat.S_IROTH) or (stat.S_ISSOCK(mode) and mode & stat.S_IWOTH):
             yield path

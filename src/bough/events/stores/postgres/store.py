@@ -241,13 +241,13 @@ class PostgresEventStore(RelationalEventStore):
                 raise
             raise make_timeout_error(self.address, seconds) from error
 
-    def _with_connection(self, work: Callable[[Db], Any], repeatable: bool, ends: float, patient: bool) -> Any:
+    def _with_connection(self, work: Callable[[Db], Any], repeatable: bool, deadline: float, patient: bool) -> Any:
         """Run `work` over a pooled connection. Reads are repeated once if the connection was dead."""
         lost = expired = False
         try:
-            with self._pool.connection(min(CONNECT_SECONDS, max(ends - monotonic(), 0.0))) as db:
+            with self._pool.connection(min(CONNECT_SECONDS, max(deadline - monotonic(), 0.0))) as db:
                 self._pids.add(db.info.backend_pid)
-                remaining = ends - monotonic()
+                remaining = deadline - monotonic()
                 with self._watchdog.watch(db, remaining if patient else min(remaining, ANSWER_SECONDS)) as watched:
                     try:
                         return work(db)
@@ -259,10 +259,10 @@ class PostgresEventStore(RelationalEventStore):
         except (Error, PoolTimeout) as error:
             if lost:
                 self._pool.drain()  # the other connections most likely are lost too
-            if not (lost and repeatable and monotonic() < ends):
+            if not (lost and repeatable and monotonic() < deadline):
                 raise (make_timeout_error(self.address) if expired else store_error(self.address, error)) from error
             repeatable = False
-        return self._with_connection(work, repeatable, ends, patient)
+        return self._with_connection(work, repeatable, deadline, patient)
 
 
 class RenewalConnection:

@@ -338,14 +338,14 @@ class EventChoice(NamedTuple):
 
 
 def build_record(row: Sequence[Any]) -> ConversationRecord:
-    """Return the record in a row of `record`, `records` or `scan`.
+    """Build the record from a row of the query `record`, `records` or `scan`.
 
     Raises:
         CorruptLog: The row is damaged.
     """
     if not row[_INTACT]:
         raise faults.bad_row(_read_id(row[0]))
-    id, root, parent, base, head, forked_from, at, fork_event, generation, deleted, created, updated = row[:12]
+    id, root, parent, base, head, forked_from, fork_seq, fork_event, generation, deleted, created, updated = row[:12]
     status, owner, title, tags, config, lineage, number, project, imported = row[12:21]
     return ConversationRecord(
         id=UUID(bytes=id),
@@ -354,7 +354,7 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         base=base,
         head=head,
         forked_from=to_uuid(forked_from),
-        forked_at=None if forked_from is None else at,
+        forked_at=None if forked_from is None else fork_seq,
         fork_event=None if forked_from is None else to_uuid(fork_event),
         generation=generation,
         deleted=bool(deleted),

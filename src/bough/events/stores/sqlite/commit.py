@@ -1,4 +1,7 @@
-"""The writer: commits all waiting requests in one transaction over one connection."""
+"""The writer: commits all waiting requests in one transaction over one connection, in turns with other processes.
+
+Also notices commits of other processes.
+"""
 
 from __future__ import annotations
 

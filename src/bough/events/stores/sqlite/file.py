@@ -117,10 +117,10 @@ def _copy(path: Path) -> OpenedFile:
     except OSError as error:
         folder.remove()
         raise StoreError(
-            f"{path} cannot be written, and cannot be copied to be read: {error.strerror}",
+            f"{path} cannot be written, and copying it for reading failed: {error.strerror}",
             hint="free space in the folder for temporary files, or fix the permissions of the file and its folder",
         ) from error
-    _LOG.warning("%s cannot be written; a copy of it is read", path)
+    _LOG.warning("%s cannot be written; reading a copy", path)
     _upgrade(copy)
     return OpenedFile(path, StoreFile(copy, "mode=ro"), folder)
 

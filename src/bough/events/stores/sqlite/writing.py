@@ -140,7 +140,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events, or return the same existing fork."""
         source, fields = self._source(cid), clean_changes(planned, draft.changes)
-        base, owner, parent = self._cut(cid, source, at)
+        base, owner, parent = self._resolve_cut(cid, source, at)
         places = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
         ids = {"parent": parent, "forked_from": cid, "fork_event": self._event_before(base, owner)}
         record = replace(planned, **fields, **places, **ids)
@@ -160,14 +160,14 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     ) -> int:
         """Insert a conversation's row and return its number."""
         created, updated = microseconds(record.created), microseconds(record.updated)
-        at = None if record.forked_at == record.base else record.forked_at
+        fork_seq = None if record.forked_at == record.base else record.forked_at
         source = None if forked_from == parent else forked_from
-        places = (record.id.bytes, parent, record.base, record.head, source, at, root, record.generation)
+        position = (record.id.bytes, parent, record.base, record.head, source, fork_seq, root, record.generation)
         times = (record.deleted, created, None if updated == created else updated)
         status = None if record.status == "idle" else record.status
-        words = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
-        words += (record.project, record.imported)
-        cursor = self.db.execute(self.sql["insert_conversation"], (*places, *times, status, *words))
+        texts = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
+        texts += (record.project, record.imported)
+        cursor = self.db.execute(self.sql["insert_conversation"], (*position, *times, status, *texts))
         return cursor.lastrowid or 0
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
@@ -193,8 +193,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             raise faults.bad_row(cid)
         return _Source(number, base, head, root, UUID(bytes=root_id))
 
-    def _cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
-        """Return the number of events that a fork shares, and the number and id of the owner of the last one."""
+    def _resolve_cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
+        """Return how many events a fork shares, and the row number and id of the owner of the last of them."""
         if isinstance(at, UUID):
             at = self.locate(at, cid)[1] + 1
         base = source.head if at is None else at
