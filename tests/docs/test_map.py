@@ -36,7 +36,8 @@ def find_spec_of(module: str) -> object:
 
 def test_the_walks_are_short() -> None:
     assert [walk.partition("\n")[0] for walk in WALKS] == [
-        "One message", "One tool call", "One script", "One fork", "One crash",
+        "One message", "One tool call", "One script", "One fork", "One crash", "One sub-agent", "One request over HTTP",
+        "One eval",
     ]  # fmt: skip
     assert all(3 < len(re.findall(r"^\d+\. ", walk, flags=re.MULTILINE)) <= 12 for walk in WALKS)
     assert len(NAMES) > 60

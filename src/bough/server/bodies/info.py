@@ -16,11 +16,11 @@ from bough.events.model import Usage
 from bough.events.record import ConversationRecord, Status
 from bough.guard import AlwaysConfirm
 from bough.server.bodies.base import Stamp, stamp
-from bough.server.bodies.peer import agent_in_force, describe_analyzer
+from bough.server.bodies.openhands_agents import agent_in_force, describe_analyzer
 from bough.types import JsonObject
 
 MAX_ITERATIONS = 1_000_000
-"""The most steps that a body of the peer can ask for, and what stands for runs without a bound of steps."""
+"""The most steps that a body of OpenHands can ask for; it also stands for runs without a limit."""
 
 
 class Ledger(BaseModel):

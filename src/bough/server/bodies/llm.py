@@ -1,4 +1,4 @@
-"""The model of a posted agent: its settings honoured, kept where they are of the peer's own library, or refused."""
+"""The model of an agent in OpenHands' form: settings that apply, that are stored only, or that are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bough.agents.retry_policy import RetryPolicy
 from bough.errors import InvalidInput
 from bough.server.bodies.agents import LlmBody
 from bough.server.bodies.base import is_empty
-from bough.server.bodies.peer import model_named
+from bough.server.bodies.openhands_agents import model_named
 
 _REFUSED = (
     "api_version", "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_profile_name",
@@ -26,7 +26,7 @@ _KEPT = frozenset({
     "inline_image_urls", "reasoning_summary", "enable_encrypted_reasoning", "prompt_cache_retention", "usage_id",
     "is_subscription", "kind",
 })  # fmt: skip
-"""Names, folders, prices and modes of the peer's library. Responses are always streamed, so `stream` says nothing."""
+"""Names, folders, prices and modes of OpenHands' own library. Responses are always streamed, whatever `stream` is."""
 
 _NUMBERS: Mapping[str, tuple[str, float, float]] = {
     "temperature": ("temperature", 0, 2),
@@ -36,18 +36,18 @@ _NUMBERS: Mapping[str, tuple[str, float, float]] = {
     "seed": ("seed", -(2**63), 2**63),
     "timeout": ("timeout", 0, 86_400),
 }
-"""A field of theirs: the setting that it is here, and between which numbers it lies."""
+"""For each field of OpenHands: the name of the setting here, and its least and greatest value."""
 
 _WHOLE = frozenset({"top_k", "max_output_tokens", "seed"})
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_PEERS_BUDGET = 200_000
+_OPENHANDS_BUDGET = 200_000
 _OPENHANDS_RETRIES: Mapping[str, float] = {
     "num_retries": 5, "retry_multiplier": 8.0, "retry_min_wait": 8, "retry_max_wait": 64,
 }  # fmt: skip
 
 
 def model_string(llm: LlmBody) -> str:
-    """Return the model string that the peer's one stands for: `provider/name` is `provider:name`."""
+    """Return the model string of bough for OpenHands': `provider/name` becomes `provider:name`."""
     return model_named(llm.model)
 
 
@@ -67,10 +67,10 @@ def model_settings(llm: LlmBody) -> dict[str, Any]:
 
 
 def retry_policy(llm: LlmBody) -> RetryPolicy | None:
-    """Return how requests are repeated; None where nothing else is asked for than the peer's client always says.
+    """Return how requests are retried; None if the body has only the values that OpenHands' client always sends.
 
     Raises:
-        InvalidInput: A field is not a number that it can be.
+        InvalidInput: A field is not a number, or out of range.
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
     posted = {name: extra[name] for name in _OPENHANDS_RETRIES if extra.get(name) is not None}
@@ -99,7 +99,7 @@ def _require_known(extra: Mapping[str, Any]) -> None:
 
 def _thinking(model: str, extra: Mapping[str, Any]) -> dict[str, Any]:
     budget, effort = extra.get("extended_thinking_budget"), extra.get("reasoning_effort")
-    if budget not in (None, _PEERS_BUDGET):
+    if budget not in (None, _OPENHANDS_BUDGET):
         tokens = _number("extended_thinking_budget", budget, 1024, 2**31)
         if not model.startswith("anthropic:"):
             raise _refusal("extended_thinking_budget", "only Anthropic's models have one", "give reasoning_effort")

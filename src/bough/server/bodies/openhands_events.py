@@ -30,7 +30,7 @@ from bough.events.model import (
 )
 from bough.events.record import StoredEvent
 from bough.server.bodies.base import stamp
-from bough.server.bodies.peer import describe_analyzer
+from bough.server.bodies.openhands_agents import describe_analyzer
 from bough.types import JsonObject
 
 _STATE = "state"

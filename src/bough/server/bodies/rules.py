@@ -10,7 +10,7 @@ from bough.conversation.log.condenser import Condenser, NoCondenser, Summarizing
 from bough.errors import InvalidInput
 from bough.guard import AllowList, Limits, Policy, RuleAnalyzer, SecurityAnalyzer, analyzer_from_json, policy_from_json
 from bough.server.bodies.base import MAX_PLACE, Flag, Form, Number, Whole, is_empty
-from bough.server.bodies.peer import RULE_KINDS
+from bough.server.bodies.openhands_agents import RULE_KINDS
 from bough.types import JsonObject
 
 _POLICY_FIELDS = ("kind", "threshold", "confirm_unknown")

@@ -14,7 +14,7 @@ from bough.server.access import Access
 from bough.server.bodies.agents import AgentBody, AgentForm, PostedAgent
 from bough.server.bodies.base import is_empty
 from bough.server.bodies.llm import model_settings, model_string, retry_policy
-from bough.server.bodies.peer import MASKED, POSTED_NAME, describe_posted_spec, list_tools
+from bough.server.bodies.openhands_agents import MASKED, POSTED_NAME, describe_posted_spec, list_tools
 from bough.server.bodies.rules import parse_openhands_condenser
 from bough.types import JsonObject
 

@@ -17,8 +17,8 @@ from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, authenticate, read_key, read_services, wait_refused
 from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
 from bough.server.bodies.events import NewMessage
+from bough.server.bodies.openhands_agents import is_posted_in_force
 from bough.server.bodies.openhands_events import state_id
-from bough.server.bodies.peer import is_posted_in_force
 from bough.server.conversations.conversation import info, open_conversation, say
 from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
 from bough.server.requests.routing import router

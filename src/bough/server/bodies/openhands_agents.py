@@ -15,7 +15,7 @@ POSTED_NAME = "agent"
 """The name of every agent that is posted in OpenHands' form."""
 
 RULE_KINDS = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")
-"""Analyzers of the peer that `RuleAnalyzer` stands in for."""
+"""OpenHands' analyzers that `RuleAnalyzer` replaces."""
 
 _PROVIDERS = {"gemini": "google", "vertex_ai": "google-vertex", "together_ai": "together"}
 _COMPARED = ("settings", "retry", "workspace_access")
@@ -29,7 +29,7 @@ _TOOLS: Mapping[str, tuple[str, ...]] = {
 
 
 def model_named(name: str) -> str:
-    """Return the model string of a name of the peer's."""
+    """Return the model string of bough for a model name of OpenHands."""
     if "/" not in name or ":" in name.split("/", 1)[0]:
         return name
     provider, _, model = name.partition("/")
@@ -78,7 +78,7 @@ def is_posted_in_force(posted: JsonObject, agent: JsonObject) -> bool:
 
 
 def describe_analyzer(recorded: JsonObject | None, posted: JsonObject | None = None) -> JsonObject | None:
-    """Return the analyzer in force under a kind that the peer's client knows.
+    """Return the analyzer in force under a kind that OpenHands' client knows.
 
     Args:
         recorded: The analyzer as the log has it.
