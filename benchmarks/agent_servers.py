@@ -2,7 +2,7 @@
 
 Both are processes on 127.0.0.1 with a fresh home on the same disk, and are sent the same requests: bough takes the
 bodies of OpenHands. No model is called. Each round opens its connections anew and repeats one request; the two servers
-take turns. OpenHands runs without what these calls do not use: its log, its browser, its editor.
+take turns. OpenHands runs without its log, its browser and its editor, which these calls do not use.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ StartServer = Callable[[Path], AbstractContextManager[Served]]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A server with conversations to measure.
+class FilledServer:
+    """A server with conversations, ready to be measured.
 
     Attributes:
-        start_body: Starts a conversation.
-        short, long: Ids of a conversation that grows, and of one with `EVENTS` events.
+        start_body: The body of a request that starts a conversation.
+        growing_id: The conversation that messages are posted to.
+        long_id: The conversation with `EVENTS` events, which does not change.
     """
 
     pid: int
     port: int
     start_body: dict[str, Any]
-    short: str
-    long: str
+    growing_id: str
+    long_id: str
 
 
 @dataclass(frozen=True)
@@ -55,31 +56,31 @@ class Call:
     """A call that both servers take.
 
     Attributes:
-        route: For the reader.
-        calls: How many a round; enough for a tenth of a second of processor time, which is counted in ticks of 10 ms.
-        peer_calls: How many the peer gets, where its calls take much longer; else `calls`.
-        at_once: Over how many connections each is sent.
+        route: Shown in the row; the path is below `/api/conversations`.
+        calls: Number of calls in a round: 0.1 s of processor time or more, which the kernel tells in ticks of 10 ms.
+        peer_calls: Number of calls that the peer gets, where its calls take much longer; None for `calls`.
+        at_once: Number of connections that each call is sent over.
     """
 
     name: str
     route: str
-    build: Callable[[Subject], bytes]
+    build: Callable[[FilledServer], bytes]
     calls: int
     peer_calls: int | None = None
     at_once: int = 1
 
 
-def _build_get(subject: Subject) -> bytes:
-    return build_request("GET", f"/api/conversations/{subject.long}")
+def build_get(server: FilledServer) -> bytes:
+    return build_request("GET", f"/api/conversations/{server.long_id}")
 
 
 CALLS = (
-    Call("GET conversation", "GET {id}", _build_get, 200),
-    Call("eight GETs at once", "GET {id}", _build_get, 25, at_once=8),
+    Call("GET conversation", "GET {id}", build_get, 200),
+    Call("eight GETs at once", "GET {id}", build_get, 25, at_once=8),
     Call(
         f"search of 100 of {EVENTS} events",
         "GET {id}/events/search",
-        lambda subject: build_request("GET", f"/api/conversations/{subject.long}/events/search?limit=100"),
+        lambda server: build_request("GET", f"/api/conversations/{server.long_id}/events/search?limit=100"),
         100,
     ),
     Call(
@@ -91,20 +92,19 @@ CALLS = (
     Call(
         "create",
         "POST",
-        lambda subject: build_request("POST", "/api/conversations", subject.start_body),
+        lambda server: build_request("POST", "/api/conversations", server.start_body),
         50,
-        peer_calls=10,
     ),
     Call(
         "post event",
         "POST {id}/events",
-        lambda subject: build_request("POST", f"/api/conversations/{subject.short}/events", MESSAGE),
+        lambda server: build_request("POST", f"/api/conversations/{server.growing_id}/events", MESSAGE),
         50,
     ),
     Call(
         f"fork of {EVENTS} events",
         "POST {id}/fork",
-        lambda subject: build_request("POST", f"/api/conversations/{subject.long}/fork", {}),
+        lambda server: build_request("POST", f"/api/conversations/{server.long_id}/fork", {}),
         50,
         peer_calls=2,
     ),
@@ -134,21 +134,24 @@ def measure_servers(python: Path, package: str) -> list[Figure]:
             own = prepare(own_server, folder / "own_work")
             with lacking_if_refused():
                 peer = prepare(peer_server, folder / "peer_work")
+            figures.append(compare_memory(peer, own, peer_name))
             for call in CALLS:
                 figures += compare_call(call, peer, own, peer_name)
-            figures.append(compare_memory(peer, own, peer_name))
         figures += compare_starts(start_peer, folder, peer_name)
     return figures
 
 
-def prepare(server: Served, work: Path) -> Subject:
+def prepare(server: Served, work: Path) -> FilledServer:
     """Return the server with its conversations."""
     work.mkdir()
     port = urlsplit(server.url).port or 80
-    agent = {"kind": "Agent", "llm": {"model": "openai/none", "api_key": "none", "usage_id": "agent"}, "tools": []}
-    workspace = {"kind": "LocalWorkspace", "working_dir": str(work)}
-    # A title would be asked of a model at the first message.
-    start_body = {"agent": agent, "workspace": workspace, "autotitle": False}
+    model = {"model": "openai/none", "api_key": "none", "usage_id": "agent"}
+    start_body: dict[str, Any] = {
+        "agent": {"kind": "Agent", "llm": model, "tools": []},
+        "workspace": {"kind": "LocalWorkspace", "working_dir": str(work)},
+        # OpenHands asks a model for a title at the first message otherwise, and waits for it.
+        "autotitle": False,
+    }
     start_request = build_request("POST", "/api/conversations", start_body)
     with connect(port) as (connection,):
         ids = [str(json.loads(connection.ask(start_request))["id"]) for _ in range(CONVERSATIONS)]
@@ -158,7 +161,7 @@ def prepare(server: Served, work: Path) -> Subject:
             connection.ask(build_request("POST", events, MESSAGE))
         expect_items(connection, f"{events}/search?limit=100", 100)
         expect_items(connection, f"/api/conversations/search?limit={CONVERSATIONS}", CONVERSATIONS)
-    return Subject(server.pid, port, start_body, short=ids[1], long=ids[0])
+    return FilledServer(server.pid, port, start_body, growing_id=ids[1], long_id=ids[0])
 
 
 def expect_items(connection: Connection, path: str, count: int) -> None:
@@ -168,15 +171,15 @@ def expect_items(connection: Connection, path: str, count: int) -> None:
         raise Refused(f"{path} has {len(items)} items where {count} were due")
 
 
-def compare_call(call: Call, peer: Subject, own: Subject, peer_name: str) -> list[Figure]:
+def compare_call(call: Call, peer: FilledServer, own: FilledServer, peer_name: str) -> list[Figure]:
     """Measure a call on both servers in turns."""
 
     def measure_peer() -> Cost:
         with lacking_if_refused():
             return measure(peer, call.peer_calls or call.calls)
 
-    def measure(subject: Subject, calls: int) -> Cost:
-        return measure_calls(subject.port, subject.pid, call.build(subject), calls=calls, at_once=call.at_once)
+    def measure(server: FilledServer, calls: int) -> Cost:
+        return measure_calls(server.port, server.pid, call.build(server), calls=calls, at_once=call.at_once)
 
     peer_costs, own_costs = in_turns(measure_peer, lambda: measure(own, call.calls), rounds=MIN_ROUNDS)
     return make_figures(call.name, f"{peer_name}, {call.route}", peer_costs, own_costs)
@@ -195,10 +198,10 @@ def compare_starts(start_peer: StartServer, folder: Path, peer_name: str) -> lis
     return make_figures("start of the server", f"{peer_name}, until GET /ready answers 200", *costs)
 
 
-def compare_memory(peer: Subject, own: Subject, peer_name: str) -> Figure:
-    """Return the resident memory of both servers after the calls."""
+def compare_memory(peer: FilledServer, own: FilledServer, peer_name: str) -> Figure:
+    """Print and return the figure of the resident memory of both servers, before the calls."""
     peer_mib, own_mib = resident_mib([peer.pid]), resident_mib([own.pid])
-    name = f"REST: memory after these calls, {peer_name}, VmRSS"
+    name = f"REST: memory with {CONVERSATIONS} conversations, {peer_name}, VmRSS"
     figure = Figure(name, round(peer_mib, 1), "MiB", round(own_mib, 1), round(peer_mib / own_mib, 3), 1)
     figure.report()
     return figure

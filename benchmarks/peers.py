@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from agent_servers import measure_servers
@@ -246,6 +247,11 @@ async def main(wanted: list[str], page: Path | None) -> None:
         await store.aclose()
 
 
+def exit_by_signal(number: int, _: FrameType | None) -> None:
+    """Leave every `with` block, then exit as the signal would have it."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peers", nargs="*", metavar="PEER")
@@ -253,6 +259,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if unknown := set(given.peers) - {peer.name for peer in PEERS}:
         parser.error(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(peer.name for peer in PEERS)}")
-    # Its default action would leave servers running that this process started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # The default action ends this process without ending the servers that it started.
+    signal.signal(signal.SIGTERM, exit_by_signal)
     asyncio.run(main(given.peers, given.page))
