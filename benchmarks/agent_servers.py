@@ -56,7 +56,7 @@ class Call:
     """A call that both servers take.
 
     Attributes:
-        route: Shown in the row; the path is below `/api/conversations`.
+        route: Method and path, as the row shows them.
         calls: Number of calls in a round: 0.1 s of processor time or more, which the kernel tells in ticks of 10 ms.
         peer_calls: Number of calls that the peer gets, where its calls take much longer; None for `calls`.
         at_once: Number of connections that each call is sent over.
@@ -75,35 +75,35 @@ def build_get(server: FilledServer) -> bytes:
 
 
 CALLS = (
-    Call("GET conversation", "GET {id}", build_get, 200),
-    Call("eight GETs at once", "GET {id}", build_get, 25, at_once=8),
+    Call("GET conversation", "GET /api/conversations/{id}", build_get, 200),
+    Call("eight GETs at once", "GET /api/conversations/{id}", build_get, 25, at_once=8),
     Call(
         f"search of 100 of {EVENTS} events",
-        "GET {id}/events/search",
+        "GET /api/conversations/{id}/events/search",
         lambda server: build_request("GET", f"/api/conversations/{server.long_id}/events/search?limit=100"),
         100,
     ),
     Call(
         f"list of {CONVERSATIONS}",
-        "GET search",
+        "GET /api/conversations/search",
         lambda _: build_request("GET", f"/api/conversations/search?limit={CONVERSATIONS}"),
         100,
     ),
     Call(
         "create",
-        "POST",
+        "POST /api/conversations",
         lambda server: build_request("POST", "/api/conversations", server.start_body),
         50,
     ),
     Call(
         "post event",
-        "POST {id}/events",
+        "POST /api/conversations/{id}/events",
         lambda server: build_request("POST", f"/api/conversations/{server.growing_id}/events", MESSAGE),
         50,
     ),
     Call(
         f"fork of {EVENTS} events",
-        "POST {id}/fork",
+        "POST /api/conversations/{id}/fork",
         lambda server: build_request("POST", f"/api/conversations/{server.long_id}/fork", {}),
         50,
         peer_calls=2,
