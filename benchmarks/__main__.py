@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ON_REQUEST = frozenset({"peers", "server_load"})
 """What takes minutes, or installs packages from the network."""
 
-_NO_BENCHMARKS = frozenset({"__main__", "harness", "page", "talk", "targets"})
+_NO_BENCHMARKS = frozenset({"__main__", "agent_servers", "harness", "light_client", "page", "talk", "targets"})
 
 
 def names() -> list[str]:

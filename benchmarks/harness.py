@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import perf_counter
+from typing import TypeVar
 
 ROUNDS = 7
 """How often both sides run unless a benchmark says otherwise; never fewer than `MIN_ROUNDS`."""
@@ -23,10 +24,14 @@ ON_DISK = "/var/tmp"
 
 SECONDS_TO = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
+T = TypeVar("T")
 Work = Callable[[], object]
 AsyncWork = Callable[[], Awaitable[object]]
-Measure = Callable[[], float]
 AsyncMeasure = Callable[[], Awaitable[float]]
+
+
+class Lacking(Exception):
+    """What cannot be measured on this machine, and why."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,12 @@ async def seconds_async(work: AsyncWork) -> float:
     return perf_counter() - start
 
 
-def in_turns(measure: Measure, measure_floor: Measure, *, rounds: int = ROUNDS) -> tuple[list[float], list[float]]:
+def in_turns(
+    measure: Callable[[], T], measure_floor: Callable[[], T], *, rounds: int = ROUNDS
+) -> tuple[list[T], list[T]]:
     """Return what both functions measured in `rounds` rounds, after one round that does not count."""
-    values: list[float] = []
-    floors: list[float] = []
+    values: list[T] = []
+    floors: list[T] = []
     for number in range(rounds + 1):
         sides = [(values, measure), (floors, measure_floor)]
         for results, side in sides if number % 2 else reversed(sides):

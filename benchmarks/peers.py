@@ -1,11 +1,13 @@
-"""Bough beside its peers: a fork of 1,000 and 10,000 events, and finding 1,000 skills.
+"""Bough beside its peers: a fork of 1,000 and 10,000 events, finding 1,000 skills, and the calls of an agent server.
 
 `peers.py [PEER ...] [--page FILE]`; runs only when asked for.
 
 Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
 bough's own call of the same name, which is the `floor` of the figure: the `ratio` shows how many times longer the peer
-takes. No model is called. A peer that cannot be installed here, or that lacks the operation, is said in one line, and
-the others continue. `--page` replaces the rows of what was measured in the file, after each peer.
+takes. OpenHands' agent server and bough's get the same REST requests; a call has a figure of its wall time and one of
+the processor time of the server's process (`agent_servers.py`). No model is called. A peer that cannot be installed
+here, or that lacks the operation, is said in one line, and the others continue. `--page` replaces the rows of what was
+measured in the file, after each peer.
 """
 
 from __future__ import annotations
@@ -15,20 +17,23 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
+from agent_servers import measure_servers
 from bough import AsyncConversation
 from bough.events import SqliteEventStore
 from bough.settings import Settings
 from bough.skills.find.discover import Root, discover
-from harness import MIN_ROUNDS, Figure, in_turns_async, note, seconds, seconds_async
+from harness import MIN_ROUNDS, Figure, Lacking, in_turns_async, note, seconds, seconds_async
 from page import part_of, peers, rewrite
 from talk import talk
 
@@ -39,10 +44,6 @@ FORKS = 20
 CHILD = Path(__file__).parent / "peer" / "child.py"
 
 
-class Lacking(Exception):
-    """A peer that cannot be measured here, and why."""
-
-
 @dataclass(frozen=True)
 class Peer:
     """A peer to be installed.
@@ -51,13 +52,15 @@ class Peer:
         python: The oldest minor version of Python 3 that its current release runs on.
         forks: The operations of `peer/child.py` that come nearest to a fork, and what each is.
         skills: Whether it has a public loader of skill folders.
+        server: Whether it is a server that takes the requests of `agent_servers.py`; then it has no `peer/child.py`.
     """
 
     name: str
     packages: tuple[str, ...]
     python: int
-    forks: tuple[tuple[str, str], ...]
+    forks: tuple[tuple[str, str], ...] = ()
     skills: bool = False
+    server: bool = False
 
 
 PEERS = (
@@ -69,6 +72,7 @@ PEERS = (
     ),
     Peer("openai-agents", ("openai-agents",), 11, (("fork", "create_branch_from_turn"),)),
     Peer("openhands", ("openhands-sdk",), 12, (("fork", "Conversation.fork"),), skills=True),
+    Peer("openhands-server", ("openhands-agent-server",), 12, server=True),
 )
 
 
@@ -100,14 +104,22 @@ def interpreter(oldest: int) -> str:
     if sys.version_info >= (3, oldest):
         return sys.executable
     for minor in range(oldest, oldest + 3):
-        found = shutil.which(f"python3.{minor}")
-        if found and subprocess.run([found, "-c", "import venv"], capture_output=True).returncode == 0:
-            return found
+        for python in find_programs(f"python3.{minor}"):
+            if subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0:
+                return str(python)
     raise Lacking(f"it needs Python 3.{oldest} or newer, and the path has none that runs")
+
+
+def find_programs(name: str) -> Iterator[Path]:
+    """Yield the programs of that name on the path, and those behind the shims of pyenv, which fail unless chosen."""
+    for folder in map(Path, os.environ.get("PATH", "").split(os.pathsep)):
+        behind = folder.parent.glob(f"versions/*/bin/{name}") if folder.name == "shims" else ()
+        yield from (program for program in (folder / name, *behind) if os.access(program, os.X_OK))
 
 
 def install(peer: Peer, folder: Path) -> Path:
     """Return the interpreter of a new virtual environment with the peer's current release."""
+    note(f"installing {' '.join(peer.packages)}")
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if uv is None:
         raise Lacking("there is no uv to install it with; `make setup` brings it")
@@ -125,7 +137,6 @@ def install(peer: Peer, folder: Path) -> Path:
 @contextmanager
 def running(peer: Peer, folder: Path) -> Generator[Child]:
     """Install the peer, start its process, and end it."""
-    note(f"installing {' '.join(peer.packages)}")
     (folder / "data").mkdir(parents=True)
     # -P: the benchmarks' own file names must not stand in for the peer's modules.
     command = [install(peer, folder), "-P", CHILD, peer.name, folder / "data"]
@@ -216,11 +227,16 @@ async def main(wanted: list[str], page: Path | None) -> None:
         write_skills(folder / "skills")
         store = await SqliteEventStore.open(folder / "log.db")
         settings = Settings.load(home=folder / "home", env={}, cwd=folder)
-        sources = {size: await talk(store, size, settings, folder) for size in SIZES}
-        for peer in [peer for peer in PEERS if not wanted or peer.name in wanted]:
+        chosen = [peer for peer in PEERS if not wanted or peer.name in wanted]
+        sizes = SIZES if any(peer.forks for peer in chosen) else ()
+        sources = {size: await talk(store, size, settings, folder) for size in sizes}
+        for peer in chosen:
             try:
-                with running(peer, folder / peer.name) as child:
-                    figures = await measure(peer, child, sources, folder / "skills")
+                if peer.server:
+                    figures = measure_servers(install(peer, folder / peer.name), peer.packages[0])
+                else:
+                    with running(peer, folder / peer.name) as child:
+                        figures = await measure(peer, child, sources, folder / "skills")
             except Lacking as why:
                 note(f"{peer.name} is left out: {why}")
                 continue
@@ -231,6 +247,11 @@ async def main(wanted: list[str], page: Path | None) -> None:
         await store.aclose()
 
 
+def exit_by_signal(number: int, _: FrameType | None) -> None:
+    """Leave every `with` block, then exit as the signal would have it."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peers", nargs="*", metavar="PEER")
@@ -238,4 +259,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if unknown := set(given.peers) - {peer.name for peer in PEERS}:
         parser.error(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(peer.name for peer in PEERS)}")
+    # The default action ends this process without ending the servers that it started.
+    signal.signal(signal.SIGTERM, exit_by_signal)
     asyncio.run(main(given.peers, given.page))
