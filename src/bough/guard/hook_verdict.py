@@ -94,7 +94,7 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
         plain_is_context: Whether text that is not JSON is for the model.
     """
     stripped = text.strip()
-    if not stripped.startswith("{"):  # progress output of a script is no decision, and no failure either
+    if not stripped.startswith("{"):  # progress output of a script is neither a decision nor a failure
         return HookAnswer(context=stripped[:MAX_TEXT] if plain_is_context else "", output=stripped)
     try:
         data = json.loads(stripped)
