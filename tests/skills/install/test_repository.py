@@ -10,10 +10,11 @@ import pytest
 
 from bough.errors import Conflict, ConnectError, InvalidInput, NotFound, PermissionDenied
 from bough.skills import SkillRegistry
+from bough.skills.install import change
 from bough.skills.install.address import ArchiveSource, FolderSource, GitSource, SiteSource, parse_source
 from bough.skills.install.change import list_installed, remove_skills, switch_skills, update_skills
 from bough.skills.install.install import Installation, InstallRequest, install
-from bough.skills.trust.lock import read_lock, verify_lock
+from bough.skills.trust.lock import LockedSkill, read_lock, verify_lock
 
 DEEP = "a/b/c/d/e/f/g/h/i/j/k/deep"
 
@@ -185,6 +186,26 @@ def test_remove_and_switch_off(repository: Path, target: Path) -> None:
     remove_skills(target, ["linked"])
     assert names() == {"deep", "mine"}
     assert not list(target.glob("*/linked"))
+
+
+def test_a_skill_that_is_removed_while_it_is_switched_off_does_not_come_back(
+    repository: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = target.parent
+    take(f"file://{repository}", target, names=["linked", "deep"])
+    registry = SkillRegistry.open(home, home=home)
+
+    def list_then_remove(folder: Path) -> list[LockedSkill]:
+        entries = list_installed(folder)
+        remove_skills(folder, ["linked"])
+        return entries
+
+    monkeypatch.setattr(change, "list_installed", list_then_remove)
+    with pytest.raises(NotFound, match="removed meanwhile"):
+        switch_skills(home, registry, ["linked"], disabled=True)
+    monkeypatch.undo()
+    assert [entry.used_name for entry in list_installed(target)] == ["deep"]
+    assert verify_lock(target) == []
 
 
 def test_a_skill_with_error_findings_is_not_installed_and_the_others_are(repository: Path, target: Path) -> None:

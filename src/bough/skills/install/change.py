@@ -108,7 +108,9 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
     if installed:
         with change_lock(target) as entries:
             for entry in installed:
-                entries[entry.folder] = replace(entry, disabled=disabled)
+                if entry.folder not in entries:  # removed since it was listed: writing it would bring it back
+                    raise NotFound(f"the skill {entry.used_name!r} was removed meanwhile", hint="bough skills list")
+                entries[entry.folder] = replace(entries[entry.folder], disabled=disabled)
     if others:
         paths = {str(skill.path) for skill in others}
         _change_disabled(home, lambda old: old | paths if disabled else old - paths)
