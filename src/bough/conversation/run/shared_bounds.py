@@ -70,7 +70,7 @@ def own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBo
     then = Spent(Usage.model_validate(state.spent["usage"]), int(state.spent["tasks"]))
     bounds = [SharedBound(conversation, rules.limits, then)]
     if rules.total.bounds:
-        bounds.append(SharedBound(conversation, rules.total, _inherited_as_negative(state, then)))
+        bounds.append(SharedBound(conversation, rules.total, _negate_inherited(state, then)))
     return tuple(bounds)
 
 
@@ -102,7 +102,7 @@ def _only_counted(limits: Limits) -> Limits:
     return Limits(**counted, steps=None, tasks=None, depth=None, per=limits.per, unpriced=limits.unpriced)
 
 
-def _inherited_as_negative(state: State, then: Spent) -> Spent:
+def _negate_inherited(state: State, then: Spent) -> Spent:
     """Return the usage inherited from the source of a fork, negated: it counts, but has no row of the fork's own.
 
     Zero if the conversation is not a fork.
