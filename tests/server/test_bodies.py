@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from bough.server.bodies.conversations import AnyStart, StartConversation
-from bough.server.bounds.idempotency import compute_digest
+from bough.server.bounds.etag import compute_digest
 
 LLM = {"model": "openai/x", "api_key": "k"}
 OPENHANDS = {"kind": "Agent", "llm": LLM}

@@ -14,7 +14,7 @@ from bough.types import new_id
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds a test can wait for; that they are kept does not depend on how long they are."""
-    for module in ("bounds", "store", "appending", "connection", "listen"):
+    for module in ("bounds", "store", "appending", "connection"):
         path = f"bough.events.stores.postgres.{module}"
         for name, seconds in {"ANSWER_SECONDS": 0.6, "CALL_SECONDS": 1.5, "CONNECT_SECONDS": 2.0}.items():
             monkeypatch.setattr(f"{path}.{name}", seconds, raising=False)

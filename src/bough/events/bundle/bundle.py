@@ -21,7 +21,7 @@ from uuid import UUID
 from bough.cancellation import finish
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.events.blob.blob import list_named_bytes, read_bytes
-from bough.events.bundle.check import FORMAT, VERSION, no_bundle
+from bough.events.bundle.format import FORMAT, VERSION, no_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
 from bough.events.draft import Draft, ImportPiece

@@ -9,22 +9,13 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bough.errors import InvalidInput, StoreError
+from bough.events.bundle.format import VERSION, no_bundle
 from bough.events.content import MAX_INPUT_BYTES, sha256_hex
 from bough.events.record import ConversationRecord, Range, Status, StoredEvent, moment
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.events.bundle.spool import EventSpool
-
-
-FORMAT = "bough-bundle"
-VERSION = 2
-"""The newest readable version. Bundles without bytes of inputs are written as version 1, others as version 2."""
-
-
-def no_bundle(why: str) -> InvalidInput:
-    """Return the error for a file that is not a bundle."""
-    return InvalidInput(f"not a valid bundle: {why}", hint="export it again with `bough conv export`")
 
 
 _LATEST = 253_402_300_799_999_999  # the last microsecond of the year 9999

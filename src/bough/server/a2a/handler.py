@@ -63,7 +63,7 @@ from bough.server.a2a.tasks import (
     text_update,
 )
 from bough.server.access import Access, watch_key
-from bough.server.bounds.idempotency import BOUGH
+from bough.server.bounds.etag import BOUGH
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, require_short, start
 from bough.server.conversations.forking import fork

@@ -10,7 +10,7 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bodies.conversations import NewConversation, StartConversation, ThresholdsBody
-from bough.server.bounds.idempotency import compute_digest
+from bough.server.bounds.etag import compute_digest
 from bough.server.conversations.agents import refuse, resolve_agent
 from bough.server.conversations.conversation import Start, existing, start
 from bough.server.conversations.policies import openhands_rules, rules_from

@@ -27,8 +27,17 @@ from bough.server.bodies.info import (
     LineageItem,
     summarize,
 )
-from bough.server.bounds.etag import IfMatch, IfNoneMatch, format_tag, is_known, parse_head, require_match, set_tag
-from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.bounds.etag import (
+    IdempotencyKey,
+    IfMatch,
+    IfNoneMatch,
+    format_tag,
+    id_from_key,
+    is_known,
+    parse_head,
+    require_match,
+    set_tag,
+)
 from bough.server.conversations.conversation import (
     info,
     info_of_record,

@@ -14,8 +14,7 @@ from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bodies.base import ItemPage, Success, answer_page
 from bough.server.bodies.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
-from bough.server.bounds.etag import IfMatch, parse_head, require_match
-from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.bounds.etag import IdempotencyKey, IfMatch, id_from_key, parse_head, require_match
 from bough.server.conversations.conversation import open_conversation, require_short, say
 from bough.server.conversations.deciding import decide, list_approvals
 from bough.server.reading import EventReader

@@ -21,8 +21,7 @@ from bough.server.bodies.agents import parse_agent
 from bough.server.bodies.conversations import Fork, Overrides, drop_unset
 from bough.server.bodies.info import ConversationInfo
 from bough.server.bodies.openhands_events import parse_id
-from bough.server.bounds.etag import IfMatch, require_match
-from bough.server.bounds.idempotency import IdempotencyKey, compute_digest, id_from_key
+from bough.server.bounds.etag import IdempotencyKey, IfMatch, compute_digest, id_from_key, require_match
 from bough.server.conversations.agents import ResolvedAgent, mask_keys, resolve_agent
 from bough.server.conversations.conversation import existing, info_of_new, info_of_record
 from bough.server.conversations.forking import NewFork, fork

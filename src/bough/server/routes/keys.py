@@ -13,7 +13,7 @@ from bough.server.access import Access, Admin
 from bough.server.auth.caller import SCOPES, Role
 from bough.server.auth.keys import KeyInfo, NewKey, format_key_texts, require_no_wider
 from bough.server.bodies.base import Form, Stamp, Success, Whole, stamp
-from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
+from bough.server.bounds.etag import IdempotencyKey, id_from_key, mark_replayed
 from bough.server.requests.routing import router
 
 routes = router("Keys")

@@ -15,8 +15,7 @@ from bough.server.bodies.agents import ModelName
 from bough.server.bodies.base import Form, LenientForm, Number, Reason, Success, Text
 from bough.server.bodies.conversations import read_secrets
 from bough.server.bodies.rules import LimitsForm, parse_openhands_analyzer, parse_openhands_policy
-from bough.server.bounds.etag import IfMatch, require_match
-from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.bounds.etag import IdempotencyKey, IfMatch, id_from_key, require_match
 from bough.server.conversations.conversation import open_to_ask
 from bough.server.conversations.model import change_model
 from bough.server.conversations.policies import replace_analyzer, replace_limits, replace_policy

@@ -19,7 +19,7 @@ from bough.server.auth.owned import OwnedTasks, make_taken
 from bough.server.bodies.agents import AgentForm
 from bough.server.bodies.base import MAX_PLACE, ItemPage
 from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
-from bough.server.bounds.idempotency import IdempotencyKey, compute_digest, id_from_key, mark_replayed
+from bough.server.bounds.etag import IdempotencyKey, compute_digest, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
 from bough.server.requests.routing import router

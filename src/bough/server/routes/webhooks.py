@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from bough.server.access import WebhookAdmin
 from bough.server.bodies.base import Form, Stamp, Success, stamp
-from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
+from bough.server.bounds.etag import IdempotencyKey, id_from_key, mark_replayed
 from bough.server.outbound.notices import KINDS
 from bough.server.outbound.webhooks import Webhook
 from bough.server.requests.routing import router
