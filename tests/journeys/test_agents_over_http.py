@@ -108,7 +108,9 @@ def test_a_fork_with_another_agent_does_not_need_the_old_one(
         id = _create(client, agent="counter")
         assert _say(client, id, "Hello.") == "first answer"
     with person.serve() as server, server.client() as client:
-        refused = client.post(f"/api/conversations/{id}/fork", json={})
+        copy = client.post(f"/api/conversations/{id}/fork", json={})
+        assert copy.status_code == 201, "it is written as its source is recorded, and runs where that agent is served"
+        refused = client.post(f"/api/conversations/{copy.json()['id']}/events", json={"content": "Hello again."})
         assert refused.status_code == 422, refused.text
         assert "counter" in refused.json()["detail"] + refused.json().get("hint", "")
         forked = client.post(f"/api/conversations/{id}/fork", json={"agent": {"model": "offline"}})
