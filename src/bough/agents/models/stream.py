@@ -83,7 +83,7 @@ class PiecewiseResponse(StreamedResponse):
                 yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
 
     async def close_stream(self) -> None:
-        """Do nothing: there is no connection to close."""
+        """Do nothing: the stream has no connection."""
 
     @property
     def model_name(self) -> str:

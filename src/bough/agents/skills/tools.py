@@ -307,7 +307,7 @@ class SkillToolset(AbstractToolset[Any]):
             )
         values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
         try:
-            # The snapshot is taken now: scripts and files later come from it, not from a folder that changed meanwhile.
+            # Take the snapshot now: later scripts and files come from it, even if the folder has changed by then.
             snapshot = self.registry.snapshot(skill)
             return skill, values, activate(skill, values, tree="" if snapshot is None else snapshot.digest)
         except InvalidInput as error:

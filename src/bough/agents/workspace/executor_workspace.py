@@ -91,7 +91,7 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
             raise ValueError("timeout must be a positive finite number or None")
         await asyncio.to_thread(self._tree)
         result = await self._execute(command, dict(env or {}), timeout)
-        await asyncio.to_thread(self._tree)  # raises if the folder vanished meanwhile: the result would be of nothing
+        await asyncio.to_thread(self._tree)  # raises if the folder was removed, for which the result would be empty
         return _command_result(result, self._limits)
 
     async def _execute(

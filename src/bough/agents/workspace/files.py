@@ -282,7 +282,7 @@ def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
         return InvalidInput(f"invalid path {path[:200]!r}")
     match error:
         case FileNotFoundError() | NotADirectoryError():
-            return NotFound(f"there is no file {path}", hint="list_files shows the existing files")
+            return NotFound(f"no such file: {path}", hint="list_files shows the existing files")
         case IsADirectoryError():
             return InvalidInput(f"{path} is a folder", hint="list_files shows its content")
         # The texts are those of `WorkspaceTree`, which raises both with the same number as the system.

@@ -127,7 +127,7 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     # Reading stdin would wait for a person who does not know that something must be typed.
     if prompt is None and file is None and sys.stdin.isatty():
         raise InvalidInput(
-            "there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; `bough chat` asks for one'
+            "no prompt was given", hint='bough run "…", bough run -f FILE, or a pipe; `bough chat` asks for one'
         )
     text = _read(file) if prompt is None else prompt
     if not text.strip():

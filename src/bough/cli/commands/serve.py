@@ -92,7 +92,7 @@ def serve_at(
     Raises:
         ImportError: A package of the extra `server` is missing.
         Unavailable: The address is not available, or the store's secrets were sealed with other keys.
-        PermissionDenied: The address is open to other machines, and there is no key.
+        PermissionDenied: The address can be reached from other machines, and no key exists.
     """
     from bough.cli.transcript import as_markdown
     from bough.server.app import create_app

@@ -426,14 +426,14 @@ class Fold:
 
     Attributes:
         view: What the model is shown; None until it is rendered. It grows with the log from then on.
-        kept: Its state at the first event at or beyond each multiple of `STEP` that fits, oldest first. They are not
-            changed any more. The last ones may lie beyond what is durable.
+        checkpoints: Its state at the first event at or beyond each multiple of `STEP` that fits, oldest first. Never
+            changed. The last ones may lie beyond what is durable.
     """
 
     def __init__(self, state: State | None = None, view: View | None = None) -> None:
         self.state = state or State()
         self.view = view
-        self.kept: list[State] = []
+        self.checkpoints: list[State] = []
         self._from = self.state.head
 
     @classmethod
@@ -472,7 +472,7 @@ class Fold:
     def back_to(self, mark: Mark) -> None:
         """Take back what was folded since `mark`."""
         vars(self.state).update(vars(mark.state.copy()))
-        del self.kept[self._count_kept(mark.head) :]
+        del self.checkpoints[self._count_kept(mark.head) :]
         if self.view is not None and mark.view is not None:
             self.view.back_to(mark.view)
         else:
@@ -481,8 +481,8 @@ class Fold:
     def become(self, other: Fold) -> None:
         """Take over what another fold of this log came to; it is not used any more."""
         vars(self.state).update(vars(other.state))
-        del self.kept[self._count_kept(other.state.head) :]
-        for state in other.kept:
+        del self.checkpoints[self._count_kept(other.state.head) :]
+        for state in other.checkpoints:
             if state.head >= self._next_kept:
                 self._keep(state)
         self.view = other.view
@@ -498,31 +498,31 @@ class Fold:
     def nearest(self, head: int) -> State | None:
         """Return the latest kept state of at most `head` events."""
         count = self._count_kept(head)
-        return self.kept[count - 1] if count else None
+        return self.checkpoints[count - 1] if count else None
 
     def nearest_before_turn(self, turns: int) -> State | None:
         """Return the latest kept state before which at most `turns` turns had begun."""
-        count = bisect_right(self.kept, turns, key=lambda state: state.turns)
-        return self.kept[count - 1] if count else None
+        count = bisect_right(self.checkpoints, turns, key=lambda state: state.turns)
+        return self.checkpoints[count - 1] if count else None
 
     def copy(self) -> Fold:
         """Return a fold that continues by itself."""
         new = Fold(self.state.copy(), None if self.view is None else self.view.copy())
-        new.kept, new._from = list(self.kept), self._from
+        new.checkpoints, new._from = list(self.checkpoints), self._from
         return new
 
     @property
     def _next_kept(self) -> int:
-        latest = self.kept[-1].head if self.kept else self._from
+        latest = self.checkpoints[-1].head if self.checkpoints else self._from
         return (latest // STEP + 1) * STEP
 
     def _count_kept(self, head: int) -> int:
-        return bisect_right(self.kept, head, key=lambda state: state.head)
+        return bisect_right(self.checkpoints, head, key=lambda state: state.head)
 
     def _keep(self, state: State) -> None:
-        self.kept.append(state)
-        if len(self.kept) > _MOST_KEPT:
-            del self.kept[: _MOST_KEPT - 1 : 2]
+        self.checkpoints.append(state)
+        if len(self.checkpoints) > _MOST_KEPT:
+            del self.checkpoints[: _MOST_KEPT - 1 : 2]
 
 
 def fits(state: State) -> bool:

@@ -180,7 +180,7 @@ class Staging:
         await self._jump(head if stop is None else stop)
         while not await self._read(stop):
             await self.flush()
-        self._states.write(self._fold.kept, self.durable)
+        self._states.write(self._fold.checkpoints, self.durable)
 
     async def render(self) -> View:
         """Return the view that the model is shown, built at the first call. O(events), once."""
@@ -383,7 +383,7 @@ class Staging:
             for seq, event in enumerate(batch.events if self._listeners.listeners else (), batch.mark.head):
                 self._listeners.tell(_make_stored(seq, event))
                 self._tell_pieces(batch, event.id)
-            self._states.write(self._fold.kept, self.durable)
+            self._states.write(self._fold.checkpoints, self.durable)
             return
         own = {event.id for event in batch.events}
         self._fold_behind(batch, log, ahead)
@@ -394,7 +394,7 @@ class Staging:
             self._listeners.tell(stored)
             self._tell_pieces(batch, stored.id)
         self._stage_again()
-        self._states.write(self._fold.kept, self.durable)
+        self._states.write(self._fold.checkpoints, self.durable)
 
     def _tell_pieces(self, batch: Write, event: UUID) -> None:
         for piece in batch.pieces.get(event, ()):

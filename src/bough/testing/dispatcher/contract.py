@@ -27,13 +27,13 @@ class GatedAgent:
     """An agent whose tasks record their input and wait at a gate inside a tool, observable from the test.
 
     Attributes:
-        asked: Inputs in the order of their first model request.
+        inputs: Inputs in the order of their first model request.
         begun: Inputs whose tool has started.
         ended: Inputs whose tool has ended, also by an error or cancellation.
     """
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.inputs: list[str] = []
         self.begun: list[str] = []
         self.ended: list[str] = []
         self._gate = asyncio.Event()
@@ -48,7 +48,7 @@ class GatedAgent:
         task_input = str(getattr(messages[0].parts[0], "content", ""))
         if any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts):
             return ModelResponse([TextPart(f"done {task_input}")])
-        self.asked.append(task_input)
+        self.inputs.append(task_input)
         return ModelResponse([ToolCallPart("pass_gate", {"name": task_input})])
 
     async def pass_gate(self, name: str) -> str:
@@ -110,7 +110,7 @@ class DispatcherContract:
             for task_id, name in ((early, "early"), (late, "late")):
                 task = await broker.wait(task_id)
                 assert (task.state, task.result, task.attempts) == (TaskState.COMPLETED, f"done {name}", 1)
-        assert sorted(gate.asked) == ["early", "late"]
+        assert sorted(gate.inputs) == ["early", "late"]
         await idle.aclose()
 
     async def test_only_queues_that_are_served_are_run(
@@ -124,7 +124,7 @@ class DispatcherContract:
             gate.open()
             await broker.wait(await idle.submit("mine", agent_name="gated", queue="q"))
             assert (await broker.poll(other)).state is TaskState.PENDING
-        assert gate.asked == ["mine"]
+        assert gate.inputs == ["mine"]
         await idle.aclose()
 
     async def test_priority_goes_first_then_age(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
@@ -137,7 +137,7 @@ class DispatcherContract:
             broker.register_agents([gate.spec])
             for task_id in ids:
                 await broker.wait(task_id)
-        assert gate.asked == ["b", "d", "a", "c"]
+        assert gate.inputs == ["b", "d", "a", "c"]
         await idle.aclose()
 
     async def test_no_more_run_at_once_than_is_said(
@@ -197,7 +197,7 @@ class DispatcherContract:
         async with make_broker(queues=("q",), concurrency=1) as broker:
             broker.register_agents([gate.spec])
             await broker.wait(second)
-        assert gate.asked == ["b"]
+        assert gate.inputs == ["b"]
         require_states(await idle.poll(first), "pending", "cancelled")
         await idle.aclose()
 
@@ -220,7 +220,7 @@ class DispatcherContract:
             last = await broker.wait(await idle.submit("last", agent_name="gated", queue="q"))
             assert last.state is TaskState.COMPLETED
         require_states(await idle.poll(task_id), "pending", "running", "completed")
-        assert gate.asked == ["one", "last"]
+        assert gate.inputs == ["one", "last"]
         await idle.aclose()
 
     async def test_what_was_handed_back_is_delivered_again(
@@ -298,7 +298,7 @@ class DispatcherContract:
             assert await tasks.claim(owner(), id=newer) is None
         final = await idle.poll(newer)
         assert (final, final.state) == (initial, TaskState.PENDING)
-        assert gate.asked == ["known"]
+        assert gate.inputs == ["known"]
         await idle.aclose()
 
     async def test_a_worker_ends_when_it_is_told_to(

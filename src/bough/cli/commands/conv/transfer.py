@@ -311,7 +311,7 @@ async def _adopt(
 def _describe_quarantined(conversation: AsyncConversation, record: ConversationRecord) -> Iterator[Line]:
     """Yield the facts to review: the signer, the agent, the rules, the workspace and every waiting call."""
     state = conversation.state
-    yield line(("signed by  ", "dim"), str(record.config.get("signed_by") or "nobody"))
+    yield line(("signer     ", "dim"), str(record.config.get("signed_by") or "none"))
     agent: JsonObject = {key: state.agent.get(key) for key in ("name", "model", "base_url", "workspace_access")}
     yield line(("agent      ", "dim"), json_module.dumps(agent, ensure_ascii=False), hang=11)
     rules = {key: state.policies.get(key) for key in _RULES}
