@@ -40,6 +40,32 @@ async def test_many_readers_share_what_is_appended(sqlite: SqliteEventStore) -> 
     assert not sqlite._hub.has_watchers()
 
 
+async def test_a_watcher_of_rows_is_not_woken_by_conversations_and_events(sqlite: SqliteEventStore) -> None:
+    """An idle dispatcher of tasks looks at its tables only when a commit may have changed them."""
+    with sqlite._hub.watch_commits() as every, sqlite._hub.watch_commits(appends=False) as rows:
+        async with asyncio.timeout(30):
+            await rows.arrived.wait()  # the first look for commits of other processes
+            record = await sqlite.create()
+            await sqlite.append(record.id, [UserMessage.text("a")])
+            await sqlite.fork(record.id)
+            rows.arrived.clear()
+            every.arrived.clear()
+            for write in (
+                lambda: sqlite.create(),
+                lambda: sqlite.append(record.id, [UserMessage.text("b")]),
+                lambda: sqlite.fork(record.id),
+            ):
+                await write()
+                await every.arrived.wait()
+                every.arrived.clear()
+                assert not rows.arrived.is_set()
+            lease = await sqlite.acquire(record.id, "one", 60)
+            await rows.arrived.wait()
+            rows.arrived.clear()
+            await sqlite.release(lease)
+            await rows.arrived.wait()
+
+
 async def first(store: SqliteEventStore, cid: object, n: int) -> list[StoredEvent]:
     found: list[StoredEvent] = []
     tail = store.subscribe(cid)
