@@ -105,8 +105,7 @@ async def write_fork(
     if contents is None:
         return None
     present, id = source.state, request.id or new_id()
-    place = home / "workspaces" / str(id)
-    workspace, nonce = await _make_workspace(request.workspace, present, place)
+    workspace, nonce = await _make_workspace(request.workspace, present, home, id)
     try:
         import_events: list[Event] = []
         if present.imported is not None and cut.at <= present.imported:  # the cut leaves out that they are foreign
@@ -153,6 +152,7 @@ async def write_fork(
             await workspace.remove()  # its own copy alone: the row names the one that another caller made
             return await _open_existing(source, written, request, home)
         await settle_workspace(home, id, nonce)
+        place = home / "workspaces" / str(id)
         workspace = replace(workspace, made=place)
         await _copy_grants(home, present.workspace, workspace.path, place)
     # With an id that a caller chose, another one may have written the fork, and to it.
@@ -160,22 +160,24 @@ async def write_fork(
     return WrittenFork(record=written, journal=journal, workspace=workspace, contents=contents)
 
 
-async def _make_workspace(policy: WorkspacePolicy, source: State, place: Path) -> tuple[ForkedWorkspace, str | None]:
+async def _make_workspace(
+    policy: WorkspacePolicy, source: State, home: Path, id: UUID
+) -> tuple[ForkedWorkspace, str | None]:
     """Return the workspace of a fork, and the nonce in the name of its files until its row is written.
 
-    Without files of its own there is no nonce. The fork of a read-only conversation is read-only.
+    A fork that shares its source's files has no nonce; that of a read-only conversation is read-only too.
 
     Raises:
-        Conflict: `place`, the folder of the fork, exists.
+        Conflict: The folder of the fork exists.
     """
     if policy == "shared" or policy == "readonly":
         is_readonly = policy == "readonly" or source.workspace_policy == "readonly"
         return ForkedWorkspace(source.workspace, "readonly" if is_readonly else "shared"), None
+    place, nonce = home / "workspaces" / str(id), new_id().hex
     if await asyncio.to_thread(place.exists):
         # Files of another fork: a server has those of all its tenants below this folder.
-        raise Conflict(f"there is a folder for {place.name} already", hint="fork with another id")
-    nonce = new_id().hex
-    making = name_making(place.parent.parent, nonce)
+        raise Conflict(f"there is a folder for {id} already", hint="fork with another id")
+    making = name_making(home, nonce)
     return await fork_workspace(policy, source.workspace, place, making=making), nonce
 
 
