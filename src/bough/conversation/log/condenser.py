@@ -1,4 +1,4 @@
-"""RenewedLease what the model sees short: a summary stands for a range of the log, and the log stays as it is.
+"""Condensers: they keep short what the model is shown. A summary replaces a range of messages; the log is unchanged.
 
 Source: OpenHands' condensers (`keep_first`, a summarizing model), as events instead of rewrites.
 """
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from bough.conversation.log.view import Shown, View
 
 Summarize: TypeAlias = "Callable[[Model, Sequence[ModelMessage]], Awaitable[tuple[str, Usage]]]"
-"""Returns a model's summary of messages, and what making it consumed."""
+"""Returns a model's summary of messages, and the usage of making it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much the model sees: messages, and the tokens of the last request as the provider counted them."""
+    """How much the model is shown: messages, and the tokens of the last request as the provider counted them."""
 
     messages: int
     tokens: int
 
 
 class Condenser(Protocol):
-    """Decides when what the model sees is too much, and makes a summary of some of it."""
+    """Decides when the model is shown too much, and which messages a summary replaces."""
 
     async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
-        """Return what to put in the place of which events; None to leave all as it is.
+        """Return the event that replaces a range of messages by a summary; None for no change.
 
         Args:
-            force: Condense even if nothing is too long yet.
+            force: Condense even if no limit is exceeded yet.
         """
         ...
 
@@ -54,7 +54,12 @@ class NoCondenser:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepFirstCondenser:
-    """Leaves out the middle, without a summary: the first messages and the newest half of the rest stay."""
+    """Leaves out the middle without a summary.
+
+    Attributes:
+        max_events: Messages the model may be shown before they are condensed. The newest half of them remains.
+        keep_first: How many of the first messages remain.
+    """
 
     max_events: int = 120
     keep_first: int = 2
@@ -63,7 +68,7 @@ class KeepFirstCondenser:
         _check(self.max_events, self.keep_first)
 
     async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
-        """Return a note in the place of the middle when there are more than `max_events` messages."""
+        """Return an event that replaces the middle by a note if there are more than `max_events` messages."""
         if not force and size.messages <= self.max_events:
             return None
         middle = select_range(view.shown, keep_first=self.keep_first, keep_last=self.max_events // 2)
@@ -75,13 +80,14 @@ class KeepFirstCondenser:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarizingCondenser:
-    """Has a model summarize the middle: the first messages and the newest half of the rest stay.
+    """Has a model summarize the middle.
 
     Attributes:
-        model: Makes the summary: a PydanticAI model or a model string; None uses the conversation's own.
-        max_events: Messages the model may see before they are condensed.
-        max_tokens: Tokens of a request before it is condensed; None sets no bound.
-        summarize: Asks the model. Without it, as without a model object, nothing is condensed; a run gives both.
+        model: Makes the summary: a PydanticAI model or a model string; None uses the conversation's model.
+        max_events: Messages the model may be shown before they are condensed. The newest half of them remains.
+        max_tokens: Tokens that a request may have before messages are condensed; None sets no limit.
+        keep_first: How many of the first messages remain.
+        summarize: Asks the model. A run sets it, and makes `model` a model object; without both, nothing is condensed.
     """
 
     model: str | Model | None = None
@@ -94,13 +100,13 @@ class SummarizingCondenser:
         _check(self.max_events, self.keep_first)
 
     async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
-        """Return a summary in the place of the middle when there is too much to see.
+        """Return an event that replaces the middle by a summary if a limit is exceeded.
 
         Raises:
             ModelError: The model could not make the summary.
         """
-        over = size.messages > self.max_events or (self.max_tokens is not None and size.tokens > self.max_tokens)
-        if not (force or over):
+        has_too_many_tokens = self.max_tokens is not None and size.tokens > self.max_tokens
+        if not (force or has_too_many_tokens or size.messages > self.max_events):
             return None
         keep_last = min(self.max_events, size.messages) // 2
         middle = select_range(view.shown, keep_first=self.keep_first, keep_last=keep_last)
@@ -112,13 +118,13 @@ class SummarizingCondenser:
 
 
 def select_range(messages: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
-    """Return the messages between the first and the last ones, moved so that no call is parted from its result."""
-    first, last = keep_first, len(messages) - keep_last
+    """Return the messages between the kept ones; none if fewer than two. No call is separated from its result."""
+    first, stop = keep_first, len(messages) - keep_last
     while first < len(messages) and messages[first].continues_calls:
         first += 1
-    while last > first and last < len(messages) and messages[last].continues_calls:
-        last -= 1
-    return messages[first:last] if last - first > 1 else ()
+    while first < stop < len(messages) and messages[stop].continues_calls:
+        stop -= 1
+    return messages[first:stop] if stop - first > 1 else ()
 
 
 def _check(max_events: int, keep_first: int) -> None:
@@ -130,20 +136,20 @@ def _check(max_events: int, keep_first: int) -> None:
 
 
 def condenser_to_json(condenser: Condenser) -> JsonObject | None:
-    """Return what a log records of a condenser; None where it records nothing."""
+    """Return a condenser as a log records it; None for one that is not recorded."""
     match condenser:
         case KeepFirstCondenser():
             return {"kind": "KeepFirstCondenser", **asdict(condenser)}
         case SummarizingCondenser():
-            bounds = {name: getattr(condenser, name) for name in ("max_events", "max_tokens", "keep_first")}
+            limits = {name: getattr(condenser, name) for name in ("max_events", "max_tokens", "keep_first")}
             model = {"model": condenser.model} if isinstance(condenser.model, str) else {}
-            return {"kind": "SummarizingCondenser", **bounds, **model}
+            return {"kind": "SummarizingCondenser", **limits, **model}
         case _:
             return None
 
 
 def condenser_from_json(recorded: Any, condenser: Condenser) -> Condenser:
-    """Return the given one, or the recorded one made anew; its summaries are then the conversation's own model's."""
+    """Return `condenser`, or the recorded one if `condenser` is `NoCondenser`."""
     if not isinstance(condenser, NoCondenser) or not isinstance(recorded, dict):
         return condenser
     fields: dict[str, Any] = dict(recorded)  # pyright: ignore[reportUnknownArgumentType]

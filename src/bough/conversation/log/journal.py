@@ -1,4 +1,4 @@
-"""The journal of an open conversation: masks secrets, appends to its log, folds it, and notifies listeners."""
+"""The journal of an open conversation. It masks secrets, appends to the log, folds it, and notifies listeners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import UUID
 from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.prefix import PrefixWatch
-from bough.conversation.log.staged_write import Also, Condition, Ending, Writer
+from bough.conversation.log.staged_write import Condition, Ending, SideChange, Writer
 from bough.conversation.log.state import Fold, State, YieldingDecoder
 from bough.conversation.log.write_buffer import Staging, as_recorded
 from bough.errors import BoughError, InvalidInput
@@ -44,9 +44,14 @@ class Journal:
         self._fold = fold or Fold()
         self._writer = Writer()
         self._streams: dict[tuple[str, str | None], tuple[MaskStream, Delta]] = {}
-        self._of(cid)
+        self._bind(cid)
 
-    def _of(self, cid: UUID, *, after: Staging | None = None) -> None:
+    def _bind(self, cid: UUID, *, after: Staging | None = None) -> None:
+        """Use the log of a conversation, with new listeners and a new write buffer.
+
+        Args:
+            after: The write buffer of a log that shares the kept states up to the present position.
+        """
         self.cid = cid
         self._listeners = Listeners(cid)
         self._staging = Staging(self.store, cid, self._fold, self._listeners, after=after)
@@ -58,18 +63,21 @@ class Journal:
         return PrefixWatch(self.cid)
 
     def call_for_updates(self, on_event: OnEvent) -> AbstractAsyncContextManager[None]:
-        """Call `on_event` for every update of the block; see `Listeners.call_for_updates`."""
+        """Call `on_event` for every update during the block; see `Listeners.call_for_updates`."""
         return self._listeners.call_for_updates(on_event)
 
     @property
     def state(self) -> State:
-        """The fold of the events; always the same object."""
+        """The state after the events folded so far; always the same object."""
         return self._fold.state
 
     @property
     def view(self) -> View:
-        """The view that the model is shown. `render` must have been awaited, and a watcher must be registered since."""
-        assert self._fold.view is not None, "await render() first"  # noqa: S101 - an error of this package, if ever
+        """The view that the model is shown. `render` must be awaited first.
+
+        A watcher must be registered while the view is used, so that no jump to a kept state discards it.
+        """
+        assert self._fold.view is not None, "await render() first"  # noqa: S101 - only a bug can fail this
         return self._fold.view
 
     async def render(self) -> View:
@@ -85,7 +93,7 @@ class Journal:
 
         Raises: see `render`.
         """
-        from bough.conversation.log.view import fill_inputs  # with PydanticAI, which a fork does not need
+        from bough.conversation.log.view import fill_inputs  # imports PydanticAI, which a fork does not need
 
         messages = (await self.render()).messages()
         await fill_inputs(self.store, messages)
@@ -105,7 +113,7 @@ class Journal:
         """Write the staged events and fold the new events of the log. O(new events).
 
         Args:
-            head: The head of the log, if the caller has just read it; saves a query.
+            head: The head of the log, if the caller has just read it. Saves a query.
 
         Raises: see `settle`.
         """
@@ -115,7 +123,7 @@ class Journal:
     def stage(self, *events: Event) -> None:
         """Mask secrets, fold the events now and write them soon, in order, all or none.
 
-        Await `settle` before any side effect that follows from them.
+        Await `settle` before any side effect that depends on them.
 
         Raises:
             BoughError: Events staged earlier could not be written.
@@ -124,7 +132,7 @@ class Journal:
             self._staging.add(self._writer, self.mask(events))
 
     async def settle(self) -> None:
-        """Wait until all events staged here are durable. The barrier before every side effect.
+        """Wait until all events staged by this journal are durable. Required before every side effect.
 
         A cancellation is raised after the events are in the log.
 
@@ -134,7 +142,7 @@ class Journal:
         """
         await self._staging.settle(self._writer)
 
-    async def prompts_settled(self) -> None:
+    async def settle_prompts(self) -> None:
         """Wait until all prompts of the next request are durable and have their final seq.
 
         Raises: see `settle`.
@@ -151,29 +159,30 @@ class Journal:
 
         Args:
             change: Made in the same transaction, after the events.
-            alone: Whether they get a separate batch, so that a duplicate id refuses nothing else.
+            alone: Whether they get a separate batch, so that a duplicate id fails no other events.
 
         Raises:
-            Conflict: The lease was lost, the head is not `expected_head`, or an id is that of another event.
+            Conflict: The lease was lost, the head is not `expected_head`, or another event has one of the ids.
             StoreError: The store could not write.
         """
-        also = None if change is None else _also(change, None)
-        masked = self.mask(events)
-        batch = self._staging.add(self._writer, masked, expected_head=expected_head, also=also, alone=alone)
+        side_change = None if change is None else _make_side_change(change, None)
+        batch = self._staging.add(
+            self._writer, self.mask(events), expected_head=expected_head, side_change=side_change, alone=alone
+        )
         await self._staging.wait_written(batch)
 
     @property
     def controls(self) -> int:
-        """How many events of other writers that control a run were folded: rules, decisions on calls, pauses."""
+        """How many events of other writers that control a run were folded: new rules, decisions on calls, pauses."""
         return self._staging.controls
 
     async def append_while(self, condition: Condition, *events: Event, ending: Ending | None = None) -> bool:
-        """Append events by compare-and-set: only if `condition` is true of the state right before them.
+        """Append events by compare-and-set: only if `condition` is true for the state right before them.
 
-        The condition is evaluated now, and again whenever other writers were faster.
+        The condition is evaluated now, and again whenever another writer was faster.
 
         Args:
-            ending: Made in the same transaction, or not at all.
+            ending: Made in the same transaction, after the events.
 
         Returns:
             True if the events are durable. False if nothing was written; `state` includes the other writers' events.
@@ -184,52 +193,53 @@ class Journal:
         """
         if not condition():
             return False
-        also = None if ending is None else _also(ending, None)
-        batch = self._staging.add(self._writer, self.mask(events), condition=condition, also=also)
+        side_change = None if ending is None else _make_side_change(ending, None)
+        batch = self._staging.add(self._writer, self.mask(events), condition=condition, side_change=side_change)
         await self._staging.wait_written(batch)
         return batch.withdrawn.isdisjoint(event.id for event in events)
 
     async def finish(
         self, *events: Event, ending: Ending, error: BoughError | None = None, expected_head: int | None = None
     ) -> None:
-        """Append the last events of a run and make the change of its ending in one transaction. Durable on return.
+        """Append the last events of a run and make the change of `ending`, in one transaction. Durable on return.
 
         Raises:
-            Conflict: The lease was lost, or the head is not `expected_head`. Nothing is written, and this writer
+            Conflict: The lease was lost, or the head is not `expected_head`. Nothing is written, and this journal
                 refuses later events.
             StoreError: The store could not write.
         """
-        masked, also = self.mask(events), _also(ending, error)
-        batch = self._staging.add(self._writer, masked, expected_head=expected_head, also=also)
+        masked, side_change = self.mask(events), _make_side_change(ending, error)
+        batch = self._staging.add(self._writer, masked, expected_head=expected_head, side_change=side_change)
         await self._staging.wait_written(batch)
 
     def use_lease(self, generation: int) -> Journal:
-        """Return a journal for the holder of a lease: its appends are refused after another process took the lease.
+        """Return a journal for the holder of a lease. Its appends are refused once another process has the lease.
 
-        State, view and listeners are shared with this one.
+        State, view and listeners are shared with this journal.
         """
-        _ = self.prefix  # shared: the next run's first request is compared with this run's last
+        _ = self.prefix  # created now, so that it is shared: a run's first request is compared with the last run's last
         new = copy.copy(self)
         new._writer, new._streams = Writer(generation), {}
         return new
 
     async def cut(self, at: int) -> Journal:
-        """Return a journal that has folded the first `at` events. Reads nothing if that is the head.
+        """Return a journal of this log that has folded only the first `at` events.
 
-        Otherwise it reads from the nearest kept state on: at most `STEP` events and those of one response.
+        Nothing is read if `at` is the head. Otherwise the events since the nearest kept state are read: at most about
+        `STEP`, and those of one response.
         """
         if self.state.head == at == self.durable:
             new = Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy())
-            new._of(self.cid, after=self._staging)
+            new._bind(self.cid, after=self._staging)
             return new
         state = self._fold.nearest(at)
         new = Journal(self.store, self.cid, secrets=self.secrets, fold=Fold(None if state is None else state.copy()))
-        new._of(self.cid, after=None if state is None else self._staging)
+        new._bind(self.cid, after=None if state is None else self._staging)
         await new._staging.catch_up(at)
         return new
 
     async def find_turn(self, number: int) -> int:
-        """Return the number of events before turn `number` + 1 begins. Reads as much as `cut`.
+        """Return the number of events before turn `number` + 1 begins. The cost is that of `cut`.
 
         Raises:
             InvalidInput: There is no such turn.
@@ -254,12 +264,12 @@ class Journal:
         return head  # the message that begins the next turn is not durable yet
 
     async def make_fork(self, cid: UUID, events: Sequence[Event] | None = None) -> Journal:
-        """Turn this journal into that of a fork that was cut here.
+        """Turn this journal into the journal of a fork that was cut at its present position.
 
         Args:
-            events: The fork's own events if nobody else can have written to it; None reads them from the store.
+            events: The fork's own events, if no one else can have written to the fork; None reads them from the store.
         """
-        self._of(cid, after=self._staging)
+        self._bind(cid, after=self._staging)
         if events is None:
             await self.catch_up()
         for event in events or ():
@@ -271,20 +281,20 @@ class Journal:
         await self._staging.settle_states()
 
     def stream(self, delta: Delta) -> None:
-        """Publish a piece of a response after the events before it. Masks secrets, also those split between pieces."""
+        """Publish a piece of a response after all earlier events. Masks secrets, also a secret split between pieces."""
         if self.secrets.names:
             key = (delta.kind, delta.tool_call_id)
             stream, _ = self._streams.get(key) or (self.secrets.masker().text_stream(), delta)
             self._streams[key] = (stream, delta)
             delta = replace(delta, text=stream.feed(delta.text))
         if delta.text:
-            self._staging.tell_behind(replace(delta, head=self.state.head))
+            self._staging.publish_piece(replace(delta, head=self.state.head))
 
     def end_stream(self) -> None:
-        """Publish text that a masked stream held back because it might have been the start of a secret."""
-        for stream, last in self._streams.values():
+        """Publish the rest of all streams: text held back because it might have been the start of a secret."""
+        for stream, last_delta in self._streams.values():
             if text := stream.close():
-                self._staging.tell_behind(replace(last, text=text, head=self.state.head))
+                self._staging.publish_piece(replace(last_delta, text=text, head=self.state.head))
         self._streams = {}
 
     def mask(self, events: Sequence[Event]) -> Sequence[Event]:
@@ -305,8 +315,8 @@ def _mask_event(masker: Masker, event: Event) -> Event:
     return masked.carry_bytes(event) if isinstance(masked, UserMessage) else masked
 
 
-def _also(ending: Ending, error: BoughError | None) -> Also:
-    def run_made() -> None:
+def _make_side_change(ending: Ending, error: BoughError | None) -> SideChange:
+    def mark_made() -> None:
         ending.is_made = True
 
-    return Also(ending.side_tables, lambda tables, state: ending.change(tables, state, error), run_made)
+    return SideChange(ending.side_tables, lambda tables, state: ending.change(tables, state, error), mark_made)

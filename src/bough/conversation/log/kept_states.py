@@ -1,8 +1,8 @@
 """Kept states: snapshots of a log's fold in a side table, so that opening or forking a long log reads only its end.
 
-A state is keyed by the owner of the event before it, as events are. So forks share states as they share events, and a
-sibling's states are never read. States are a cache: a missing one costs one fold, and one of another fold version or
-with a wrong digest is ignored.
+A state has the key of the event before it: the conversation that wrote the event, and a seq. So forks share states as
+they share events, and a sibling's states are never read. States are a cache: a missing state costs one fold, and a
+state of another fold version or with a wrong digest is ignored.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ SNAPSHOT = SideTables("snapshot", "bough.conversation.log.sql")
 """The table of kept states."""
 
 FOLD = 4
-"""The version of the fold. Increase it whenever `State.apply` returns another state for the same events."""
+"""The version of the fold. Increase it whenever `State.apply` results in another state for the same events."""
 
 MOST_BYTES = 256 << 10
 """The largest compressed state that is kept."""
 
-_AT_ONCE = 64
-_ANY_TURN = (1 << 62) - 1
+_BATCH_STATES = 64
+"""How many states are read or written in one transaction."""
+
+_MAX_TURNS = (1 << 62) - 1
 _LOG = logging.getLogger("bough.conversation")
 
 _Convert = Callable[[Any], Any]
@@ -117,7 +119,7 @@ def load_state(data: bytes) -> State:
     """Return the state that `dump_state` wrote.
 
     Raises:
-        ValueError, KeyError, TypeError: It is not a state of this fold.
+        ValueError, KeyError, TypeError: The data is not a state of this fold version.
     """
     values = pydantic_core.from_json(data)
     state = State()
@@ -127,7 +129,7 @@ def load_state(data: bytes) -> State:
 
 
 def name_fold() -> str:
-    """Return the identity of this fold. It changes with the version of any event, which invalidates all kept states."""
+    """Return the identity of this fold: its version and a digest of all event versions. Other states are ignored."""
     return f"{FOLD}:{crc32(describe_versions().encode()):08x}"
 
 
@@ -136,7 +138,7 @@ class Nearest(NamedTuple):
 
     Attributes:
         head: Number of events of the log.
-        erased: Identifies what was erased in the log; it changes with every erasure.
+        erased: A token that changes with every erasure in the log.
         state: None if no state is kept.
     """
 
@@ -146,7 +148,7 @@ class Nearest(NamedTuple):
 
 
 class LogMark(NamedTuple):
-    """The length of a log and what was erased in it. Two equal marks mean that the log did not change."""
+    """The length of a log and the token of its erasures. If two marks are equal, the log did not change."""
 
     head: int
     erased: str
@@ -161,17 +163,17 @@ class _Row(NamedTuple):
 
 
 async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
-    """Return the length of a log and what was erased in it, or None if there is no such conversation. Reads one row.
+    """Return the mark of a log; None if the conversation does not exist. Reads one row.
 
     Raises:
         StoreError: The store has no table of kept states, and none can be created.
     """
 
-    def look(tables: Tables) -> LogMark | None:
+    def query(tables: Tables) -> LogMark | None:
         head, erased = tables.one("snapshot.log", id=cid) or (None, "")
         return None if head is None else LogMark(head, erased)
 
-    return await store.transaction(SNAPSHOT, look, read_only=True, small=True)
+    return await store.transaction(SNAPSHOT, query, read_only=True, small=True)
 
 
 async def find_nearest(
@@ -181,77 +183,90 @@ async def find_nearest(
 
     Args:
         cut: The highest number of events that the state may have folded.
-        turns: The highest number of turns that may have begun in it.
+        turns: The highest number of turns that may have begun in the state.
 
     Returns:
-        None if there is no such conversation or no table: the store is read-only, or from a newer version.
+        None if the conversation does not exist, or if the table cannot be used: the store has none and is read-only, or
+        the table comes from a newer version.
     """
     damaged: list[_Row] = []
     fold = name_fold()
 
-    def look(tables: Tables) -> Nearest | None:
+    def query(tables: Tables) -> Nearest | None:
         damaged.clear()
         head, erased = tables.one("snapshot.log", id=cid) or (None, "")
         if head is None:
             return None
-        place = head if cut is None else min(cut, head)
-        bounds = {"id": cid, "fold": fold, "turns": _ANY_TURN if turns is None else turns}
-        while (columns := tables.one("snapshot.nearest", cut=place, **bounds)) is not None:
+        max_head = head if cut is None else min(cut, head)
+        conditions = {"id": cid, "fold": fold, "turns": _MAX_TURNS if turns is None else turns}
+        while (columns := tables.one("snapshot.nearest", cut=max_head, **conditions)) is not None:
             row = _Row(*columns)
-            if (state := _read(row, fold)) is not None:
+            state = _load_row(row, fold)
+            if state is not None:
                 return Nearest(head, erased, state)
             damaged.append(row)
-            place = row.seq - 1
+            max_head = row.seq - 1
         return Nearest(head, erased, None)
 
     try:
-        columns = await store.transaction(SNAPSHOT, look, read_only=True)
+        nearest = await store.transaction(SNAPSHOT, query, read_only=True)
         if damaged:
-            _LOG.warning("%d kept states of %s are damaged; they are made again", len(damaged), cid)
-            await store.transaction(SNAPSHOT, lambda tables: _forget(tables, damaged))
+            _LOG.warning("%d kept states of %s are damaged and will be rebuilt", len(damaged), cid)
+            await store.transaction(SNAPSHOT, lambda tables: _delete_rows(tables, damaged))
     except (StoreError, Unavailable) as error:
         _LOG.debug("no kept states of %s: %s", cid, error)
         return None
-    return columns
+    return nearest
 
 
 class StateCount(NamedTuple):
-    """The number of kept states, of those of another fold, and of those whose digest is wrong."""
+    """Numbers of kept states.
+
+    Attributes:
+        kept: All of them.
+        outdated: Those of another fold version.
+        damaged: Those with a wrong digest.
+    """
 
     kept: int
-    other: int
+    outdated: int
     damaged: int
 
 
 async def count_states(store: EventStore) -> StateCount:
-    """Check every kept state against its digest. O(states), a few of them at a time in memory.
+    """Check every kept state against its digest, and return the numbers. O(states), 64 at a time in memory.
 
     Raises:
         Unavailable: The store is read-only and has no table of kept states.
-        StoreError: They come from a newer version.
+        StoreError: The table comes from a newer version.
     """
-    fold, counts = name_fold(), [0, 0, 0]
+    fold = name_fold()
+    kept = outdated = damaged = 0
     cid = seq = 0
-    more = True
-    while more:
-        place = {"cid": cid, "seq": seq, "limit": _AT_ONCE}
+    has_more = True
+    while has_more:
+        page = {"cid": cid, "seq": seq, "limit": _BATCH_STATES}
         rows = await store.transaction(
-            SNAPSHOT, lambda tables, place=place: tables.run("snapshot.kept", **place), read_only=True
+            SNAPSHOT, lambda tables, page=page: tables.run("snapshot.kept", **page), read_only=True
         )
-        for cid, seq, made_by, turns, digest, state in rows:
-            counts[0] += 1
-            counts[1] += made_by != fold
-            counts[2] += digest != _digest(cid, seq, made_by, turns, state)
-        more = len(rows) == _AT_ONCE
-    return StateCount(*counts)
+        for cid, seq, state_fold, turns, digest, state in rows:
+            kept += 1
+            outdated += state_fold != fold
+            damaged += digest != _digest(cid, seq, state_fold, turns, state)
+        has_more = len(rows) == _BATCH_STATES
+    return StateCount(kept, outdated, damaged)
 
 
 def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str) -> bool:
-    """Write states of a log. Returns False, and writes none, if something was erased since they were folded."""
-    # Before the check: an erasure in between would be overwritten by a state that contains the erased text.
+    """Write states of a log. Returns False, and writes none, if something was erased since they were folded.
+
+    Args:
+        erased: The token of the log's erasures when the states were folded.
+    """
+    # Locked before the check: otherwise an erasure after it could be followed by a state with the erased text.
     tables.run("snapshot.lock", id=cid)
-    _, now = tables.one("snapshot.log", id=cid) or (None, "")
-    if now != erased:
+    _, erased_now = tables.one("snapshot.log", id=cid) or (None, "")
+    if erased_now != erased:
         return False
     fold = name_fold()
     for state in states:
@@ -260,12 +275,20 @@ def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str)
         if owner is None or len(data) > MOST_BYTES:
             continue
         digest = _digest(owner[0], state.head, fold, state.turns, data)
-        place = {"cid": owner[0], "seq": state.head}
-        tables.run("snapshot.keep", **place, fold=fold, turns=state.turns, digest=digest, state=data)
+        tables.run(
+            "snapshot.keep",
+            cid=owner[0],
+            seq=state.head,
+            fold=fold,
+            turns=state.turns,
+            digest=digest,
+            state=data,
+        )
     return True
 
 
-def _read(row: _Row, fold: str) -> State | None:
+def _load_row(row: _Row, fold: str) -> State | None:
+    """Return the state of a row; None if the row is damaged."""
     if row.digest != _digest(row.cid, row.seq, fold, row.turns, row.state):
         return None
     try:
@@ -279,35 +302,38 @@ def _digest(cid: int, seq: int, fold: str, turns: int, state: bytes) -> int:
     return crc32(f"{cid} {seq} {fold} {turns} ".encode() + state)
 
 
-def _forget(tables: Tables, rows: Sequence[_Row]) -> None:
+def _delete_rows(tables: Tables, rows: Sequence[_Row]) -> None:
     for row in rows:
         tables.run("snapshot.forget", cid=row.cid, seq=row.seq)
 
 
 class StateWriter:
-    """Writes the states of a fold once their events are durable. In the background, one write at a time.
+    """Writes the states of a fold in the background once their events are durable. One write at a time.
 
     Attributes:
-        erased: Identifies what had been erased in the log when its fold began; None until it is known.
+        erased: The token of the log's erasures when the fold began; None until it is known.
     """
 
     def __init__(self, store: EventStore, cid: UUID, *, after: StateWriter | None = None) -> None:
+        """Create the writer. `after` is the writer of a log whose states this one shares up to now."""
         self._store = store
         self._cid = cid
-        self._written = 0 if after is None else after._written
-        self._is_over = False if after is None else after._is_over
+        self._written_head = 0 if after is None else after._written_head
+        self._has_stopped = False if after is None else after._has_stopped
         self._task: asyncio.Task[None] | None = None if after is None else after._task
         self.erased: str | None = None if after is None else after.erased
 
     def skip(self, head: int) -> None:
         """Skip states of at most `head` events, which are stored already."""
-        self._written = max(self._written, head)
+        self._written_head = max(self._written_head, head)
 
-    def write(self, states_to_keep: Sequence[State], durable: int) -> None:
-        """Write the new states of at most `durable` events. O(1) if there are none."""
-        if self._is_over or not states_to_keep or states_to_keep[-1].head <= self._written or not self._is_idle:
+    def write(self, checkpoints: Sequence[State], durable: int) -> None:
+        """Start to write the new states of at most `durable` events, unless a write is in progress. O(1) if none."""
+        if self._has_stopped or not self._is_idle:
             return
-        states = [state for state in states_to_keep if self._written < state.head <= durable]
+        if not checkpoints or checkpoints[-1].head <= self._written_head:
+            return
+        states = [state for state in checkpoints if self._written_head < state.head <= durable]
         if states:
             self._task = asyncio.create_task(self._write(states), name=f"states of {self._cid}")
 
@@ -323,28 +349,30 @@ class StateWriter:
     async def _write(self, states: Sequence[State]) -> None:
         try:
             if self.erased is None:
-                self.erased = await self._learn_erased(states[0])
+                self.erased = await self._read_erased(states[0])
             if self.erased is None:
-                self._is_over = True
+                self._has_stopped = True
                 return
-            for first in range(0, len(states), _AT_ONCE):
-                some = states[first : first + _AT_ONCE]
-                change = partial(keep_states, cid=self._cid, states=some, erased=self.erased)
+            for first in range(0, len(states), _BATCH_STATES):
+                batch = states[first : first + _BATCH_STATES]
+                change = partial(keep_states, cid=self._cid, states=batch, erased=self.erased)
                 if not await self._store.transaction(SNAPSHOT, change):
-                    self._is_over = True
+                    self._has_stopped = True
                     return
-                self._written = some[-1].head
-        except BoughError as error:  # states are a cache: losing one costs one fold
-            self._is_over = True
+                self._written_head = batch[-1].head
+        except BoughError as error:  # states are a cache: a missing state costs one fold
+            self._has_stopped = True
             _LOG.debug("states of %s are not kept: %s", self._cid, error)
 
-    async def _learn_erased(self, state: State) -> str | None:
-        """Return the present value of `erased` if folding the log again gives the same state, else None."""
-        # Otherwise something was erased while the log was folded, and the states contain it.
+    async def _read_erased(self, state: State) -> str | None:
+        """Return the present token of the log's erasures if folding the log again results in `state`, else None.
+
+        None means that something was erased during the fold, so that the states contain the erased text.
+        """
         nearest = await find_nearest(self._store, self._cid, state.head)
         if nearest is None:
             return None
-        again = State() if nearest.state is None else nearest.state
-        async for stored in self._store.read(self._cid, again.head, state.head):
-            again.apply(stored.seq, stored.event)
-        return nearest.erased if again == state else None
+        refolded = State() if nearest.state is None else nearest.state
+        async for stored in self._store.read(self._cid, refolded.head, state.head):
+            refolded.apply(stored.seq, stored.event)
+        return nearest.erased if refolded == state else None

@@ -1,7 +1,7 @@
-"""What conversations use by day: one row a conversation, day, agent and model, written with the events that say so.
+"""Usage by day: one row per conversation, day, agent and model, written in the transaction of the events.
 
-Bounds of a tree of tasks, quotas and reports are sums of these rows. A row is one conversation's, so nobody waits for
-it: a row for a whole tree, tried, took 8 siblings from 1,250 to 687 appends a second.
+Limits of a tree of tasks, quotas and reports are sums of these rows. Each row belongs to one conversation, so writers
+do not wait for each other: with one row for a whole tree, 8 siblings fell from 1,250 to 687 appends a second.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ USAGE = SideTables("usage", "bough.conversation.log.usage")
 """The table of usage by day."""
 
 KINDS = ("ModelResponded", "Condensed", "UsageAdded", "ToolReturned", "ToolFailed")
-"""Events that say what the conversation itself used; what its sub-agents used is in their own logs."""
+"""Events with usage of the conversation itself. The usage of its sub-agents is in their own logs."""
 
 _DAY = 24 * 60 * 60 * 1_000_000
 
 
 def follow_usage(store: EventStore) -> None:
-    """Have usage by day written with every event that uses something; a second call changes nothing."""
+    """Write usage by day with every event that has usage. Idempotent."""
     store.on_append(USAGE, KINDS, add_usage_row)
 
 
 def add_usage_row(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
-    """Add what one event used to its row."""
+    """Add the usage of one event to its row. An event without usage changes nothing."""
     model, usage = read_usage(stored.event)
     if usage is None or not any((usage.requests, usage.input_tokens, usage.output_tokens)):
         return
@@ -50,7 +50,7 @@ def add_usage_row(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
 
 
 def read_usage(event: Event) -> tuple[str, Usage | None]:
-    """Return the model and the usage of an event; nothing where it says nothing of usage."""
+    """Return the model and the usage of an event; an empty name and None if the event has none."""
     match event:
         case ModelResponded():
             return event.model or "", event.usage

@@ -1,4 +1,4 @@
-"""Listeners of a conversation in this process, which get durable events and pieces of streamed text."""
+"""Listeners of a conversation in this process. They get durable events and pieces of streamed text."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from bough.types import new_id
 DeltaKind = Literal["text", "thinking", "tool_arguments"]
 
 CHANNEL_PIECES = 256
-"""How many pieces are queued for a listener; then the oldest are dropped."""
+"""At most this many pieces are queued for a listener. Then the oldest piece is dropped for each new one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
     """A piece of a response that is being streamed; not an event.
 
-    It comes after all earlier events and before the event of its response.
+    A listener gets it after all earlier events and before the event of its response.
 
     Attributes:
         text: Text of the answer, of the model's thinking, or of the JSON of a call's arguments.
         response: The id that the `ModelResponded` of its response will have.
         order: Counts the pieces of a response, from 0.
         head: The number of events when it arrived.
-        tool_call_id: The call whose arguments it is a piece of; `tool` is the name of the tool.
+        tool_call_id: For a piece of arguments, the id of the call.
+        tool: For a piece of arguments, the name of the tool.
         lost: How many pieces before this one were dropped because this listener was slow.
     """
 
@@ -62,16 +63,17 @@ class UpdateChannel:
     def __init__(self) -> None:
         self._updates: deque[Update | None] = deque()
         self._arrived = asyncio.Event()
-        self._pieces = 0
-        self._lost = 0
+        self._queued_pieces = 0
+        self._dropped_pieces = 0
 
     def put(self, update: Update | None) -> None:
         """Add an update; None marks the end."""
         if isinstance(update, Delta):
-            if self._pieces >= CHANNEL_PIECES:
-                self._updates.remove(next(update for update in self._updates if isinstance(update, Delta)))
-                self._pieces, self._lost = self._pieces - 1, self._lost + 1
-            self._pieces += 1
+            if self._queued_pieces >= CHANNEL_PIECES:
+                oldest = next(queued for queued in self._updates if isinstance(queued, Delta))
+                self._updates.remove(oldest)
+                self._queued_pieces, self._dropped_pieces = self._queued_pieces - 1, self._dropped_pieces + 1
+            self._queued_pieces += 1
         self._updates.append(update)
         self._arrived.set()
 
@@ -82,8 +84,9 @@ class UpdateChannel:
             await self._arrived.wait()
         update = self._updates.popleft()
         if isinstance(update, Delta):
-            self._pieces -= 1
-            update, self._lost = replace(update, lost=self._lost), 0
+            self._queued_pieces -= 1
+            update = replace(update, lost=self._dropped_pieces)
+            self._dropped_pieces = 0
         return update
 
 
@@ -94,20 +97,21 @@ class Listeners:
         self._cid = cid
         self.listeners: list[Listener] = []
 
-    def tell(self, update: Update) -> None:
-        """Call every listener. One that raises is reported to the event loop and removed."""
+    def notify(self, update: Update) -> None:
+        """Call every listener. A listener that raises is removed, and its error is reported to the event loop."""
         for listener in tuple(self.listeners):
             try:
                 listener(update)
-            except Exception as error:  # noqa: BLE001 - the listeners' boundary: the event is in the log already
+            except Exception as error:  # noqa: BLE001 - a listener must not fail the writer: the event is in the log already
                 self.listeners.remove(listener)
                 self._report(error)
 
     @asynccontextmanager
     async def call_for_updates(self, on_event: OnEvent) -> AsyncGenerator[None]:
-        """Call `on_event` for every update of the block, in order. Exits when it has processed the last one.
+        """Call `on_event` for every update during the block, in order. Exits after the call for the last update.
 
-        The run does not wait for it. If it raises, that is reported to the event loop and it is not called again.
+        The run does not wait for `on_event`. If it raises, the error is reported to the event loop, and it is not
+        called again.
         """
         updates = UpdateChannel()
         calling = asyncio.create_task(self._call_for_each(updates, on_event))
@@ -123,10 +127,10 @@ class Listeners:
     async def _call_for_each(self, updates: UpdateChannel, on_event: OnEvent) -> None:
         try:
             while (update := await updates.take()) is not None:
-                called = on_event(update)
-                if inspect.isawaitable(called):
-                    await called
-        except Exception as error:  # noqa: BLE001 - the listeners' boundary, as in `tell`
+                result = on_event(update)
+                if inspect.isawaitable(result):
+                    await result
+        except Exception as error:  # noqa: BLE001 - as in `notify`
             self._report(error)
 
     def _report(self, error: Exception) -> None:

@@ -1,6 +1,6 @@
-"""What a request shares with the one before it: a provider's prompt cache serves the beginning that is byte-identical.
+"""The prefix that a request shares with the request before it. A provider's prompt cache needs identical bytes.
 
-What breaks it is told to Python's logging, never to the log: it is about cost, and changes nothing that happened.
+What breaks the prefix is reported to Python's logging and not recorded in the log, because it affects only the cost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOGGER = logging.getLogger("bough.run")
 
 @dataclass(frozen=True)
 class RequestPrefix:
-    """What a request begins with, in the order in which providers read it."""
+    """The parts of a request, in the order in which providers read them."""
 
     model: str
     tools: tuple[Any, ...]
@@ -27,7 +27,7 @@ class RequestPrefix:
     messages: tuple[Any, ...]
 
     def find_break(self, later: RequestPrefix) -> str:
-        """Return the first thing by which `later` does not begin like this one; empty where it does. O(messages)."""
+        """Return the name of the first part that `later` changes; empty if `later` only adds messages. O(messages)."""
         if later.model != self.model:
             return "model"
         if later.tools != self.tools:
@@ -40,17 +40,17 @@ class RequestPrefix:
 
 
 class PrefixWatch:
-    """Compares each request of one conversation with the one before it, where debug records are collected."""
+    """Compares each request of one conversation with the previous one, if debug logging is enabled."""
 
     def __init__(self, cid: UUID) -> None:
         self._cid = cid
-        self._latest: RequestPrefix | None = None
+        self._previous: RequestPrefix | None = None
 
     def compare(self, request: ModelRequestContext, version: int) -> None:
-        """Log what breaks the prefix, if something does. Costs nothing where nobody collects.
+        """Log what breaks the prefix, if anything does. Does nothing if debug logging is disabled.
 
         Args:
-            version: Of the view: it is raised whenever messages are shown differently.
+            version: The version of the view, which increases whenever messages are shown differently.
         """
         if not _LOGGER.isEnabledFor(logging.DEBUG):
             return
@@ -64,7 +64,8 @@ class PrefixWatch:
             version=version,
             messages=tuple(part for message in request.messages for part in message.parts),
         )
-        before, self._latest = self._latest, prefix
-        if before is not None and (broken := before.find_break(prefix)):
+        previous, self._previous = self._previous, prefix
+        broken = "" if previous is None else previous.find_break(prefix)
+        if broken:
             fields = {"conversation": str(self._cid), "broken": broken, "messages": len(request.messages)}
             _LOGGER.debug("prompt prefix broken: %s", broken, extra=fields)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Writer:
-    """A source of staged events. A run's events depend on its earlier ones: after one failure all of them fail.
+    """A source of staged events. A run's events depend on its earlier ones, so after one failure all of them fail.
 
     Attributes:
         generation: The generation of a run's lease; None for other writers, whose appends are independent.
-        failure: Why an earlier event of a run could not be written.
+        failure: The error with which an earlier event of a run failed; None if all were written.
     """
 
     generation: int | None = None
@@ -39,7 +39,7 @@ class Writer:
 
 
 Condition = Callable[[], bool]
-"""Evaluated on the fold right before an event: may the event be written there? Must not have side effects."""
+"""Returns whether an event may be written after the present state of the fold. Must not have side effects."""
 
 _CONTROLLING = frozenset({"policies", "agent", "instructions", "approved", "edited", "waiting", "adopted"})
 """Keys of `StateChanged` that change the rules of calls or decide one."""
@@ -57,26 +57,28 @@ def is_control(event: Event) -> bool:
 
 
 @dataclass(frozen=True)
-class Also:
-    """A change of side tables, made after the events of its batch with the state that they result in.
+class SideChange:
+    """A change of side tables in the transaction of a batch, after its events.
 
     Attributes:
-        made: Called once the change is durable.
+        side_tables: Whose tables it changes.
+        change: Makes the change, given the tables and the state after the batch.
+        on_durable: Called once the change is durable.
     """
 
     side_tables: tuple[SideTables, ...]
     change: Callable[[Tables, State], None]
-    made: Callable[[], None]
+    on_durable: Callable[[], None]
 
 
 @dataclass(eq=False)
 class Ending:
-    """A change of side tables that is made with the last events of a run, or not at all.
+    """A change of side tables in the transaction of a run's last events.
 
     Attributes:
         side_tables: Whose tables it changes.
-        change: A pure function of the tables, the state including the last events, and the error that ended the run.
-            Called after the last events were appended.
+        change: Makes the change, given the tables, the state after the last events, and the error that ended the run.
+            It is called again if the transaction is repeated.
         is_made: Whether the change is durable. A cancellation after that has no effect.
     """
 
@@ -86,30 +88,32 @@ class Ending:
 
 
 @dataclass(eq=False)
-class Write:
+class WriteBatch:
     """A batch: events that become durable together.
 
     Attributes:
-        mark: The fold before them.
-        also: A change of side tables in the same transaction, after the events.
-        full: Whether no more events can be added.
+        mark: The position of the fold before the events.
+        done: Set when the batch is durable, or to the error with which it failed.
+        expected_head: The head that the caller expects the log to have; None for any.
+        side_change: A change of side tables in the same transaction, after the events.
+        is_closed: Whether no more events can be added.
         conditions: Conditions by event id.
         withdrawn: Ids of the events that were not written because their condition was false.
-        pieces: Pieces of a response, by the id of the event that listeners get before them.
+        pieces: Pieces of a response, by the id of the event after which listeners get them.
     """
 
     writer: Writer
     mark: Mark
     done: asyncio.Future[None]
     expected_head: int | None = None
-    also: Also | None = None
-    full: bool = False
+    side_change: SideChange | None = None
+    is_closed: bool = False
     events: list[Event] = field(default_factory=list[Event])
     conditions: dict[UUID, Condition] = field(default_factory=dict[UUID, Condition])
     withdrawn: set[UUID] = field(default_factory=set[UUID])
     pieces: dict[UUID, list[Delta]] = field(default_factory=dict[UUID, "list[Delta]"])
 
     @property
-    def expects(self) -> int | None:
-        """The head that the log must have for the batch to be written; None for any."""
+    def required_head(self) -> int | None:
+        """The head that the log must have when the batch is written; None for any."""
         return self.mark.head if self.conditions else self.expected_head

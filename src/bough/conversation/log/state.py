@@ -48,10 +48,6 @@ from bough.types import Json, JsonObject
 if TYPE_CHECKING:
     from bough.conversation.log.view import View, ViewMark
 
-
-"""How a tool call ended."""
-
-
 NOTHING_USED = Usage(requests=0)
 
 
@@ -61,11 +57,12 @@ class ToolCall:
 
     Attributes:
         arguments: As the model gave them: JSON text, or an object.
-        started: Whether it was recorded as called, so that it may have had effects.
+        started: Whether its `ToolCalled` is in the log, so that the tool may have had effects.
         approved: Whether someone approved it.
-        carried: Whether it was made before a fork or import, and so needs a new approval whatever the policy says.
-        edited: The arguments that a person replaced the model's with, and `edited_by` who did so; None if unchanged.
-        outcome: How it ended; None while it is open.
+        carried: Whether it was made before a fork or import. It then needs a new approval under every policy.
+        edited: The arguments by which a person replaced the model's; None if they are unchanged.
+        edited_by: Who replaced the arguments.
+        outcome: The event that ended it; None while it is open.
     """
 
     id: str
@@ -81,7 +78,7 @@ class ToolCall:
 
     @property
     def given(self) -> JsonObject:
-        """The effective arguments as an object. A value of another type is under `_`, unparsable JSON as text."""
+        """The effective arguments as an object. Other values and unparsable JSON are under the key `_`."""
         if self.edited is not None:
             return self.edited
         value: Any = self.arguments
@@ -99,9 +96,9 @@ class TaskLink:
 
     Attributes:
         call: The tool call that started it.
-        background: Whether the call continued without waiting for it.
-        state: The state of the task; `pending` until it ended.
-        ended: Seq of its `TaskEnded`, which has result, error and usage; None while it is open.
+        background: Whether the call returned without waiting for the task.
+        state: The state of the task; `pending` until it ends.
+        ended: Seq of its `TaskEnded`, which has result, error and usage; None while the task is open.
         reported: Whether the model was shown the result.
     """
 
@@ -115,35 +112,38 @@ class TaskLink:
 
 @dataclass(kw_only=True)
 class State:
-    """The fold of a log. Only `apply` changes it, and its effect depends on nothing but the event.
+    """The fold of a log. Only `apply` changes it, and the result depends only on the events.
 
     Attributes:
         base: Events before this seq are shared with the source of the fork.
         head: How many events have been folded; the next one has this seq.
-        workspace_policy: `readonly` if its tools may only read the workspace, else how a fork got its workspace.
+        workspace_policy: `readonly` if the tools may only read the workspace, else how a fork got its workspace.
         calls: Tool calls of the latest model response by id, in its order.
-        unanswered: Whether there is a message or a result that the model has not answered.
+        unanswered: Whether the log has a message or a result that the model has not answered.
         pausing: Whether someone asked the run to stop at its next step.
         waiting: Calls that wait for a person, by id, with risk and reason.
         request_tokens: Input tokens of the latest request, as the provider counted them.
-        limit: The limit that ended the latest run; None if none did.
-        own: Usage since the fork; `inherited`: usage before it; `delegated`: usage of sub-agents' tasks since the fork,
-            and usage that tools added to the run's.
-        began: `own` and `delegated` when the latest run began.
-        spent: Usage and number of the tasks below it when the latest run began; None without sub-agents.
-        tasks: Tasks that this conversation started, by id, until they have ended and were reported.
+        limit: The limit that ended the latest run; None if no limit did.
+        own: Usage of this conversation's requests since the fork.
+        delegated: Usage since the fork that sub-agents' tasks and tools reported.
+        inherited: Usage before the fork.
+        began: The sum of `own` and `delegated` when the latest run began.
+        spent: Usage and number of the conversation's tasks when the latest run began; None without sub-agents.
+        tasks: Tasks that this conversation started, by id; one that has ended and was reported is removed.
         active_skills: Content hash by name of every skill whose text is in the log.
         skill_trees: Digest by name of the snapshot that an active skill's scripts and files are read from.
-        changed_rules: Digests of rule files that tools wrote. Such texts are not used without a person's review.
-        task: The task skill that was called last, with its inputs; None if none was.
+        changed_rules: Digests of rule files that tools wrote. They are not used without a person's review.
+        task: The task skill that was called last, with its inputs; None if no task skill was called.
         allowed_tools: Tools that the skills activated since the user's last message allow; None without such a list.
         output: Text of the latest model response without tool calls.
-        finish_reason: Why the latest response ended; `partial`: whether its text is truncated.
+        finish_reason: Why the latest response ended.
+        partial: Whether the text of the latest response is truncated.
         data: The latest run's value of the output type, as JSON; None without one.
-        turns: How many turns of a user have begun, and `turned`: seq of the message that began the last one.
+        turns: How many turns of a user have begun.
+        turned: Seq of the message that began the last turn.
         responded: Seq of the latest model response; None before the first one.
         imported: Seq of the event that marks all earlier events as imported; None without an import.
-        quarantined: Whether the imported events were not adopted yet: every call asks.
+        quarantined: Whether the imported events are not adopted yet, so that every call needs an approval.
         last: Id of the last event; None before the first one.
     """
 
@@ -204,28 +204,30 @@ class State:
 
     @property
     def used_in_all(self) -> Usage:
-        """Usage of the conversation and of what it was forked from, whether or not the fork reset its usage."""
+        """All usage, inherited usage included, whether or not a fork reset the conversation's own."""
         return add_usage(self.inherited, add_usage(self.own, self.delegated))
 
     @property
     def untold_tasks(self) -> tuple[str, ...]:
-        """Ids of tasks whose end the model has not seen: background tasks, and those of an interrupted call."""
-        links = self.tasks.items()
-        return tuple(id for id, link in links if not link.reported and (link.background or link.ended is not None))
+        """Ids of unreported tasks that were started in the background or have ended."""
+        return tuple(
+            id for id, link in self.tasks.items() if not link.reported and (link.background or link.ended is not None)
+        )
 
     @property
     def has_work(self) -> bool:
-        """Whether a run would do something: answer a message, use a result, or finish a call."""
+        """Whether a run has anything to do: answer a message or a result, or finish a call."""
         return self.unanswered or bool(self.open_calls)
 
     def copy(self) -> State:
         """Return an independent copy."""
         new = copy.copy(self)
-        new.tags, new.calls = dict(self.tags), {id: copy.copy(call) for id, call in self.calls.items()}
+        new.tags = dict(self.tags)
+        new.calls = {id: copy.copy(call) for id, call in self.calls.items()}
         return new
 
     def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case a kind of event
-        """Fold one event. O(1), except that a response costs O(its calls)."""
+        """Fold one event. O(1); a response costs O(its calls)."""
         match event:
             case ConversationStarted():
                 self.agent, self.workspace = event.agent, Path(event.workspace)
@@ -249,7 +251,8 @@ class State:
                 if not self.has_work:
                     self.turns, self.turned = self.turns + 1, seq
                 self.unanswered, self._last_message = True, seq
-                self.allowed_tools = self.allowed_tools if event.sender != "user" else None
+                if event.sender == "user":
+                    self.allowed_tools = None
             case ModelResponded():
                 self._respond(seq, event)
             case ToolCalled():
@@ -286,13 +289,27 @@ class State:
         self.head, self.last = seq + 1, event.id
 
     def _change(self, changes: JsonObject) -> None:
-        self.status = changes.get("status", self.status)
-        if changes.get("status") == "running":
-            self.began, self.spent = add_usage(self.own, self.delegated), changes.get("spent")
-        self.pausing = self.pausing and "status" not in changes
-        if changes.get("status") == "running":
-            self.limit, self.data = None, None
-        self.waiting = changes.get("waiting", {} if "status" in changes else self.waiting)
+        """Apply the changes of a `StateChanged`. A new status ends a request to pause, and the waiting of calls."""
+        if "status" in changes:
+            self.status, self.pausing, self.waiting = changes["status"], False, {}
+            if self.status == "running":
+                self.began, self.spent = add_usage(self.own, self.delegated), changes.get("spent")
+                self.limit, self.data = None, None
+        self.waiting = changes.get("waiting", self.waiting)
+        self._change_calls(changes)
+        self.policies = self.policies | changes.get("policies", {})
+        if "adopted" in changes:
+            self.quarantined = False
+        self.title = changes.get("title", self.title)
+        self.tags = changes.get("tags", self.tags)
+        if "workspace" in changes:
+            self.workspace = Path(changes["workspace"])
+        self.workspace_policy = changes.get("workspace_policy", self.workspace_policy)
+        self.agent = changes.get("agent", self.agent)
+        self.instructions = changes.get("instructions", self.instructions)
+
+    def _change_calls(self, changes: JsonObject) -> None:
+        """Apply the part of a `StateChanged` that concerns calls: approvals, edited arguments, and waiting."""
         for id in changes.get("approved", ()):
             if call := self.calls.get(id):
                 call.approved = True
@@ -300,20 +317,12 @@ class State:
             if call := self.calls.get(id):
                 call.edited, call.edited_by = edit["after"], edit["by"]
         for id, wait in changes.get("waiting", {}).items():
-            # A tool that asked for a decision had no effect yet, so it runs again once the call is decided.
+            # A tool that asks for a decision has had no effect yet. It runs again after the decision.
             if (call := self.calls.get(id)) and wait.get("kind") in ("approval", "external"):
                 call.started = False
-        self.policies = self.policies | changes.get("policies", {})
-        self.quarantined = self.quarantined and "adopted" not in changes
-        self.title = changes.get("title", self.title)
-        self.tags = changes.get("tags", self.tags)
-        self.workspace = Path(changes["workspace"]) if "workspace" in changes else self.workspace
-        self.workspace_policy = changes.get("workspace_policy", self.workspace_policy)
-        self.agent = changes.get("agent", self.agent)
-        self.instructions = changes.get("instructions", self.instructions)
 
     def _import(self, seq: int, event: Imported) -> None:
-        """Mark all earlier events as imported. No approval that they contain holds here."""
+        """Mark all earlier events as imported. The approvals that they contain are not valid here."""
         self.imported, self.quarantined, self.pausing = seq, True, False
         self.workspace, self.workspace_policy = Path(event.workspace), "shared"
         for call in self.calls.values():
@@ -328,12 +337,19 @@ class State:
         self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
 
     def _report_tasks(self, ids: Collection[str]) -> None:
-        """Mark tasks as reported and drop those that ended; one that asked a question is reported again at its end."""
-        if ids:
-            updated = {id: replace(link, reported=link.reported or id in ids) for id, link in self.tasks.items()}
-            self.tasks = {id: link for id, link in updated.items() if id not in ids or link.ended is None}
+        """Mark tasks as reported, and remove those that have ended. A task that only asked a question remains."""
+        if not ids:
+            return
+        remaining: dict[str, TaskLink] = {}
+        for id, link in self.tasks.items():
+            if id not in ids:
+                remaining[id] = link
+            elif link.ended is None:
+                remaining[id] = replace(link, reported=True)
+        self.tasks = remaining
 
     def _fork(self, event: ForkedFrom) -> None:
+        """Begin the fork: all earlier events are shared, and open calls and running tasks are the source's."""
         self.base, self.status, self.pausing, self.waiting = event.at, "idle", False, {}
         for call in self.calls.values():
             call.approved, call.carried = False, True
@@ -347,7 +363,8 @@ class State:
         self.calls, self.responded = {call.id: call for call in calls_of(event)}, seq
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
-        self.output = text if not self.calls else self.output
+        if not self.calls:
+            self.output = text
         self.finish_reason, self.partial = event.finish_reason, event.partial
         self._seen = seq if event.seen is None else event.seen
         self.unanswered = self._last_message >= self._seen
@@ -362,12 +379,15 @@ def describe_imported(call: ToolCall) -> JsonObject:
 
 def calls_of(event: ModelResponded) -> list[ToolCall]:
     """Return the calls that a response makes, in its order."""
-    parts = (part for part in event.response.get("parts", []) if part.get("part_kind") == "tool-call")
-    return [ToolCall(id=p["tool_call_id"], tool=p["tool_name"], arguments=p.get("args") or "") for p in parts]
+    return [
+        ToolCall(id=part["tool_call_id"], tool=part["tool_name"], arguments=part.get("args") or "")
+        for part in event.response.get("parts", [])
+        if part.get("part_kind") == "tool-call"
+    ]
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:
-    """Return the sum. The cost is None only if both are."""
+    """Return the sum. Its cost is None only if both costs are None."""
     costs = [usage.cost_usd for usage in (a, b) if usage.cost_usd is not None]
     return Usage(
         requests=a.requests + b.requests,
@@ -380,7 +400,7 @@ def add_usage(a: Usage, b: Usage) -> Usage:
 
 
 def subtract_usage(a: Usage, b: Usage) -> Usage:
-    """Return `a` minus `b`, an earlier value of it. The cost is None if that of `a` is."""
+    """Return `a` minus `b`, an earlier value of `a`. The cost is None if the cost of `a` is None."""
     return Usage(
         requests=a.requests - b.requests,
         input_tokens=a.input_tokens - b.input_tokens,
@@ -392,24 +412,24 @@ def subtract_usage(a: Usage, b: Usage) -> Usage:
 
 
 STEP = 128
-"""At each multiple of so many events a fold keeps its state."""
+"""A fold saves its state as a checkpoint every `STEP` events."""
 
-_MOST_KEPT = 1024
+_MAX_CHECKPOINTS = 1024
 
 TURN_SECONDS = 0.005
-"""How long decoding may block the event loop."""
+"""How long decoding may block the event loop, in seconds."""
 
 LOOK_EVENTS = 16
 LOOK_BYTES = 256 << 10
-"""How many events or bytes are decoded between two looks at the clock. A larger event is decoded in a thread."""
+"""The clock is read after this many events or bytes. An event larger than `LOOK_BYTES` is decoded in a thread."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a fold was.
+    """The state and view of a fold at one position, to which `Fold.reset_to` returns.
 
     Attributes:
-        view: None where nothing was rendered there.
+        view: None if no view was rendered at that position.
     """
 
     state: State
@@ -422,31 +442,31 @@ class Mark:
 
 
 class Fold:
-    """What a log comes to. `state` stays the same object, whatever is folded or taken back.
+    """The state that a log results in, and the view. `state` is always the same object, also after a reset.
 
     Attributes:
-        view: What the model is shown; None until it is rendered. It grows with the log from then on.
-        checkpoints: Its state at the first event at or beyond each multiple of `STEP` that fits, oldest first. Never
-            changed. The last ones may lie beyond what is durable.
+        view: What the model is shown; None until it is rendered. From then on every folded event is applied to it.
+        checkpoints: Copies of the state, oldest first: for each multiple of `STEP`, the first state at or after it
+            that `is_savable`. The last ones may include events that are not durable yet.
     """
 
     def __init__(self, state: State | None = None, view: View | None = None) -> None:
         self.state = state or State()
         self.view = view
         self.checkpoints: list[State] = []
-        self._from = self.state.head
+        self._start = self.state.head
 
     @classmethod
-    def at(cls, mark: Mark) -> Fold:
-        """Return a fold that continues from a mark by itself. O(messages shown)."""
+    def from_mark(cls, mark: Mark) -> Fold:
+        """Return an independent fold that starts at a mark. O(messages shown)."""
         return cls(mark.state.copy(), None if mark.view is None else mark.view.restore())
 
     def apply(self, event: Event) -> None:
         """Fold the next event.
 
         Raises:
-            CorruptLog: It does not match its kind.
-            InvalidInput: The log is kept for another program.
+            CorruptLog: The event does not match its kind.
+            InvalidInput: The log belongs to another program, which stores its messages here.
         """
         seq = self.state.head
         try:
@@ -462,71 +482,74 @@ class Fold:
                 f"event {event.id} (seq {seq}, {event.kind}) does not match its kind: {error!r}",
                 hint=f"`bough doctor` checks the whole store; a fork at {seq} continues without it",
             ) from error
-        if self.state.head >= self._next_kept and fits(self.state):
-            self._keep(self.state.copy())
+        if self.state.head >= self._next_checkpoint and is_savable(self.state):
+            self._add_checkpoint(self.state.copy())
 
     def mark(self) -> Mark:
-        """Return where the fold is now. O(1) but for the calls and skills of the latest response."""
+        """Return a mark of the present position. O(calls, prompts and active skills), not O(messages)."""
         return Mark(self.state.copy(), None if self.view is None else self.view.mark())
 
-    def back_to(self, mark: Mark) -> None:
-        """Take back what was folded since `mark`."""
+    def reset_to(self, mark: Mark) -> None:
+        """Undo all events that were folded since `mark`."""
         vars(self.state).update(vars(mark.state.copy()))
-        del self.checkpoints[self._count_kept(mark.head) :]
+        del self.checkpoints[self._count_checkpoints(mark.head) :]
         if self.view is not None and mark.view is not None:
-            self.view.back_to(mark.view)
+            self.view.reset_to(mark.view)
         else:
             self.view = None
 
-    def become(self, other: Fold) -> None:
-        """Take over what another fold of this log came to; it is not used any more."""
+    def take_over(self, other: Fold) -> None:
+        """Replace state, view and later checkpoints by those of `other`, a fold of this log that is not used again."""
         vars(self.state).update(vars(other.state))
-        del self.checkpoints[self._count_kept(other.state.head) :]
+        del self.checkpoints[self._count_checkpoints(other.state.head) :]
         for state in other.checkpoints:
-            if state.head >= self._next_kept:
-                self._keep(state)
+            if state.head >= self._next_checkpoint:
+                self._add_checkpoint(state)
         self.view = other.view
 
     def jump(self, state: State) -> None:
-        """Continue from a state of this log that was kept; what is shown is rendered again when it is asked for."""
+        """Continue from a saved state of this log. The view is discarded, and rendered again on request."""
         vars(self.state).update(vars(state.copy()))
         self.view = None
-        if state.head >= self._next_kept:
-            self._keep(state)
-        self._from = max(self._from, state.head)
+        if state.head >= self._next_checkpoint:
+            self._add_checkpoint(state)
+        self._start = max(self._start, state.head)
 
     def nearest(self, head: int) -> State | None:
-        """Return the latest kept state of at most `head` events."""
-        count = self._count_kept(head)
+        """Return the latest checkpoint of at most `head` events; None if there is none."""
+        count = self._count_checkpoints(head)
         return self.checkpoints[count - 1] if count else None
 
     def nearest_before_turn(self, turns: int) -> State | None:
-        """Return the latest kept state before which at most `turns` turns had begun."""
+        """Return the latest checkpoint at which at most `turns` turns had begun; None if there is none."""
         count = bisect_right(self.checkpoints, turns, key=lambda state: state.turns)
         return self.checkpoints[count - 1] if count else None
 
     def copy(self) -> Fold:
-        """Return a fold that continues by itself."""
+        """Return an independent copy."""
         new = Fold(self.state.copy(), None if self.view is None else self.view.copy())
-        new.checkpoints, new._from = list(self.checkpoints), self._from
+        new.checkpoints, new._start = list(self.checkpoints), self._start
         return new
 
     @property
-    def _next_kept(self) -> int:
-        latest = self.checkpoints[-1].head if self.checkpoints else self._from
+    def _next_checkpoint(self) -> int:
+        """How many events must be folded before the next checkpoint."""
+        latest = self.checkpoints[-1].head if self.checkpoints else self._start
         return (latest // STEP + 1) * STEP
 
-    def _count_kept(self, head: int) -> int:
+    def _count_checkpoints(self, head: int) -> int:
+        """Return how many checkpoints have at most `head` events."""
         return bisect_right(self.checkpoints, head, key=lambda state: state.head)
 
-    def _keep(self, state: State) -> None:
+    def _add_checkpoint(self, state: State) -> None:
+        """Add a checkpoint. When there are too many, every second one of the older ones is dropped."""
         self.checkpoints.append(state)
-        if len(self.checkpoints) > _MOST_KEPT:
-            del self.checkpoints[: _MOST_KEPT - 1 : 2]
+        if len(self.checkpoints) > _MAX_CHECKPOINTS:
+            del self.checkpoints[: _MAX_CHECKPOINTS - 1 : 2]
 
 
-def fits(state: State) -> bool:
-    """Whether a state is kept: results of calls, which may be large, are in none."""
+def is_savable(state: State) -> bool:
+    """Whether a state may be saved: only without results of calls, because results may be large."""
     return all(call.outcome is None for call in state.calls.values())
 
 
@@ -557,10 +580,10 @@ class YieldingDecoder:
 
 
 def inherit_changed_rules(digests: Collection[str]) -> list[Event]:
-    """Return the events by which a new conversation does not follow rule files that tools of another one wrote.
+    """Return the event that marks rule files written by another conversation's tools as changed in a new one.
 
     Args:
-        digests: sha256 of each file, hexadecimal; of the other conversation's latest state, since the new one finds the
-            files as they are now. Empty: there are no events.
+        digests: sha256 of each file, hexadecimal, from the other conversation's latest state, because the new one reads
+            the files as they are now. If empty, no event is returned.
     """
     return [RulesChanged(paths=(), hashes=tuple(sorted(digests)))] if digests else []

@@ -1,4 +1,4 @@
-"""What a tool gave, in the form the log keeps: JSON, bounded, whole again when it is shown to the model."""
+"""Results of tools: encoding as JSON of limited size for the log, and decoding for the model."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from bough.events.store import EventStore
 
 MAX_RESULT_BYTES = 1 << 20
-"""A longer result keeps its beginning and its end."""
+"""Of a longer result only the beginning and the end are recorded."""
 
 MAX_BINARY_BYTES = 16 << 20
-"""Images and other files in a result may be this long together, base64; longer ones are left out."""
+"""The largest result with images or other files, in base64. Files that do not fit are left out."""
 
 MAX_ENCODED_BYTES = 64 << 20
-"""What is larger than that, or has more than `MAX_PARTS` parts, is refused before it is encoded."""
+"""A larger result, or one of more than `MAX_PARTS` parts, is refused before it is encoded."""
 
 MAX_PARTS = 4_000_000
 
 _CUT_LINE_CHARS = 160
-"""Room for the line that stands for what is left out, at most."""
+"""The greatest length of the line that replaces the omitted text."""
 
 _UNCUT_TOOLS = frozenset({"load_skill"})
-"""Instructions of a skill have a bound of their own, and are worth nothing in halves."""
+"""Not cut: instructions of a skill have their own limit, and are useless without their middle."""
 
+_SMALL_CHARS = 1 << 16
+_SMALL_PARTS = 32
 _FILE_MARK = b'"kind":"binary"'
 
 _CONTENT: TypeAdapter[Any] = TypeAdapter(
@@ -44,70 +46,76 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def encode_result(value: Any) -> Json:
-    """Return a tool's result as JSON: files base64, NaN and infinities as text, what has no JSON form by its `repr`.
+    """Return a tool's result as JSON: files as base64, NaN and infinities as text, values without JSON form as `repr`.
 
-    Invalid text (lone surrogates) is replaced by U+FFFD. Content that a `ToolReturn` carries beside its value goes
-    with the value; its metadata, which a model never sees, is not kept. O(size of what is kept) for a text of any
-    length.
+    Lone surrogates are replaced by U+FFFD. The content of a `ToolReturn` is added to its value; its metadata is not
+    recorded, because the model is never shown it. A text of any length costs O(length of what is recorded).
 
     Raises:
-        InvalidInput: It is or holds an iterator, or is too large to be encoded.
+        InvalidInput: The result is or contains an iterator, or is too large to be encoded.
     """
     value = _unwrap(value)
     if isinstance(value, str) and len(value) > MAX_RESULT_BYTES:
         return clean(shorten(value, MAX_RESULT_BYTES))
     if isinstance(value, bytes | bytearray) and len(value) > MAX_BINARY_BYTES:
-        return _too_long(len(value))
+        return _describe_omission(len(value))
     _check_size(value)
-    data = _json(value)
+    data = _dump_json(value)
     if len(data) <= MAX_RESULT_BYTES:
         return pydantic_core.from_json(data)
     if _FILE_MARK in data:
         return pydantic_core.from_json(data) if len(data) <= MAX_BINARY_BYTES else _omit_files(data)
-    whole = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
-    return shorten(whole, MAX_RESULT_BYTES)
+    text = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
+    return shorten(text, MAX_RESULT_BYTES)
 
 
 def is_small(value: Any) -> bool:
-    """Whether encoding `value` takes no time to speak of, so that it needs no thread. O(1)."""
+    """Whether `value` is encoded so quickly that no thread is needed. O(1)."""
     match value:
         case None | bool() | int() | float():
             return True
         case str() | bytes():
-            return len(value) < 1 << 16  # pyright: ignore[reportUnknownArgumentType]
+            return len(value) < _SMALL_CHARS  # pyright: ignore[reportUnknownArgumentType]
         case dict() | list() | tuple():
-            parts = cast("list[Any]", list(value.values() if isinstance(value, dict) else value)[:33])  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-            return len(parts) < 33 and all(isinstance(item, _PLAIN) and is_small(item) for item in parts)
+            parts = cast("list[Any]", list(value.values() if isinstance(value, dict) else value)[: _SMALL_PARTS + 1])  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            return len(parts) <= _SMALL_PARTS and all(isinstance(item, _PLAIN) and is_small(item) for item in parts)
         case _:
             return False
 
 
 def text_of(result: Json) -> str:
-    """Return a result as the text a model reads: text as it is, anything else as JSON."""
+    """Return a result as the text that the model reads: a text unchanged, any other value as JSON."""
     return result if isinstance(result, str) else pydantic_core.to_json(result).decode()
 
 
 def limit_shown(outcome: ToolReturned | ToolFailed, max_chars: int) -> ToolReturned | ToolFailed:
-    """Return the outcome with how much of it the model is shown, decided here once and for ever; files are not cut.
+    """Return the outcome with `shown` set if it is too long: how many characters of it the model is shown.
+
+    This is decided once and recorded, so that every later request shows the same text. Results with files are not cut.
 
     Args:
-        max_chars: What the model reads of it at most, the line about the rest included.
+        max_chars: The most the model is shown, including the line about the omitted text.
     """
     if outcome.tool in _UNCUT_TOOLS or outcome.shown is not None:
         return outcome
     if isinstance(outcome, ToolReturned) and isinstance(outcome.result, _PLAIN) and not isinstance(outcome.result, str):
         return outcome
     text = outcome.error if isinstance(outcome, ToolFailed) else text_of(outcome.result)
-    holds_files = (
+    has_files = (
         isinstance(outcome, ToolReturned) and not isinstance(outcome.result, str) and _FILE_MARK.decode() in text
     )
-    if len(text) <= max_chars or holds_files:
+    if len(text) <= max_chars or has_files:
         return outcome
     return outcome.model_copy(update={"shown": max(0, max_chars - _CUT_LINE_CHARS)})
 
 
 def cut_text(text: str, max_chars: int | None, event: UUID) -> str:
-    """Return what the model is shown of a text: all of it, or its two ends with how to read what is between them."""
+    """Return the text, or its beginning and its end with a line that says how to read the omitted middle.
+
+    Args:
+        max_chars: The length of the two ends together; None for the whole text.
+        event: The id of the event that has the whole text.
+    """
     if max_chars is None or len(text) <= max_chars:
         return text
     tail = max_chars // 2
@@ -125,12 +133,12 @@ def show_result(outcome: ToolReturned) -> Any:
 
 
 def decode_result(result: Json) -> Any:
-    """Return a recorded result as PydanticAI knows it: files in it are files again."""
+    """Return a recorded result as PydanticAI's types: encoded files become file objects."""
     return result if isinstance(result, _PLAIN) else _CONTENT.validate_python(result)
 
 
 def shorten(text: str, max_chars: int) -> str:
-    """Return the text, or its beginning and its end with a note of how much is missing between them."""
+    """Return the text, or its beginning and its end with a note of how many characters are omitted."""
     if len(text) <= max_chars:
         return text
     half = max_chars // 2
@@ -138,7 +146,7 @@ def shorten(text: str, max_chars: int) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with lone surrogates replaced by U+FFFD; they have no place in UTF-8."""
+    """Return the text with lone surrogates, which UTF-8 cannot encode, replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -147,16 +155,22 @@ def clean(text: str) -> str:
 
 
 def _unwrap(value: Any) -> Any:
+    """Return the value of a `ToolReturn`, in a list with its content if it has any; any other value unchanged."""
     if not isinstance(value, ToolReturn):
         return value
-    returned: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]
+    return_value: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]
     if not value.content:
-        return returned
-    return [returned, *([value.content] if isinstance(value.content, str) else value.content)]
+        return return_value
+    contents = [value.content] if isinstance(value.content, str) else value.content
+    return [return_value, *contents]
 
 
 def _check_size(value: Any) -> None:
-    """Refuse what has no end, or too much of everything. O(parts), of which it looks at `MAX_PARTS` at most."""
+    """Refuse an iterator, and a value of too many bytes or parts. O(parts), at most `MAX_PARTS`.
+
+    Raises:
+        InvalidInput: The value is refused.
+    """
     size = parts = 0
     visited: set[int] = set()
     pending: list[Any] = [value]
@@ -186,10 +200,11 @@ def _check_size(value: Any) -> None:
             )
 
 
-def _json(value: Any) -> bytes:
+def _dump_json(value: Any) -> bytes:
+    """Return a value as JSON, by the first of four encoders that accepts it. The last one accepts everything."""
     try:
         return _CONTENT.dump_json(value)
-    except (ValueError, RecursionError):  # no JSON form, bytes that are not text, invalid text
+    except (ValueError, RecursionError):  # a value without JSON form, bytes that are not UTF-8, a lone surrogate
         pass
     try:
         return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings")
@@ -201,33 +216,34 @@ def _json(value: Any) -> bytes:
         return json.dumps(clean(repr(value))).encode()
 
 
-def _too_long(size_bytes: int) -> str:
+def _describe_omission(size_bytes: int) -> str:
     return f"[a result with files of {size_bytes} bytes was left out: at most {MAX_BINARY_BYTES} are kept]"
 
 
 def _omit_files(data: bytes) -> Json:
-    """Return a result whose files are too long: its text and its first files, and a note for each other file."""
+    """Return an encoded result with the first files that fit. Each other file is replaced by a note."""
     result = pydantic_core.from_json(data)
-    room = MAX_BINARY_BYTES - (len(data) - sum(len(file["data"]) for file in _list_files(result)))
+    text_size = len(data) - sum(len(file["data"]) for file in _list_files(result))
+    free_bytes = MAX_BINARY_BYTES - text_size
 
-    def shrink(value: Any) -> Json:
-        """Return the value with the files that fit."""
-        nonlocal room
+    def omit(value: Any) -> Json:
+        """Return the value with the files that fit into `free_bytes`."""
+        nonlocal free_bytes
         if isinstance(value, list):
-            return [shrink(item) for item in cast("list[Any]", value)]
+            return [omit(item) for item in cast("list[Any]", value)]
         if not isinstance(value, dict):
             return value
         fields = cast("dict[str, Any]", value)
         if not _is_file(fields):
-            return {key: shrink(item) for key, item in fields.items()}
+            return {key: omit(item) for key, item in fields.items()}
         size = len(fields["data"])
-        if size <= room:
-            room -= size
+        if size <= free_bytes:
+            free_bytes -= size
             return fields
         kind = fields.get("media_type")
         return f"[a file of {size * 3 // 4} bytes ({kind}) was left out: at most {MAX_BINARY_BYTES} base64 are kept]"
 
-    result = shrink(result)
+    result = omit(result)
     if next(_list_files(result), None) is not None:
         return result
     text = pydantic_core.to_json(result).decode()
@@ -254,10 +270,10 @@ def _is_file(value: Mapping[str, Any]) -> bool:
 
 
 async def find_result(store: EventStore, cid: UUID, result: str) -> str:
-    """Return the text of a result that a conversation has, shared ones of a fork included. Reads one row.
+    """Return the text of a result in a conversation, which may be a fork's shared event. Reads one row.
 
     Args:
-        result: The id of its event, in hexadecimal.
+        result: The id of the result's event, in hexadecimal.
 
     Raises:
         NotFound: The conversation has no such result.
@@ -271,16 +287,17 @@ async def find_result(store: EventStore, cid: UUID, result: str) -> str:
         raise unknown from error
     async for stored in store.read(cid, seq, seq + 1):
         match stored.event:
-            case ToolReturned(result=whole):
-                return text_of(whole)
-            case ToolFailed(error=whole):
-                return whole
+            case ToolReturned(result=recorded):
+                return text_of(recorded)
+            case ToolFailed(error=error_text):
+                return error_text
             case _:
                 break
     raise unknown
 
 
 def result_chars(result_tokens: int, model: Any) -> int:
-    """Return how many characters of a result the model is shown: never more than an eighth of its window."""
+    """Return how many characters of a result the model is shown: 4 per token, and at most an eighth of its window."""
     window = model.profile.get("context_window")
-    return 4 * (result_tokens if window is None else min(result_tokens, window // 8))
+    max_tokens = result_tokens if window is None else min(result_tokens, window // 8)
+    return 4 * max_tokens

@@ -1,7 +1,7 @@
-"""Events as the model sees them: the one place where a log becomes messages.
+"""The model messages of a log. Only this module turns events into messages.
 
-The view grows with the log (k new events cost O(k)) and depends on nothing but the events, so that a shared prefix
-renders byte-identically in every fork. Nothing in it names the conversation, the date or a path.
+The view is updated with the log: k new events cost O(k). It depends only on the events, so a shared prefix renders
+byte-identically in every fork. It contains no conversation id, no current date and no path of this machine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LOST = "[what was sent here is not in this store]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """A finished message with the events it shows: those with `start <= seq < stop` and none of other messages."""
+    """A finished message. It shows the events with `start <= seq < stop`, which no other message shows."""
 
     message: ModelMessage
     start: int
@@ -65,13 +65,13 @@ class Shown:
 
     @property
     def continues_calls(self) -> bool:
-        """Whether it holds results of calls, so that it cannot be parted from the message before it."""
+        """Whether it contains results of calls, so that it cannot be separated from the message before it."""
         return any(isinstance(part, ToolReturnPart) for part in self.message.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewMark:
-    """Where a view was: how much of its list it had shown, and its open end."""
+    """A position of a view: the length of its list, and what belongs to the unfinished request after it."""
 
     shown: list[Shown]
     length: int
@@ -82,14 +82,19 @@ class ViewMark:
     skills: dict[str, tuple[int, UserPromptPart]]
 
     def restore(self) -> View:
-        """Return the view that was marked; it continues by itself, the messages so far are shared. O(messages)."""
+        """Return an independent view at this position, which shares the messages so far. O(messages)."""
         view = View()
-        view.back_to(replace(self, shown=self.shown[: self.length]))
+        view.reset_to(replace(self, shown=self.shown[: self.length]))
         return view
 
 
 class View:
-    """Model messages, built event by event."""
+    """Model messages, built event by event.
+
+    Attributes:
+        shown: The finished messages, oldest first.
+        version: Increases whenever messages that were already shown are shown differently.
+    """
 
     def __init__(self) -> None:
         self.shown: list[Shown] = []
@@ -98,17 +103,16 @@ class View:
         self._prompts: list[tuple[int, UserPromptPart]] = []
         self._skills: dict[str, tuple[int, UserPromptPart]] = {}
         self.version = 0
-        """Raised whenever messages that were shown already are shown differently."""
 
     def apply(self, seq: int, event: Event) -> None:
-        """Take one event in. O(1), but for `Condensed`."""
+        """Add one event. O(1); `Condensed` costs O(messages)."""
         match event:
             case UserMessage():
-                self._prompts.append((seq, UserPromptPart(_content(event.content), timestamp=event.ts)))
+                self._prompts.append((seq, UserPromptPart(_convert_content(event.content), timestamp=event.ts)))
             case SkillActivated():
                 self._activate(seq, event)
             case ModelResponded():
-                self._seal(seq if event.seen is None else event.seen)
+                self._finish_request(seq if event.seen is None else event.seen)
                 response = response_of(event)
                 self.shown.append(Shown(message=response, start=seq, stop=seq + 1))
                 self._calls = [part.tool_call_id for part in response.tool_calls]
@@ -124,7 +128,7 @@ class View:
                 pass
 
     def copy(self) -> View:
-        """Return a view that continues by itself; the messages so far are shared."""
+        """Return an independent view, which shares the messages so far."""
         new = View()
         new.shown, new._calls, new._skills = list(self.shown), list(self._calls), dict(self._skills)
         new.version = self.version
@@ -132,95 +136,116 @@ class View:
         return new
 
     def mark(self) -> ViewMark:
-        """Return where the view is now. Does not depend on how much it shows."""
-        open_end = list(self._calls), dict(self._outcomes), list(self._prompts), dict(self._skills)
-        return ViewMark(self.shown, len(self.shown), self.version, *open_end)
+        """Return a mark of the present position. Its cost does not depend on the number of messages."""
+        return ViewMark(
+            shown=self.shown,
+            length=len(self.shown),
+            version=self.version,
+            calls=list(self._calls),
+            outcomes=dict(self._outcomes),
+            prompts=list(self._prompts),
+            skills=dict(self._skills),
+        )
 
-    def back_to(self, mark: ViewMark) -> None:
-        """Show again what was shown at `mark`."""
+    def reset_to(self, mark: ViewMark) -> None:
+        """Return to the position of `mark`."""
         self.shown, self.version = mark.shown, mark.version
         del self.shown[mark.length :]
         self._calls, self._outcomes = list(mark.calls), dict(mark.outcomes)
         self._prompts, self._skills = list(mark.prompts), dict(mark.skills)
 
     def latest_response(self) -> ModelResponse | None:
-        """Return the latest response, for use and change by others; None before the first one."""
+        """Return a copy of the latest response; None before the first one."""
         message = next((item.message for item in reversed(self.shown) if item.message.kind == "response"), None)
         return replace(message) if isinstance(message, ModelResponse) else None
 
-    def tail(self) -> ModelRequest | None:
+    def pending_request(self) -> ModelRequest | None:
         """Return the request that the model has not answered yet; None while a call is open or nothing is new."""
         if any(call not in self._outcomes for call in self._calls):
             return None
-        requests = self._request([prompt for _, prompt in self._prompts])
-        return requests[0] if requests else None
+        return self._make_request([prompt for _, prompt in self._prompts])
 
     def messages(self) -> list[ModelMessage]:
         """Return the messages, oldest first. While a call is open they end with the response that made it."""
-        tail = self.tail()
-        return _merge_requests([*(item.message for item in self.shown), *([] if tail is None else [tail])])
+        messages = [item.message for item in self.shown]
+        pending = self.pending_request()
+        if pending is not None:
+            messages.append(pending)
+        return _merge_requests(messages)
 
     def _activate(self, seq: int, event: SkillActivated) -> None:
+        """Add the text of a skill as a prompt, unless it is the result of a tool call."""
         if not event.rendered:
-            return  # its text is in the log already
+            return  # an earlier event has the text
         part = UserPromptPart(event.rendered, timestamp=event.ts)
         self._skills[event.name] = (seq, part)
         if event.trigger != "tool":
             self._prompts.append((seq, part))
 
-    def _request(self, prompts: list[UserPromptPart]) -> list[ModelRequest]:
+    def _make_request(self, prompts: list[UserPromptPart]) -> ModelRequest | None:
+        """Return the request with the results of the latest response's calls and `prompts`; None if it is empty."""
         results = [self._outcomes[call] for call in self._calls if call in self._outcomes]
         parts: list[ToolReturnPart | UserPromptPart] = [*results, *prompts]
-        return [ModelRequest(parts=parts, timestamp=parts[-1].timestamp)] if parts else []
+        return ModelRequest(parts=parts, timestamp=parts[-1].timestamp) if parts else None
 
-    def _seal(self, stop: int) -> None:
+    def _finish_request(self, stop: int) -> None:
+        """Add the request that the model answered, with the prompts before `stop`. Later prompts remain pending."""
         start = self.shown[-1].stop if self.shown else 0
-        for message in self._request([prompt for seq, prompt in self._prompts if seq < stop]):
-            self.shown.append(Shown(message=message, start=start, stop=max(start, stop)))
+        request = self._make_request([prompt for seq, prompt in self._prompts if seq < stop])
+        if request is not None:
+            self.shown.append(Shown(message=request, start=start, stop=max(start, stop)))
         self._prompts = [(seq, prompt) for seq, prompt in self._prompts if seq >= stop]
 
     def _condense(self, event: Condensed) -> None:
-        """Put the summary in the place of what it stands for; the text of skills that goes with it stays."""
-        inside = [event.start <= item.start and item.stop <= event.stop for item in self.shown]
-        if True not in inside:
+        """Replace the messages of the event's range by the summary and the texts of skills in that range."""
+        condensed_indexes = [
+            index for index, item in enumerate(self.shown) if event.start <= item.start and item.stop <= event.stop
+        ]
+        if not condensed_indexes:
             return
-        first, last = inside.index(True), len(inside) - inside[::-1].index(True)
-        first, last = self._whole_calls(first, last)
-        if first == last:
+        first, stop = self._exclude_split_calls(condensed_indexes[0], condensed_indexes[-1] + 1)
+        if first == stop:
             return
         skill_parts = [part for seq, part in self._skills.values() if event.start <= seq < event.stop and part.content]
         summary = UserPromptPart(event.summary, timestamp=event.ts)
         request = ModelRequest(parts=[*skill_parts, summary], timestamp=event.ts)
         self.version += 1
         condensed = Shown(message=request, start=event.start, stop=event.stop)
-        self.shown = [*self.shown[:first], condensed, *self.shown[last:]]  # a new list: marks keep the old one
+        self.shown = [*self.shown[:first], condensed, *self.shown[stop:]]  # a new list: marks refer to the old one
 
-    def _whole_calls(self, first: int, last: int) -> tuple[int, int]:
-        """Return the range without what it has of calls whose other part, call or result, lies outside of it."""
-        while first < last and self.shown[first].continues_calls:
+    def _exclude_split_calls(self, first: int, stop: int) -> tuple[int, int]:
+        """Return the range of messages, shortened so that no call is separated from its result."""
+        while first < stop and self.shown[first].continues_calls:
             first += 1
-        while first < last and isinstance(end := self.shown[last - 1].message, ModelResponse) and end.tool_calls:
-            last -= 1
-        return first, last
+        while first < stop:
+            last_message = self.shown[stop - 1].message
+            if not (isinstance(last_message, ModelResponse) and last_message.tool_calls):
+                break
+            stop -= 1
+        return first, stop
 
 
 def _merge_requests(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """Return the messages with neighbouring requests made one, as providers want them."""
-    joined: list[ModelMessage] = []
+    """Return the messages with consecutive requests merged into one, as providers require."""
+    merged: list[ModelMessage] = []
     for message in messages:
-        before = joined[-1] if joined else None
-        if isinstance(message, ModelRequest) and isinstance(before, ModelRequest):
-            joined[-1] = replace(message, parts=[*before.parts, *message.parts])
+        previous = merged[-1] if merged else None
+        if isinstance(message, ModelRequest) and isinstance(previous, ModelRequest):
+            merged[-1] = replace(message, parts=[*previous.parts, *message.parts])
         else:
-            joined.append(message)
-    return joined
+            merged.append(message)
+    return merged
 
 
 def response_of(event: ModelResponded) -> ModelResponse:
-    """Return the PydanticAI response that was recorded."""
+    """Return the PydanticAI response that was recorded.
+
+    Raises:
+        CorruptLog: The event does not contain a model response.
+    """
     (message,) = ModelMessagesTypeAdapter.validate_python([event.response])
     if not isinstance(message, ModelResponse):
-        raise CorruptLog(f"event {event.id} holds no model response", hint="`bough doctor` checks the whole store")
+        raise CorruptLog(f"event {event.id} contains no model response", hint="`bough doctor` checks the whole store")
     return message
 
 
@@ -231,37 +256,39 @@ def response_json(response: ModelResponse) -> dict[str, Any]:
 
 
 def outcome_part(event: ToolOutcome) -> ToolReturnPart:
-    """Return what the model is told about how its call ended."""
+    """Return the message part that shows the model the outcome of its call."""
     match event:
         case ToolReturned():
-            return _part(event.tool, event.tool_call_id, show_result(event), "success", event.ts)
+            return _make_result_part(event.tool, event.tool_call_id, show_result(event), "success", event.ts)
         case ToolFailed():
             error = cut_text(event.error, event.shown, event.id)
-            return _part(event.tool, event.tool_call_id, error, "retried" if event.retry else "failed", event.ts)
+            return _make_result_part(
+                event.tool, event.tool_call_id, error, "retried" if event.retry else "failed", event.ts
+            )
         case ToolRejected():
             text = f"The call was rejected: {event.reason}" if event.reason else "The call was rejected."
-            return _part(event.tool, event.tool_call_id, text, "denied", event.ts)
+            return _make_result_part(event.tool, event.tool_call_id, text, "denied", event.ts)
         case ToolInterrupted():
             text = f"The call did not finish ({event.reason}); its effects are unknown."
-            return _part(event.tool, event.tool_call_id, text, "interrupted", event.ts)
+            return _make_result_part(event.tool, event.tool_call_id, text, "interrupted", event.ts)
 
 
-def _part(tool: str, call: str, content: Any, outcome: Any, ts: datetime) -> ToolReturnPart:
+def _make_result_part(tool: str, call: str, content: Any, outcome: Any, ts: datetime) -> ToolReturnPart:
     return ToolReturnPart(tool_name=tool, content=content, tool_call_id=call, outcome=outcome, timestamp=ts)
 
 
-def _content(parts: tuple[ContentPart, ...]) -> str | list[UserContent]:
+def _convert_content(parts: tuple[ContentPart, ...]) -> str | list[UserContent]:
     if len(parts) == 1 and isinstance(parts[0], TextPart):
         return parts[0].text
-    return [_user_content(part) for part in parts]
+    return [_convert_part(part) for part in parts]
 
 
-def _user_content(part: ContentPart) -> UserContent:
+def _convert_part(part: ContentPart) -> UserContent:
     match part:
         case TextPart():
             return part.text
         case ImagePart():
-            return _image(part)
+            return _convert_image(part)
         case FilePart(sha256=str(digest), size_bytes=int()):
             return describe_bytes(digest, part.media_type)
         case FilePart(url=str(url)):
@@ -270,7 +297,7 @@ def _user_content(part: ContentPart) -> UserContent:
             return f"[file in the workspace: {part.path}]"
 
 
-def _image(part: ImagePart) -> UserContent:
+def _convert_image(part: ImagePart) -> UserContent:
     if part.sha256 is not None and not part.data:
         return describe_bytes(part.sha256, part.media_type)
     if part.url is not None:
@@ -282,25 +309,26 @@ def _image(part: ImagePart) -> UserContent:
 
 
 def describe_bytes(sha256: str, media_type: str) -> BinaryContent:
-    """Return the placeholder of bytes that `fill_inputs` reads."""
+    """Return a placeholder, which `fill_inputs` replaces by the bytes with this digest."""
     return BinaryContent(data=b"", media_type=media_type, identifier=sha256)
 
 
 async def fill_inputs(store: EventStore, messages: Sequence[ModelMessage]) -> None:
     """Replace the placeholders of images and files by their bytes. O(messages) if there are none.
 
-    Bytes that are missing, or do not match their digest, are replaced by the text `LOST`.
+    If the bytes are missing or do not match their digest, the text `LOST` is used instead.
     """
-    places = list(_list_missing(messages))
-    if not places:
+    placeholders = list(_find_placeholders(messages))
+    if not placeholders:
         return
-    data_by_digest = await read_bytes(store, {content.identifier for _, _, content in places})
-    for contents, index, content in places:
+    data_by_digest = await read_bytes(store, {content.identifier for _, _, content in placeholders})
+    for contents, index, content in placeholders:
         data = data_by_digest.get(content.identifier)
         contents[index] = LOST if data is None else BinaryContent(data=data, media_type=content.media_type)
 
 
-def _list_missing(messages: Sequence[ModelMessage]) -> Iterator[tuple[list[Any], int, BinaryContent]]:
+def _find_placeholders(messages: Sequence[ModelMessage]) -> Iterator[tuple[list[Any], int, BinaryContent]]:
+    """Yield each placeholder with the list that contains it and its index in the list."""
     for message in messages:
         for part in message.parts:
             if not isinstance(part, UserPromptPart) or isinstance(part.content, str):

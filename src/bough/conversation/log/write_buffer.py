@@ -2,12 +2,13 @@
 
 Staged events are folded at once and written in batches: by the next `settle`, which is the barrier before every side
 effect, or automatically after `LINGER_SECONDS`. Batches are written one at a time, in order. When another process has
-appended in between, or a batch fails, the fold is reset to the durable events and the other batches are folded again.
+appended events meanwhile, or a batch fails, the fold is reset to the durable events and the remaining batches are
+folded again.
 
-Some events are valid only while the log before them is unchanged, for example that a call may start or that a run has
-ended. They carry a condition on the fold and are written by compare-and-set: the batch names the head it was folded on.
-If other writers were faster, their events are folded first and the condition is evaluated again. An event whose
-condition is now false is withdrawn; the remaining events of its batch are written.
+Some events are valid only for the log before them, for example the start of a call or the end of a run. They have a
+condition on the fold and are written by compare-and-set: the batch requires the head on which it was folded. If other
+writers were faster, their events are folded first and the condition is evaluated again. If it is now false, the event
+is withdrawn, and the remaining events of its batch are written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from uuid import UUID
 from bough.cancellation import finish
 from bough.conversation.log.kept_states import StateWriter, find_nearest
 from bough.conversation.log.listeners import Delta, Listeners
-from bough.conversation.log.staged_write import Also, Condition, Write, Writer, is_control
+from bough.conversation.log.staged_write import Condition, SideChange, WriteBatch, Writer, is_control
 from bough.conversation.log.state import LOOK_EVENTS, STEP, Fold, Mark, YieldingDecoder
 from bough.errors import Conflict
 from bough.events.codec import encode
@@ -42,32 +43,31 @@ if TYPE_CHECKING:
 LINGER_SECONDS = 0.02
 """How long a staged event waits for others to join its batch while no caller waits for it."""
 
-
-_REPLACED = "\ufffd".encode()
+_REPLACEMENT = "\ufffd".encode()
 
 
 class Staging:
     """The write buffer of one conversation, shared by all its writers in this process.
 
     Attributes:
-        watchers: Called once for each event when it is first folded, durable or not; for an event with a condition,
-            when it is durable.
-        controls: How many events that control a run were folded and were not written by the holder of the lease.
-            A review of a call is outdated once this number has changed.
+        watchers: Called once for each event when it is first folded, durable or not. For an event with a condition they
+            are called when it is durable.
+        controls: How many events that control a run were folded, without those of the lease holder. A review of a call
+            is outdated once this number has changed.
     """
 
     def __init__(
-        self, store: EventStore, cid: UUID, fold: Fold, audience: Listeners, *, after: Staging | None = None
+        self, store: EventStore, cid: UUID, fold: Fold, listeners: Listeners, *, after: Staging | None = None
     ) -> None:
         self._store = store
         self._cid = cid
         self._fold = fold
-        self._listeners = audience
+        self._listeners = listeners
         self._states = StateWriter(store, cid, after=None if after is None else after._states)
         self.watchers: list[Callable[[Event], None]] = []
-        self._batches: deque[Write] = deque()
-        self._writing: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._batches: deque[WriteBatch] = deque()
+        self._write_task: asyncio.Task[None] | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self.controls = 0
 
     @property
@@ -88,15 +88,15 @@ class Staging:
         *,
         expected_head: int | None = None,
         condition: Condition | None = None,
-        also: Also | None = None,
+        side_change: SideChange | None = None,
         alone: bool = False,
-    ) -> Write:
+    ) -> WriteBatch:
         """Fold events and stage them for writing; O(len(events)).
 
         Args:
-            condition: Must be true now, and when the events are written; see `Write.withdrawn`.
-            also: A change in the same transaction. It gets a separate batch, also without any events.
-            alone: Whether the events get a separate batch, as those with `expected_head` always do.
+            condition: True now. If it is false when the events are written, they are withdrawn.
+            side_change: A change in the same transaction. It gets a separate batch, even without events.
+            alone: Whether the events get a separate batch. Events with `expected_head` always do.
 
         Raises:
             CorruptLog: An event does not match its kind; nothing is staged.
@@ -104,42 +104,43 @@ class Staging:
         """
         events = [as_recorded(event) for event in events]
         if writer.failure is not None:
-            raise writer.failure  # these events assume that the failed ones are in the log
-        alone = alone or expected_head is not None or also is not None
+            raise writer.failure  # these events depend on those that could not be written
+        alone = alone or expected_head is not None or side_change is not None
         batch = None if alone else self._open_batch(writer)
         if batch is None:
-            batch = Write(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head, also)
-            batch.full = alone
+            done = asyncio.get_running_loop().create_future()
+            batch = WriteBatch(writer, self._fold.mark(), done, expected_head, side_change)
+            batch.is_closed = alone
         try:
             self._apply(events)
         except BaseException:
-            # Without this the fold would contain the events before the faulty one, which are never written.
-            self._fold.back_to(batch.mark)
+            # The fold must not contain the events before the invalid one, because they are not written.
+            self._fold.reset_to(batch.mark)
             self._apply(batch.events)
             raise
-        # Only after folding succeeded: a batch in the queue is written.
+        # Only after folding has succeeded, because every batch in the queue is written.
         if not batch.events:
             self._batches.append(batch)
         batch.events += events
         if condition is not None:
             batch.conditions |= {event.id: condition for event in events}
         else:
-            # Watchers hear of conditional events when they are durable: a withdrawn one never happened.
+            # For events with a condition the watchers are called when the events are durable: they may be withdrawn.
             for event in events:
-                self._tell(event)
+                self._call_watchers(event)
         if writer.generation is None:
             self._count_controls(events)
-        if self._writing is None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._start)
+        if self._write_task is None and self._linger_timer is None:
+            self._linger_timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._start_writing)
         return batch
 
-    def tell_behind(self, piece: Delta) -> None:
+    def publish_piece(self, piece: Delta) -> None:
         """Publish a piece of a response after all events that were folded before it."""
         if self._batches and self._batches[-1].events:
             last = self._batches[-1]
             last.pieces.setdefault(last.events[-1].id, []).append(piece)
         else:
-            self._listeners.tell(piece)
+            self._listeners.notify(piece)
 
     async def settle(self, writer: Writer) -> None:
         """Wait until everything that `writer` staged is durable. A cancellation is raised after that.
@@ -154,31 +155,31 @@ class Staging:
         elif writer.failure is not None:
             raise writer.failure
 
-    async def wait_written(self, batch: Write) -> None:
+    async def wait_written(self, batch: WriteBatch) -> None:
         """Wait until a batch is durable. Raises: see `settle`."""
-        self._start()
-        # Not a plain `await`: a cancelled caller would go on while its batch can still reach the log.
+        self._start_writing()
+        # Not a plain `await`: a cancelled caller would continue while its batch may still be written.
         await finish(batch.done)
 
     async def flush(self) -> None:
-        """Wait until no writer has staged events. Failures are raised to the writers that staged them."""
+        """Wait until no events are staged. A failure is raised only to the writer that staged the events."""
         while self._batches:
-            self._start()
+            self._start_writing()
             await asyncio.wait([self._batches[-1].done])
 
     async def catch_up(self, stop: int | None = None, *, head: int | None = None) -> None:
-        """Write the staged events and fold the new events of the log.
+        """WriteBatch the staged events and fold the new events of the log.
 
-        O(new events); without watchers and listeners at most about `STEP` events, the rest comes from a kept state.
+        O(new events). Without watchers and listeners it folds at most about `STEP` events, from a kept state on.
 
         Args:
             stop: Fold only events before this seq.
             head: The head of the log, if the caller knows it.
         """
-        # First: events of the log go before staged ones, which would otherwise have to be folded again.
+        # First, because events of the log precede staged ones, which would have to be folded again.
         await self.flush()
-        await self._jump(head if stop is None else stop)
-        while not await self._read(stop):
+        await self._jump_to_kept_state(head if stop is None else stop)
+        while not await self._fold_new_events(stop):
             await self.flush()
         self._states.write(self._fold.checkpoints, self.durable)
 
@@ -189,21 +190,21 @@ class Staging:
         while (view := self._fold.view) is None:
             view, head, decoder = View(), 0, YieldingDecoder()
             while head < self.durable:
-                read = self._store.read(self._cid, head, self.durable)
-                async with aclosing(read):
-                    async for stored in read:
+                stored_events = self._store.read(self._cid, head, self.durable)
+                async with aclosing(stored_events):
+                    async for stored in stored_events:
                         view.apply(stored.seq, await decoder.decode(stored))
                         head = stored.seq + 1
-            # More events may have become durable while this was reading: then it is built again.
+            # If more events became durable during the read, the view is built again.
             if self._fold.view is None and head == self.durable:
-                self._show(view)
+                self._use_view(view)
         return view
 
     async def settle_states(self) -> None:
         """Wait until no kept state is being written."""
         await self._states.settle()
 
-    def _show(self, view: View) -> None:
+    def _use_view(self, view: View) -> None:
         """Use a view of the durable events, and add the staged events to it."""
         self._fold.view = view
         for batch in self._batches:
@@ -211,16 +212,16 @@ class Staging:
             for seq, event in enumerate(batch.events, batch.mark.head):
                 view.apply(seq, event)
 
-    async def _jump(self, head: int | None) -> None:
-        """Continue from a kept state if the fold is far behind. Watchers and listeners must see every event."""
+    async def _jump_to_kept_state(self, head: int | None) -> None:
+        """Continue from a kept state if the fold is far behind and no watcher or listener must see every event."""
         if self.watchers or self._listeners.listeners:
             return
         if head is None:
             head = (await self._store.get(self._cid)).head
-        if not self._may_jump(head):
+        if not self._should_jump(head):
             return
         nearest = await find_nearest(self._store, self._cid, head)
-        if nearest is None or self._batches:  # staged while this was reading: they are folded on the old state
+        if nearest is None or self._batches:  # batches staged meanwhile are folded on the present state
             return
         state = nearest.state
         if state is not None and state.head > self._fold.state.head:
@@ -231,41 +232,48 @@ class Staging:
         elif self._fold.state.head == 0:
             self._states.erased = nearest.erased
 
-    def _may_jump(self, head: int) -> bool:
+    def _should_jump(self, head: int) -> bool:
         """Whether a kept state is cheaper than folding the events up to `head`. A jump discards the view."""
         folded = self._fold.state.head
         return head - folded > (STEP if self._fold.view is None else max(STEP, folded))
 
-    async def _read(self, stop: int | None) -> bool:
-        """Fold the new events of the log. Returns False if events were staged meanwhile: write them first."""
+    async def _fold_new_events(self, stop: int | None) -> bool:
+        """Fold the new events of the log before seq `stop`.
+
+        Returns:
+            True if all were folded. False if events were staged meanwhile, which must be written first.
+        """
         decoder = YieldingDecoder()
-        read = self._store.read(self._cid, self._fold.state.head, stop)
-        async with aclosing(read):
-            async for stored in read:
+        stored_events = self._store.read(self._cid, self._fold.state.head, stop)
+        async with aclosing(stored_events):
+            async for stored in stored_events:
                 event = await decoder.decode(stored)
                 if self._batches:
                     return False
-                # Not so for events that this buffer itself wrote and folded while the read was going on.
+                # Another seq: this buffer itself wrote and folded the event during the read.
                 if stored.seq == self._fold.state.head:
                     self._fold.apply(event)
                     self._count_controls([event])
-                    self._tell(event)
-                    self._listeners.tell(stored)
+                    self._call_watchers(event)
+                    self._listeners.notify(stored)
         return not self._batches
 
-    def _open_batch(self, writer: Writer) -> Write | None:
+    def _open_batch(self, writer: Writer) -> WriteBatch | None:
+        """Return the last batch if `writer` may add events to it, else None."""
         last = self._batches[-1] if self._batches else None
-        return last if last is not None and last.writer is writer and not last.full else None
+        if last is None or last.writer is not writer or last.is_closed:
+            return None
+        return last
 
-    def _start(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._writing is None and self._batches:
-            self._writing = asyncio.create_task(self._write(), name=f"log of {self._cid}")
+    def _start_writing(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
+        if self._write_task is None and self._batches:
+            self._write_task = asyncio.create_task(self._write(), name=f"log of {self._cid}")
 
     async def _write(self) -> None:
-        """Write the batches in order until none is left."""
+        """WriteBatch the batches in order until none is left."""
         try:
             while self._batches:
                 await self._write_batch(self._batches[0])
@@ -274,14 +282,14 @@ class Staging:
                 self._fail_batch(self._batches[0], error)
             raise
         finally:
-            self._writing = None
+            self._write_task = None
 
-    async def _write_batch(self, batch: Write) -> None:
-        batch.full = True  # before the first await: an event added later would be folded and not written
+    async def _write_batch(self, batch: WriteBatch) -> None:
+        batch.is_closed = True  # before the first await: an event added later would be folded but not written
         try:
-            between = await self._append(batch)
-            ahead = None if between is None else await self._fold_apart(batch, between)
-            self._finish_batch(batch, between, ahead)
+            log = await self._append(batch)
+            separate_fold = None if log is None else await self._fold_separately(batch, log)
+            self._finish_batch(batch, log, separate_fold)
         except BaseException as error:  # raised to the caller that waits for the batch, or by the writer's next `add`
             self._fail_batch(batch, error)
             if isinstance(error, asyncio.CancelledError):
@@ -289,9 +297,13 @@ class Staging:
         else:
             batch.done.set_result(None)
 
-    async def _append(self, batch: Write) -> list[StoredEvent] | None:
-        """Append a batch. Returns the events since its mark if other writers have appended too, else None."""
-        while batch.events or (batch.also is not None and not batch.withdrawn):
+    async def _append(self, batch: WriteBatch) -> list[StoredEvent] | None:
+        """Append a batch, withdrawing events whose condition is false.
+
+        Returns:
+            The events of the log since the batch's mark if other writers have appended some of them, else None.
+        """
+        while batch.events or (batch.side_change is not None and not batch.withdrawn):
             try:
                 head = await self._append_once(batch)
             except Conflict as error:
@@ -299,73 +311,72 @@ class Staging:
                     raise
                 log = [stored async for stored in self._store.read(self._cid, batch.mark.head)]
                 if any(stored.id == batch.events[0].id for stored in log):
-                    return log  # an earlier attempt succeeded and its response was lost
-                self._rebase_on(batch, log, await self._fold_apart(batch, log))
+                    return log  # an earlier attempt succeeded, but its response was lost
+                self._rebase_batches(batch, log, await self._fold_separately(batch, log))
             else:
-                return await self._since(batch, head)
+                return await self._read_foreign_events(batch, head)
         return None
 
-    async def _append_once(self, batch: Write) -> int:
+    async def _append_once(self, batch: WriteBatch) -> int:
         """Append a batch with its change of side tables in one transaction, and return the new head."""
-        generation, expected_head = batch.writer.generation, batch.expects
-        if (also := batch.also) is None:
+        generation, expected_head = batch.writer.generation, batch.required_head
+        if (side_change := batch.side_change) is None:
             return await self._store.append(self._cid, batch.events, generation=generation, expected_head=expected_head)
-        # Copies: `change` runs in another thread, while this one goes on folding.
+        # Copies, because `change` runs in another thread while this one continues to fold events.
         events, state = tuple(batch.events), self._fold.state.copy()
 
         def change(tables: Tables) -> int:
             head = tables.append(self._cid, events, generation=generation, expected_head=expected_head)
-            also.change(tables, state)
+            side_change.change(tables, state)
             return head
 
-        head = await self._store.transaction(also.side_tables, change)
-        also.made()
+        head = await self._store.transaction(side_change.side_tables, change)
+        side_change.on_durable()
         return head
 
-    async def _fold_apart(self, batch: Write, log: Sequence[StoredEvent]) -> Fold | None:
+    async def _fold_separately(self, batch: WriteBatch, log: Sequence[StoredEvent]) -> Fold | None:
         """Return a separate fold of the events since a batch's mark; None for a few events, which are folded later.
 
-        A long fold yields to the event loop. Others may stage events meanwhile, on the fold in use, which is unchanged.
+        A long fold yields to the event loop. Meanwhile the fold in use is unchanged, and events may be staged on it.
         """
         if len(log) <= LOOK_EVENTS:
             return None
         while True:
             mark, decoder = batch.mark, YieldingDecoder()
-            ahead = Fold.at(mark)
+            separate_fold = Fold.from_mark(mark)
             for stored in log:
-                ahead.apply(await decoder.decode(stored))
-            # A failed batch before this one moves the mark, and `ahead` would contain its events.
+                separate_fold.apply(await decoder.decode(stored))
+            # If an earlier batch failed meanwhile, the mark has moved, and the separate fold contains its events.
             if batch.mark is mark:
-                return ahead
+                return separate_fold
 
-    def _fold_behind(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
-        """Reset the fold to a batch's mark, and fold the events of the log since then."""
-        self._fold.back_to(batch.mark)
-        if ahead is not None:
-            self._fold.become(ahead)
+    def _fold_log(self, batch: WriteBatch, log: Sequence[StoredEvent], separate_fold: Fold | None) -> None:
+        """Reset the fold to a batch's mark, and fold the events of the log since then, if not folded separately."""
+        self._fold.reset_to(batch.mark)
+        if separate_fold is not None:
+            self._fold.take_over(separate_fold)
             return
         for stored in log:
             self._fold.apply(stored.event)
 
-    def _rebase_on(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
-        """Put events of other writers before the unwritten batches, and drop those whose condition no longer holds."""
-        self._fold_behind(batch, log, ahead)
+    def _rebase_batches(self, batch: WriteBatch, log: Sequence[StoredEvent], separate_fold: Fold | None) -> None:
+        """Fold events of other writers before the unwritten batches. Withdraws events whose condition is now false."""
+        self._fold_log(batch, log, separate_fold)
         for stored in log:
-            self._tell(stored.event)
-            self._listeners.tell(stored)
+            self._call_watchers(stored.event)
+            self._listeners.notify(stored)
         self._count_controls([stored.event for stored in log])
-        self._stage_again()
+        self._refold_batches()
 
-    async def _since(self, batch: Write, head: int) -> list[StoredEvent] | None:
-        """Return the events since the batch's mark if other writers have appended too, else None.
+    async def _read_foreign_events(self, batch: WriteBatch, head: int) -> list[StoredEvent] | None:
+        """Return the events since the batch's mark if other writers have appended some of them, else None.
 
-        If there are many, and no watcher or listener must see each of them, the mark moves to a kept state.
+        If there are many, the mark moves to a kept state, and the events before that state are skipped.
         """
-        # The store returned a head that only this batch's own events explain.
         if head - len(batch.events) == batch.mark.head:
             return None
         nearest = None
-        if self._may_jump(head):
+        if self._should_jump(head):
             nearest = await find_nearest(self._store, self._cid, head)
         if nearest is not None and nearest.state is not None and nearest.state.head > batch.mark.head:
             batch.mark = Mark(nearest.state)
@@ -373,47 +384,54 @@ class Staging:
             self._states.erased = nearest.erased
         return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
 
-    def _finish_batch(self, batch: Write, log: list[StoredEvent] | None, ahead: Fold | None) -> None:
-        # Before any watcher is called: it may look at `durable`, or stage events behind this batch.
+    def _finish_batch(self, batch: WriteBatch, log: list[StoredEvent] | None, separate_fold: Fold | None) -> None:
+        """Remove a written batch from the queue, and notify watchers and listeners of its events.
+
+        Args:
+            log: The events since the batch's mark if other writers have appended some of them, else None.
+            separate_fold: See `_fold_separately`.
+        """
+        # Before any watcher is called, because it may read `durable`, or stage events after this batch.
         self._batches.popleft()
         for event in batch.events:
             if event.id in batch.conditions:
-                self._tell(event)
+                self._call_watchers(event)
         if log is None:
-            for seq, event in enumerate(batch.events if self._listeners.listeners else (), batch.mark.head):
-                self._listeners.tell(_make_stored(seq, event))
-                self._tell_pieces(batch, event.id)
+            if self._listeners.listeners:
+                for seq, event in enumerate(batch.events, batch.mark.head):
+                    self._listeners.notify(_make_stored(seq, event))
+                    self._publish_pieces(batch, event.id)
             self._states.write(self._fold.checkpoints, self.durable)
             return
-        own = {event.id for event in batch.events}
-        self._fold_behind(batch, log, ahead)
+        own_ids = {event.id for event in batch.events}
+        self._fold_log(batch, log, separate_fold)
         for stored in log:
-            if stored.id not in own:
+            if stored.id not in own_ids:
                 self._count_controls([stored.event])
-                self._tell(stored.event)
-            self._listeners.tell(stored)
-            self._tell_pieces(batch, stored.id)
-        self._stage_again()
+                self._call_watchers(stored.event)
+            self._listeners.notify(stored)
+            self._publish_pieces(batch, stored.id)
+        self._refold_batches()
         self._states.write(self._fold.checkpoints, self.durable)
 
-    def _tell_pieces(self, batch: Write, event: UUID) -> None:
+    def _publish_pieces(self, batch: WriteBatch, event: UUID) -> None:
         for piece in batch.pieces.get(event, ()):
-            self._listeners.tell(piece)
+            self._listeners.notify(piece)
 
-    def _fail_batch(self, batch: Write, error: BaseException) -> None:
-        # Events of a run depend on its earlier ones, so all its batches fail. Those of other writers are independent.
+    def _fail_batch(self, batch: WriteBatch, error: BaseException) -> None:
+        """Remove a batch that could not be written. If it is a run's, all batches of the run fail."""
         failed = [batch]
         if batch.writer.generation is not None:
             batch.writer.failure = error
             failed = [other for other in self._batches if other.writer is batch.writer]
-        self._fold.back_to(batch.mark)
+        self._fold.reset_to(batch.mark)
         self._batches = deque(other for other in self._batches if other not in failed)
-        self._stage_again()
+        self._refold_batches()
         for other in failed:
             other.done.set_exception(error)
-            other.done.exception()  # marks it as retrieved: asyncio would log the failure of a batch nobody awaits
+            other.done.exception()  # marks it as retrieved; else asyncio logs it for a batch without a waiter
 
-    def _stage_again(self) -> None:
+    def _refold_batches(self) -> None:
         """Fold the staged batches again, after the durable events. Withdraws events whose condition is now false."""
         for batch in self._batches:
             batch.mark = self._fold.mark()
@@ -435,14 +453,14 @@ class Staging:
         for event in events:
             self._fold.apply(event)
 
-    def _tell(self, event: Event) -> None:
+    def _call_watchers(self, event: Event) -> None:
         for watcher in self.watchers:
             watcher(event)
 
 
 def as_recorded(event: Event) -> Event:
-    """Return the event as the log returns it, with invalid text replaced."""
-    if _REPLACED not in encode(event):
+    """Return the event as it will be read from the log, in which invalid text is replaced by U+FFFD."""
+    if _REPLACEMENT not in encode(event):
         return event
     recorded = _make_stored(0, event).event
     return recorded.carry_bytes(event) if isinstance(recorded, UserMessage) else recorded

@@ -221,7 +221,7 @@ class Loop:
 
     async def _show(self) -> None:
         """Settle what the next request shows; results may still be on their way, since they are shown in any place."""
-        await self._journal.prompts_settled()
+        await self._journal.settle_prompts()
         self._recorder.seen = self._journal.durable
 
     def _settle(self, request: ModelRequest) -> None:
@@ -237,7 +237,7 @@ class Loop:
             self._journal.stage(UserMessage.text(feedback, sender=REMINDER))
 
     def _next_request(self) -> ModelRequest:
-        if (request := self._journal.view.tail()) is None:
+        if (request := self._journal.view.pending_request()) is None:
             raise ModelError("a tool call has no outcome", hint="`bough doctor` checks the store")
         return request
 
