@@ -789,5 +789,5 @@ class AsyncConversation(ConversationBase[T]):
         """Delete an ephemeral fork and the files made for it, unless another conversation works in them."""
         if self._temporary is not None:
             await self.store.delete(self.id)
-            if self._temporary.made is not None:
+            if self._temporary.own_folder is not None:
                 await remove_made(self.store, self._environment.settings.home, [self._record])

@@ -23,14 +23,14 @@ from bough.conversation.agent import (
     spec_of,
     workspace_folder,
 )
-from bough.conversation.fork.workspace import settle_workspace
+from bough.conversation.fork.workspace import finish_workspace
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.log.state import Fold
 from bough.conversation.message import make_hook_events
 from bough.conversation.parts import Environment, Parts, require_delegation
 from bough.conversation.quarantine import quarantine
 from bough.conversation.rules import GivenRules, Rules, RulesInForce
-from bough.conversation.skills import standing_events
+from bough.conversation.skills import make_always_active_events
 from bough.errors import Conflict, InvalidInput
 from bough.events import open_store
 from bough.events.draft import check_tags, check_title, parse_id
@@ -57,7 +57,7 @@ class Prepared:
         policies = {"executor": executor, **self.started.policies}
         started = self.started.model_copy(update={"policies": policies})
         greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
-        return [started, *standing_events(self.blueprint.standing), *make_hook_events(greeting)]
+        return [started, *make_always_active_events(self.blueprint.standing), *make_hook_events(greeting)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +228,7 @@ async def reopen(
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
         record, journal = found or await find_log(environment.store, cid)
         if (nonce := record.config.get("made")) is not None:
-            await settle_workspace(settings.home, cid, nonce)  # unless the process that forked was killed before this
+            await finish_workspace(settings.home, cid, nonce)  # unless the process that forked was killed before this
         await asked.secrets.resolve()
         journal.secrets = asked.secrets
         await quarantine(journal, record, settings, workspace)

@@ -22,7 +22,7 @@ from bough.skills.match.inputs import list_inputs, missing_inputs, parse_pairs
 from bough.skills.match.triggers import match_withheld
 
 
-def standing_events(standing: Standing) -> list[Event]:
+def make_always_active_events(standing: Standing) -> list[Event]:
     """Return what the log says of always-active skills; their texts are in the instructions."""
     events = [
         SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")

@@ -95,7 +95,7 @@ class BrokerDelegation:
         if existing is None:
             rules = await self._require_room(asking, bounds, rules, position.level)
         workspace = await self._make_workspace(spec, asking, record, id, is_new=existing is None)
-        own = {} if workspace.made is None else {_OWN_FOLDER: str(workspace.path)}
+        own = {} if workspace.own_folder is None else {_OWN_FOLDER: str(workspace.path)}
         request = SubmissionRequest(
             input=prompt,
             metadata={

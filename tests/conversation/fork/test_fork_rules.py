@@ -459,7 +459,7 @@ class TestRule12CompareAndGraft:
         assert [c["grafted"]["source"] for c in changes if "grafted" in c] == [str(fork.id)]
         await source.graft(fork, summary="in short: it works")
         assert "in short" in str((await source.messages())[-1])
-        with pytest.raises(InvalidInput, match="nothing to tell"):
+        with pytest.raises(InvalidInput, match="no events to describe"):
             await source.graft(fork, start=10_000)
 
 
@@ -632,7 +632,7 @@ class TestRule14Workspace:
             with pytest.raises(InvalidInput) as refused:
                 await source.fork(workspace=workspace)
             assert refused.value.hint
-            assert ("show through" in refused.value.message) == (workspace == "overlay")
+            assert ("cannot be an overlay" in refused.value.message) == (workspace == "overlay")
         assert await source.store.children(source.id) == []
         assert list((source.settings.home / "workspaces").glob("*")) == []
 

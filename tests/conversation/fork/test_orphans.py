@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from bough.conversation.fork.orphans import find_orphans, remove_made
-from bough.conversation.fork.workspace import name_making, name_owner
+from bough.conversation.fork.workspace import name_owner, name_unfinished
 from bough.events.owner import owner
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ async def source(start: Any, scripted: Any, tmp_path: Path) -> Any:
 
 def make_copy(home: Path, made_by: str) -> Path:
     """Leave what a maker leaves that was killed before the row of its fork was written."""
-    making = name_making(home, uuid4().hex)
+    making = name_unfinished(home, uuid4().hex)
     making.mkdir(parents=True)
     name_owner(making).write_text(made_by)
     return making
@@ -52,7 +52,7 @@ async def test_folders_of_the_living_and_of_others_are_none(source: Any, setting
     below = await fork.fork()
     unsettled = await source.fork(workspace="copy")
     record = await source.store.get(unsettled.id)
-    unsettled.workspace.rename(name_making(settings.home, record.config["made"]))
+    unsettled.workspace.rename(name_unfinished(settings.home, record.config["made"]))
     (settings.home / "workspaces" / "tenant").mkdir()
     assert await find_orphans(source.store, settings.home) == []
     await source.store.delete(fork.id)
@@ -87,10 +87,10 @@ async def test_a_fork_that_was_made_leaves_no_note_of_its_maker(source: Any, set
 
 async def test_a_row_from_elsewhere_moves_nothing(source: Any, settings: Any, tmp_path: Path) -> None:
     """What a bundle's row says of a copy may be anything."""
-    from bough.conversation.fork.workspace import settle_workspace
+    from bough.conversation.fork.workspace import finish_workspace
 
     (settings.home / "workspaces" / ".making-x").mkdir(parents=True)
     for nonce in ("x/../../../project", "x", 7):
-        await settle_workspace(settings.home, uuid4(), nonce)  # type: ignore[arg-type]
+        await finish_workspace(settings.home, uuid4(), nonce)  # type: ignore[arg-type]
     assert [entry.name for entry in (settings.home / "workspaces").iterdir()] == [".making-x"]
     assert (source.workspace / "a.txt").read_text() == "alpha"

@@ -1,4 +1,4 @@
-"""Two conversations side by side, and taking something over from one into another."""
+"""Comparing two conversations, and describing events of one in a message to another."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ MAX_FILES = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedCall:
-    """A tool call with how it ended.
+    """A tool call with its outcome.
 
     Attributes:
-        ended: The kind of its outcome; empty while it is open.
-        result: What it returned, or why it did not.
+        ended: The kind of the outcome event; empty while the call is open.
+        result: The result, or the error or reason if there is no result.
     """
 
     tool: str
@@ -49,11 +49,12 @@ class ComparedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What one of two conversations has of its own.
+    """The part of one conversation that the other does not share.
 
     Attributes:
-        events: After the common ones, ordered by seq.
-        usage: Of those events.
+        events: The events after the common ones, ordered by seq.
+        calls: The tool calls of those events.
+        usage: The usage of those events.
     """
 
     id: UUID
@@ -64,7 +65,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class CallDifference:
-    """A run of tool calls in which the two sides differ: calls of `a`, and those that `b` made instead."""
+    """Consecutive tool calls of `a`, and the calls that `b` made instead. Either may be empty."""
 
     a: tuple[ComparedCall, ...]
     b: tuple[ComparedCall, ...]
@@ -83,10 +84,10 @@ class Comparison:
     """Two conversations that may share a beginning.
 
     Attributes:
-        common: How many events they share; 0 for strangers.
-        calls: Where their tool calls differ.
-        cost_usd: What `b` cost more than `a` since then; None where a cost is not known.
-        files: What differs where they have workspaces of their own.
+        common: How many events they share; 0 if they are not related.
+        calls: The differences in their tool calls.
+        cost_usd: How much more `b` cost than `a` after the common events; None if a cost is not known.
+        files: The differences of their workspaces; empty if they have the same workspace.
     """
 
     common: int
@@ -98,33 +99,33 @@ class Comparison:
 
 
 class ComparedLogs(Protocol):
-    """What is read of two logs: a store, or a server's answers."""
+    """Read access to two logs, implemented by a store and by a client of a server."""
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return who wrote the last event that both share, and how many they share."""
+        """Return the conversation that wrote the last shared event, and the number of shared events; None for none."""
         ...
 
     def read(
         self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
     ) -> AsyncIterator[StoredEvent]:
-        """Iterate events of one of them."""
+        """Iterate events of one of the logs."""
         ...
 
 
 async def compare(store: ComparedLogs, a: UUID, b: UUID, *, workspaces: tuple[Path, Path] | None = None) -> Comparison:
-    """Return what two conversations share and where they differ. O(events after the common ones), and O(files)."""
+    """Return the differences of two conversations. O(events after the common ones), and O(files)."""
     ancestor = await store.common_ancestor(a, b)
     common = 0 if ancestor is None else ancestor[1]
     earlier_arguments = await _read_earlier_arguments(store, a, common)
-    sides = [await _side(store, id, common, earlier_arguments) for id in (a, b)]
+    sides = [await _read_side(store, id, common, earlier_arguments) for id in (a, b)]
     costs = [side.usage.cost_usd for side in sides]
     return Comparison(
         common=common,
         a=sides[0],
         b=sides[1],
-        calls=tuple(_call_differences(sides[0].calls, sides[1].calls)),
+        calls=tuple(_diff_calls(sides[0].calls, sides[1].calls)),
         cost_usd=None if costs[0] is None or costs[1] is None else costs[1] - costs[0],
-        files=tuple(_file_differences(*workspaces)) if workspaces and workspaces[0] != workspaces[1] else (),
+        files=tuple(_diff_files(*workspaces)) if workspaces and workspaces[0] != workspaces[1] else (),
     )
 
 
@@ -140,27 +141,28 @@ def _read_arguments(event: ModelResponded) -> dict[str, JsonObject]:
     return {call.id: call.given for call in calls_of(event)}
 
 
-async def _side(store: ComparedLogs, id: UUID, common: int, earlier_arguments: Mapping[str, JsonObject]) -> Side:
+async def _read_side(store: ComparedLogs, id: UUID, common: int, earlier_arguments: Mapping[str, JsonObject]) -> Side:
     events = tuple([stored async for stored in store.read(id, common)])
-    typed = [stored.event for stored in events]
+    typed_events = [stored.event for stored in events]
     usage = NOTHING_USED
-    for event in typed:
+    for event in typed_events:
         if isinstance(event, (ModelResponded, Condensed)) and event.usage is not None:
             usage = add_usage(usage, event.usage)
-    return Side(id=id, events=events, calls=tuple(_calls(typed, earlier_arguments)), usage=usage)
+    return Side(id=id, events=events, calls=tuple(_list_calls(typed_events, earlier_arguments)), usage=usage)
 
 
-def _calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObject]) -> Iterable[ComparedCall]:
-    """Return the calls in the order in which they started, those that never did where they ended.
+def _list_calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObject]) -> Iterable[ComparedCall]:
+    """Return the calls in the order in which they started. A call that never started is placed where it ended.
 
     Args:
         earlier_arguments: Arguments of calls that were made before the first event, by id.
     """
+    earlier_calls: list[ComparedCall] = []  # of earlier responses: ids are unique only within a response
     calls: dict[str, ComparedCall] = {}
-    done: list[ComparedCall] = []
     for event in events:
         if isinstance(event, ModelResponded):
-            done, calls, earlier_arguments = [*done, *calls.values()], {}, _read_arguments(event)
+            earlier_calls += calls.values()
+            calls, earlier_arguments = {}, _read_arguments(event)
         elif isinstance(event, ToolCalled):
             calls[event.tool_call_id] = ComparedCall(tool=event.tool, arguments=event.arguments)
         elif isinstance(event, ToolOutcome):
@@ -170,18 +172,22 @@ def _calls(events: Iterable[Event], earlier_arguments: Mapping[str, JsonObject])
             calls[event.tool_call_id] = ComparedCall(
                 tool=call.tool, arguments=call.arguments, ended=event.kind, result=result
             )
-    return [*done, *calls.values()]
+    return [*earlier_calls, *calls.values()]
 
 
-def _call_differences(a: Sequence[ComparedCall], b: Sequence[ComparedCall]) -> Iterable[CallDifference]:
-    keys = [[json.dumps([c.tool, c.arguments, c.ended, c.result], sort_keys=True) for c in side] for side in (a, b)]
-    for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+def _diff_calls(a: Sequence[ComparedCall], b: Sequence[ComparedCall]) -> Iterable[CallDifference]:
+    matcher = SequenceMatcher(None, [_dump_call(call) for call in a], [_dump_call(call) for call in b], autojunk=False)
+    for kind, a_start, a_stop, b_start, b_stop in matcher.get_opcodes():
         if kind != "equal":
-            yield CallDifference(a=tuple(a[a1:a2]), b=tuple(b[b1:b2]))
+            yield CallDifference(a=tuple(a[a_start:a_stop]), b=tuple(b[b_start:b_stop]))
 
 
-def _file_differences(a: Path, b: Path) -> Iterable[FileDifference]:
-    files_a, files_b = _files(a), _files(b)
+def _dump_call(call: ComparedCall) -> str:
+    return json.dumps([call.tool, call.arguments, call.ended, call.result], sort_keys=True)
+
+
+def _diff_files(a: Path, b: Path) -> Iterable[FileDifference]:
+    files_a, files_b = _list_files(a), _list_files(b)
     for path in sorted(files_a | files_b):
         if path not in files_b:
             yield FileDifference(path=path, change="only in a")
@@ -191,8 +197,8 @@ def _file_differences(a: Path, b: Path) -> Iterable[FileDifference]:
             yield FileDifference(path=path, change="differs")
 
 
-def _files(root: Path) -> set[str]:
-    """Return the plain files below a folder, git's own left out; at most 20,000."""
+def _list_files(root: Path) -> set[str]:
+    """Return the paths of the regular files below a folder, except git's. Stops when there are more than 20,000."""
     paths: set[str] = set()
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != ".git")
@@ -206,7 +212,7 @@ def _files(root: Path) -> set[str]:
 
 
 def transcript(events: Iterable[StoredEvent]) -> str:
-    """Return what was said and done as text, for a reader who was not there."""
+    """Return the messages, responses, calls and outcomes among the events as text."""
     lines: list[str] = []
     for stored in events:
         match stored.event:
@@ -214,7 +220,7 @@ def transcript(events: Iterable[StoredEvent]) -> str:
                 lines.append(f"{event.sender}: {event.plain}")
             case ModelResponded() as event:
                 parts = event.response.get("parts", [])
-                lines += [f"assistant: {p.get('content', '')}" for p in parts if p.get("part_kind") == "text"]
+                lines += [f"assistant: {part.get('content', '')}" for part in parts if part.get("part_kind") == "text"]
             case ToolCalled() as event:
                 lines.append(f"call {event.tool}: {json.dumps(event.arguments, sort_keys=True, ensure_ascii=False)}")
             case event if isinstance(event, ToolOutcome):
@@ -228,10 +234,17 @@ def transcript(events: Iterable[StoredEvent]) -> str:
 async def make_graft(
     into: UUID, store: EventStore, source: UUID, start: int | None, stop: int | None, summary: str
 ) -> list[Event]:
-    """Return what a conversation is told of another one: where it comes from, and a message.
+    """Return the events that describe a part of one conversation in another: the origin, and a message.
+
+    Args:
+        into: The conversation that the events are for.
+        source: The conversation that is described.
+        start: The first event to describe; None for the first one that `into` does not share.
+        stop: The event after the last one; None for the end.
+        summary: The text of the message; if empty, a transcript of the events.
 
     Raises:
-        InvalidInput: There is nothing to tell.
+        InvalidInput: There are no events to describe.
     """
     if start is None:
         ancestor = await store.common_ancestor(into, source)
@@ -239,7 +252,7 @@ async def make_graft(
     events = [stored async for stored in store.read(source, start, stop)]
     text = summary or transcript(events)
     if not text.strip():
-        raise InvalidInput("there is nothing to tell", hint="name other events, or give a summary")
+        raise InvalidInput("there are no events to describe", hint="choose other events, or give a summary")
     origin = {"source": str(source), "start": start, "stop": events[-1].seq + 1 if events else start}
     message = f"This happened in another branch of the work:\n{text}"
     return [StateChanged(changes={"grafted": origin}), UserMessage.text(clean(message), sender="graft")]

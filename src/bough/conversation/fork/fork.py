@@ -1,6 +1,6 @@
-"""Writing a fork: one function over the recorded JSON, for conversations that are open and for those that are not.
+"""Writing a fork, from the recorded JSON of an open or unopened conversation.
 
-No agent is built here, and nothing of PydanticAI is imported.
+This module builds no agent and does not import PydanticAI.
 
 Source: OpenHands `Conversation.fork`; the fourteen rules are in docs/concepts/fork.md.
 """
@@ -19,12 +19,12 @@ from bough.cancellation import finish
 from bough.conversation.fork.model_key import keep_sealed
 from bough.conversation.fork.request import CutPoint, ForkRequest, find_cut, make_carried_changes
 from bough.conversation.fork.workspace import (
-    MADE,
+    NONCE_KEY,
     ForkedWorkspace,
     WorkspacePolicy,
+    finish_workspace,
     fork_workspace,
-    name_making,
-    settle_workspace,
+    name_unfinished,
 )
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.log.state import State, inherit_changed_rules
@@ -45,31 +45,36 @@ _OBJECT = "object:"
 
 @dataclass(frozen=True, kw_only=True)
 class ForkContents:
-    """Which agent and rules a fork has: as recorded, and in memory where they were made there.
+    """The agent and the rules of a fork.
 
     Attributes:
-        standing: Events of the always-active skills that new instructions hold.
+        agent: The agent as recorded.
+        policies: The rules as recorded.
+        skill_events: Events of the always-active skills in the instructions, if the instructions are new.
+        rules: The rules as an object, if one was built.
+        blueprint: The blueprint of the agent, if one was built.
     """
 
     agent: JsonObject
     instructions: str
     policies: JsonObject
-    standing: tuple[Event, ...] = ()
+    skill_events: tuple[Event, ...] = ()
     rules: Rules | None = None
     blueprint: Blueprint | None = None
 
 
 Decide: TypeAlias = Callable[[CutPoint, State], ForkContents | None]
-"""Returns what a fork has that is cut there, given the state at the cut; None: it cannot be written like this."""
+"""Returns the contents of a fork, given its cut and the state there; None if `write_fork` cannot write this fork."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFork:
-    """A fork that is in the log.
+    """A fork that is in the store.
 
     Attributes:
-        journal: The fold of its log.
-        contents: None where the same request wrote it before.
+        record: The row of the fork.
+        journal: The journal of the fork's log.
+        contents: None if an earlier identical request wrote the fork.
     """
 
     record: ConversationRecord
@@ -79,27 +84,30 @@ class WrittenFork:
 
     @property
     def state(self) -> State:
-        """The fold of its log."""
+        """The state of the fork."""
         return self.journal.state
 
 
 async def write_fork(
     source: Journal, record: ConversationRecord, request: ForkRequest, home: Path, decide: Decide
 ) -> WrittenFork | None:
-    """Write a fork, or return the one that the same request with the same id wrote before.
+    """Write a fork, or return the fork that an earlier identical request with the same id wrote.
 
     Args:
-        source: The conversation that is forked, caught up; nothing here changes it.
-        record: Its row.
+        source: The conversation that is forked, caught up with its log. It is not changed.
+        record: The row of `source`.
+        home: bough's home, below which the fork's folder is made.
 
     Returns:
-        None where `decide` does: nothing was written then.
+        None, with nothing written, if `decide` returns None.
 
     Raises:
         See `AsyncConversation.fork`.
     """
-    if request.id is not None and (existing := await _find_fork(source, request)) is not None:
-        return await _open_existing(source, existing, request, home)
+    if request.id is not None:
+        existing = await _find_fork(source, request)
+        if existing is not None:
+            return await _open_existing(source, existing, request, home)
     cut, journal = await find_cut(source, request.at, pending=request.pending, snap=request.snap)
     contents = decide(cut, journal.state)
     if contents is None:
@@ -108,16 +116,23 @@ async def write_fork(
     workspace, nonce = await _make_workspace(request.workspace, present, home, id)
     try:
         import_events: list[Event] = []
-        if present.imported is not None and cut.at <= present.imported:  # the cut leaves out that they are foreign
+        if present.imported is not None and cut.at <= present.imported:  # the cut excludes the `Imported` event
             signer = record.config.get("signed_by")
             import_events = [Imported(count=cut.at, signer=signer or None, workspace=str(workspace.path))]
         changes = _describe_changes(
             source, request, cut, journal.state, contents, workspace, is_foreign=bool(import_events)
         )
-        forked = request.describe(source.cid, cut, source_head=source.durable, workspace=workspace.policy)
-        # The fork works in the same folder, so it finds what tools wrote after the cut.
-        inherited = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
-        events = [forked, *cut.closing, *import_events, *inherited, StateChanged(changes=changes), *contents.standing]
+        forked_from = request.describe(source.cid, cut, source_head=source.durable, workspace=workspace.policy)
+        # The fork reads the present files, so it finds rule files that tools wrote after the cut.
+        changed_rules = inherit_changed_rules(present.changed_rules - journal.state.changed_rules)
+        events = [
+            forked_from,
+            *cut.closing,
+            *import_events,
+            *changed_rules,
+            StateChanged(changes=changes),
+            *contents.skill_events,
+        ]
         masked = mask_events(source.secrets, events)
         row = _mask(
             source,
@@ -129,10 +144,10 @@ async def write_fork(
             },
         )
     except BaseException:
-        await workspace.remove()  # no row names these files
+        await workspace.remove()  # no row refers to these files
         raise
     try:
-        # A write that is cancelled may land all the same: whether the files have a row is known only at its end.
+        # A cancelled write may still succeed. Only when it has ended is it known whether a row refers to the files.
         written = await finish(
             source.store.fork(
                 source.cid,
@@ -148,14 +163,14 @@ async def write_fork(
             raise
         written = existing
     if nonce is not None:
-        if written.config.get(MADE) != nonce:
-            await workspace.remove()  # its own copy alone: the row names the one that another caller made
+        if written.config.get(NONCE_KEY) != nonce:
+            await workspace.remove()  # the copy of this call only: the row refers to the copy of another caller
             return await _open_existing(source, written, request, home)
-        await settle_workspace(home, id, nonce)
-        place = home / "workspaces" / str(id)
-        workspace = replace(workspace, made=place)
-        await _copy_grants(home, present.workspace, workspace.path, place)
-    # With an id that a caller chose, another one may have written the fork, and to it.
+        await finish_workspace(home, id, nonce)
+        folder = home / "workspaces" / str(id)
+        workspace = replace(workspace, own_folder=folder)
+        await _copy_grants(home, present.workspace, workspace.path, folder)
+    # Given the id, another caller may have written the fork and appended to it.
     journal = await journal.make_fork(id, masked if request.id is None else None)
     return WrittenFork(record=written, journal=journal, workspace=workspace, contents=contents)
 
@@ -163,9 +178,10 @@ async def write_fork(
 async def _make_workspace(
     policy: WorkspacePolicy, source: State, home: Path, id: UUID
 ) -> tuple[ForkedWorkspace, str | None]:
-    """Return the workspace of a fork, and the nonce in the name of its files until its row is written.
+    """Return the workspace of a fork, and the nonce in the name of its folder until its row is written.
 
-    A fork that shares its source's files has no nonce; that of a read-only conversation is read-only too.
+    The nonce is None if the fork shares its source's files. A fork of a read-only conversation that shares them is
+    read-only too.
 
     Raises:
         Conflict: The folder of the fork exists.
@@ -173,16 +189,16 @@ async def _make_workspace(
     if policy == "shared" or policy == "readonly":
         is_readonly = policy == "readonly" or source.workspace_policy == "readonly"
         return ForkedWorkspace(source.workspace, "readonly" if is_readonly else "shared"), None
-    place, nonce = home / "workspaces" / str(id), new_id().hex
-    if await asyncio.to_thread(place.exists):
-        # Files of another fork: a server has those of all its tenants below this folder.
-        raise Conflict(f"there is a folder for {id} already", hint="fork with another id")
-    making = name_making(home, nonce)
-    return await fork_workspace(policy, source.workspace, place, making=making), nonce
+    folder, nonce = home / "workspaces" / str(id), new_id().hex
+    if await asyncio.to_thread(folder.exists):
+        # Files of another fork, perhaps another tenant's: a server has the folders of all tenants in one place.
+        raise Conflict(f"a folder for {id} already exists", hint="fork with another id")
+    unfinished = name_unfinished(home, nonce)
+    return await fork_workspace(policy, source.workspace, folder, unfinished=unfinished), nonce
 
 
 async def fork_unopened(store: EventStore, cid: UUID, request: ForkRequest, settings: Settings) -> WrittenFork | None:
-    """Read a log as far as `find_cut` needs it, and fork it with `fork_as_recorded`."""
+    """Catch up with the log of an unopened conversation and fork it; see `fork_as_recorded`."""
     record = await store.get(cid)
     journal = Journal(store, cid)
     try:
@@ -197,16 +213,16 @@ async def fork_as_recorded(
 ) -> WrittenFork | None:
     """Write a fork that has the recorded agent, prompt and rules of its source. Builds no agent and no rules.
 
-    What narrows the source's rules when it is opened narrows those of the fork when the fork is opened.
+    Rules given at the opening of the source are not applied here. They are applied when the fork is opened.
 
     Args:
         source: The log that is forked, read to its head. The values of secrets sealed for it are not known here.
-        record: Its row.
+        record: The row of `source`.
 
     Returns:
-        None if the request or the log needs `fork_opened`, and nothing was written: the fork differs from its source
-        in agent, rules or secrets; calls are carried over; scripts may no longer write; agent or rules have changed
-        between the cut and the head; or some events were imported.
+        None, with nothing written, if `fork_opened` is needed: the fork changes agent, rules or secrets; calls are
+        carried over; the workspace becomes read-only; agent or rules have changed between the cut and the head; or
+        some events were imported.
 
     Raises:
         See `AsyncConversation.fork`.
@@ -214,8 +230,8 @@ async def fork_as_recorded(
     is_plain = request.agent is None and not request.overrides and request.secrets == "reference"
     if not is_plain or request.pending == "carry" or request.workspace == "readonly":
         return None
-    if (nonce := record.config.get(MADE)) is not None:
-        await settle_workspace(settings.home, source.cid, nonce)
+    if (nonce := record.config.get(NONCE_KEY)) is not None:
+        await finish_workspace(settings.home, source.cid, nonce)
     present = source.state
     if present.imported is not None or await source.store.count_imported(source.cid):
         return None
@@ -229,28 +245,32 @@ async def fork_as_recorded(
 
 
 async def _find_fork(source: Journal, request: ForkRequest) -> ConversationRecord | None:
-    """Return the fork that this very request wrote before.
+    """Return the fork that an earlier identical request wrote; None if the id is not in use.
 
     Raises:
-        Conflict: The id is another conversation's.
+        Conflict: The id belongs to another conversation, or to a fork of a different request.
     """
-    assert request.id is not None  # noqa: S101 - called with an id only
+    assert request.id is not None  # noqa: S101 - only called with an id
     try:
         record = await source.store.get(request.id)
     except NotFound:
         return None
     if record.forked_from != source.cid or record.lineage != _mask(source, request.lineage()):
-        raise Conflict(f"{request.id} is another conversation", hint="fork with another id, or with the same arguments")
+        raise Conflict(
+            f"{request.id} belongs to another conversation", hint="fork with another id, or with the same arguments"
+        )
     return record
 
 
 async def _open_existing(source: Journal, record: ConversationRecord, request: ForkRequest, home: Path) -> WrittenFork:
+    """Return a fork that an earlier call wrote, after it has moved the fork's folder to its final name."""
     journal = Journal(source.store, record.id, secrets=source.secrets)
     await journal.catch_up()
-    if (nonce := record.config.get(MADE)) is not None:
-        await settle_workspace(home, record.id, nonce)
-    is_own = journal.state.workspace_policy in ("copy", "worktree")
-    own_folder = home / "workspaces" / str(record.id) if is_own else None
+    if (nonce := record.config.get(NONCE_KEY)) is not None:
+        await finish_workspace(home, record.id, nonce)
+    own_folder = None
+    if journal.state.workspace_policy in ("copy", "worktree"):
+        own_folder = home / "workspaces" / str(record.id)
     workspace = ForkedWorkspace(journal.state.workspace, request.workspace, own_folder)
     return WrittenFork(record=record, journal=journal, workspace=workspace)
 
@@ -263,9 +283,9 @@ async def _find_written(
     nonce: str | None,
     error: BaseException,
 ) -> ConversationRecord | None:
-    """Return the fork where an error did not keep it from being written; else remove the files made for it.
+    """Return the fork if it was written in spite of an error. Removes the files made for it if no row refers to them.
 
-    Where the store cannot answer, the files stay: a row may name them.
+    If the store cannot be read, the files remain, because a row may refer to them, and `error` is raised.
     """
     try:
         record = await source.store.get(id)
@@ -273,7 +293,7 @@ async def _find_written(
         record = None
     except (StoreError, Unavailable):
         raise error from None
-    if record is None or record.config.get(MADE) != nonce:
+    if record is None or record.config.get(NONCE_KEY) != nonce:
         await workspace.remove()
     if not isinstance(error, Exception) or record is None or request.id is None:
         return None
@@ -290,10 +310,10 @@ def _describe_changes(
     *,
     is_foreign: bool,
 ) -> JsonObject:
-    """Return what the fork's log says of itself: all of it, so that erasing the source leaves it what it is."""
+    """Return the `StateChanged` of a fork. It is complete, so that the fork does not change if its source is erased."""
     present, policies = source.state, contents.policies
     if state.policies.get("sealed") or present.policies.get("sealed"):
-        # Before the import the log names whatever secrets its sender chose.
+        # The part of the log before an import names secrets that its sender chose.
         states = (present,) if is_foreign else (state, present)
         sealed = keep_sealed(contents.agent, *((state.agent, state.policies) for state in states))
         policies = policies | {"sealed": sealed}
@@ -314,25 +334,28 @@ def _describe_row(
 ) -> JsonObject:
     """Return the config of the fork's row."""
     model: str | None = agent.get("model")
-    config = {key: value for key, value in record.config.items() if key != MADE}
+    config = {key: value for key, value in record.config.items() if key != NONCE_KEY}
     config["workspace"] = str(workspace.path)
-    if agent:  # logs of adapters have none
+    if agent:  # the logs of adapters have no agent
         config["agent"] = agent.get("name")
         config["model"] = None if model is None else model.removeprefix(_OBJECT)
-    config |= {} if nonce is None else {MADE: nonce}
-    return config | ({"ephemeral": True} if request.ephemeral else {})
+    if nonce is not None:
+        config[NONCE_KEY] = nonce
+    if request.ephemeral:
+        config["ephemeral"] = True
+    return config
 
 
 def _mask(source: Journal, value: Any) -> Any:
-    """Return JSON without values of secrets: what is in the row is as public as what is in the log."""
+    """Return the JSON value with the values of secrets masked: the row is as public as the log."""
     return source.secrets.masker().json(value) if source.secrets.names else value
 
 
-async def _copy_grants(home: Path, source: Path, workspace: Path, place: Path) -> None:
-    """Trust the skills of the fork's copy that are, to the byte, those trusted in the source's folder."""
+async def _copy_grants(home: Path, source: Path, workspace: Path, folder: Path) -> None:
+    """Trust those skills of the fork's copy that are byte-identical to trusted skills of the source's folder."""
     from bough.skills import TrustStore
 
     try:
-        await finish(asyncio.to_thread(TrustStore(home).copy_grants, source, workspace, within=place))
-    except (StoreError, OSError) as error:  # the fork is written by now: its skills are merely not trusted
-        _log.warning("the skills of %s are not trusted: %s", place, error)
+        await finish(asyncio.to_thread(TrustStore(home).copy_grants, source, workspace, within=folder))
+    except (StoreError, OSError) as error:  # the fork is written: only its skills are not trusted
+        _log.warning("the skills of %s are not trusted: %s", folder, error)

@@ -1,4 +1,4 @@
-"""The fork of an open conversation: which agent and rules it has, and what its own object is made of."""
+"""Forking an open conversation: the agent, the rules and the parts of the fork."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bough.conversation.fork.request import CutPoint, ForkRequest
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce
-from bough.conversation.skills import standing_events
+from bough.conversation.skills import make_always_active_events
 from bough.errors import InvalidInput
 from bough.execution.base import Isolation
 from bough.guard import Secrets
@@ -24,14 +24,14 @@ from bough.types import JsonObject
 
 
 async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, WrittenFork]:
-    """Write the fork of an open conversation that has caught up. Returns its parts and what was written.
+    """Write the fork of an open conversation that has caught up. Returns the fork's parts and the written fork.
 
     Raises:
         See `AsyncConversation.fork`.
     """
     home = parts.environment.settings.home
-    written = await write_fork(parts.journal, parts.record, request, home, partial(_decide, parts, request))
-    fork = cast("WrittenFork", written)  # `_decide` refuses or decides
+    written = await write_fork(parts.journal, parts.record, request, home, partial(_decide_contents, parts, request))
+    fork = cast("WrittenFork", written)  # `_decide_contents` never returns None
     rules = None if fork.contents is None else fork.contents.rules
     if rules is None:
         rules = _narrow_rules(parts, request, fork.journal.state)
@@ -41,36 +41,52 @@ async def fork_opened(parts: Parts, request: ForkRequest) -> tuple[Parts, Writte
     return fork_parts, fork
 
 
-def _decide(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> ForkContents:
+def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> ForkContents:
+    """Return the agent and the rules of a fork.
+
+    Args:
+        state: The state at the cut.
+
+    Raises:
+        InvalidInput: Scripts could write to a read-only workspace, the agent lacks a tool that a carried call needs, or
+            an override would widen a rule.
+    """
     if request.workspace == "readonly" and parts.environment.executor.isolation == Isolation.NONE:
         raise InvalidInput(
-            "scripts that run without a sandbox cannot be kept from writing",
+            "scripts without a sandbox cannot be prevented from writing to the workspace",
             hint="run them in the sandbox, or fork with workspace=copy",
         )
     rules, present = _narrow_rules(parts, request, state), parts.journal.state
     policies = {"executor": parts.environment.executor.name, **rules.to_json()}
     agent, blueprint = present.agent, None
-    is_new = request.agent is not None or not {"model", "system_prompt"}.isdisjoint(request.overrides)
-    if is_new or cut.carried or agent != state.agent:
+    changes_agent = request.agent is not None or not {"model", "system_prompt"}.isdisjoint(request.overrides)
+    if changes_agent or cut.carried or agent != state.agent:
         blueprint = _build_blueprint(parts, request)
         blueprint.require_tools(state.calls[id].tool for id in cut.carried)
         agent = _describe_agent(parts, request, blueprint.spec)
-    if blueprint is None or agent == state.agent:  # then the prompt stays as it was, to the byte
-        instructions, standing = state.instructions, ()
+    if blueprint is None or agent == state.agent:  # the prompt remains byte-identical
+        instructions, skill_events = state.instructions, ()
     else:
-        instructions, standing = blueprint.instructions, tuple(standing_events(blueprint.standing))
+        instructions, skill_events = blueprint.instructions, tuple(make_always_active_events(blueprint.standing))
     return ForkContents(
         agent=agent,
         instructions=instructions,
         policies=policies,
-        standing=standing,
+        skill_events=skill_events,
         rules=rules,
         blueprint=blueprint,
     )
 
 
 def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
-    """Return the rules of a state and of the present, narrowed by what the fork asks for besides."""
+    """Return the rules at the cut combined with the present ones, narrowed by the request.
+
+    Args:
+        state: The state at the cut.
+
+    Raises:
+        InvalidInput: An override would widen a rule.
+    """
     rules, present = parts.rules(), parts.journal.state
     if (state.policies, state.quarantined) != (present.policies, present.quarantined):
         rules = Rules.from_state(state, rules)
@@ -80,24 +96,25 @@ def _narrow_rules(parts: Parts, request: ForkRequest, state: State) -> Rules:
         return rules
     stricter = rules.override(request.stricter_rules)
     if not allows_policy(rules.policy, stricter.policy):
-        raise _wider("confirmation policy")
+        raise _make_wider_error("confirmation policy")
     if not (allows_limits(rules.limits, stricter.limits) and allows_limits(rules.total, stricter.total)):
-        raise _wider("limits")
-    # `narrow`, although both checks passed: hooks, the analyzer and the allow-list of the source must stay as well.
+        raise _make_wider_error("limits")
+    # `narrow`, although both checks passed, because hooks, analyzer and allow-list of the source must apply as well.
     return replace(rules.narrow(stricter), secrets=rules.secrets)
 
 
-def _find_spec(parts: Parts, request: ForkRequest) -> AgentSpec:
-    changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
+def _make_spec(parts: Parts, request: ForkRequest) -> AgentSpec:
+    """Return the spec of the fork's agent: the requested or the present one, with the overrides of model and prompt."""
+    overrides = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
     spec = request.agent or parts.agent.spec
-    return spec.model_copy(update=changed) if changed else spec
+    return spec.model_copy(update=overrides) if overrides else spec
 
 
 def _build_blueprint(parts: Parts, request: ForkRequest) -> Blueprint:
-    """Return the blueprint of a fork whose agent is another one than at the cut, or has to have certain tools."""
-    spec, pool = _find_spec(parts, request), parts.environment.pool
+    """Return the blueprint of the fork's agent."""
+    spec, pool = _make_spec(parts, request), parts.environment.pool
     if request.agent is None:
-        # No file of a skill is looked at again, nor the catalogue rendered: there may be thousands.
+        # Reads no files of skills and does not render the catalog again, because there may be thousands of skills.
         return parts.agent.blueprint.for_conversation(
             spec, pool=pool, has_new_prompt="system_prompt" in request.overrides
         )
@@ -106,9 +123,9 @@ def _build_blueprint(parts: Parts, request: ForkRequest) -> Blueprint:
 
 
 def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> AgentBuilder:
-    """Return the builder of the fork's agent, which shares what the source has built and builds nothing now."""
-    spec, state = _find_spec(parts, request), fork.journal.state
-    has_own_skills = fork.workspace.made is not None and spec.skills is None and spec.discover_skills
+    """Return the builder of the fork's agent. It shares what is already built, and builds the rest on first use."""
+    spec, state = _make_spec(parts, request), fork.journal.state
+    has_own_skills = fork.workspace.own_folder is not None and spec.skills is None and spec.discover_skills
     if not has_own_skills and fork.contents is not None and fork.contents.blueprint is not None:
         return AgentBuilder.from_blueprint(fork.contents.blueprint)
     settings, pool = parts.environment.settings, parts.environment.pool
@@ -117,7 +134,7 @@ def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> Agen
         has_new_prompt = "system_prompt" in request.overrides
         return AgentBuilder(spec, lambda spec: shared.for_conversation(spec, pool=pool, has_new_prompt=has_new_prompt))
 
-    # A shared folder has what tools of the source wrote since an earlier request made this fork.
+    # If an earlier request made this fork, tools of the source may have written to a shared folder since then.
     changed_rules = state.changed_rules | parts.journal.state.changed_rules
 
     def build(spec: AgentSpec) -> Blueprint:
@@ -129,17 +146,20 @@ def _make_builder(parts: Parts, request: ForkRequest, fork: WrittenFork) -> Agen
 def _describe_agent(parts: Parts, request: ForkRequest, spec: AgentSpec) -> JsonObject:
     """Return the record of the fork's agent.
 
-    What an imported record says of addresses and paths stays recorded and unused: without its address, the model
-    would be asked at the provider of that name.
+    Addresses and paths in the record of an imported agent are copied, although they are not used in quarantine. Without
+    the address, the fork would ask the provider that the model's name gives.
     """
     snapshot, present = spec.snapshot(), parts.journal.state
     if not present.quarantined or request.agent is not None:
         return snapshot
-    replaced = {"base_url"} if "model" in request.overrides else set[str]()
-    replaced |= {"system_prompt_path"} if "system_prompt" in request.overrides else set()
-    places: dict[str, Any] = {name: present.agent.get(name) for name in PLACES if name not in replaced}
-    return snapshot | {name: value for name, value in places.items() if value}
+    replaced: set[str] = set()
+    if "model" in request.overrides:
+        replaced.add("base_url")
+    if "system_prompt" in request.overrides:
+        replaced.add("system_prompt_path")
+    locations: dict[str, Any] = {name: present.agent.get(name) for name in PLACES if name not in replaced}
+    return snapshot | {name: value for name, value in locations.items() if value}
 
 
-def _wider(rule: str) -> InvalidInput:
+def _make_wider_error(rule: str) -> InvalidInput:
     return InvalidInput(f"the {rule} of a fork can only be stricter than its source's", hint="start a new conversation")

@@ -1,4 +1,4 @@
-"""What a caller asks of a fork, and the cut that it names.
+"""The request for a fork, and the cut that it names.
 
 Source: OpenHands `Conversation.fork()`; the fourteen rules are in docs/concepts/fork.md.
 """
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 Pending: TypeAlias = Literal["close", "drop", "carry"]
-"""What becomes of calls that are open at the cut: closed in the fork, cut off with the response that made them, or
-carried over, so that the fork waits for a new approval of each."""
+"""What happens to calls that are open at the cut. `close` closes them in the fork. `drop` moves the cut before the
+response that made them. `carry` keeps them open, and the fork waits for a new approval of each."""
 
 Snap: TypeAlias = Literal["exact", "turn"]
-"""Whether the cut is where it is asked for, or at the end of the last turn that was over by then."""
+"""`exact`: the cut is where it was requested. `turn`: it is at the end of the last turn that had ended by then."""
 
 NOT_EXECUTED = "not executed in this fork"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A cut after turn `number`: a message of a user with all that followed from it. 0 is before the first one."""
+    """A cut after turn `number`: a user's message and everything up to the next one. 0 is before the first turn."""
 
     number: int
 
@@ -52,13 +52,13 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class CutPoint:
-    """A place to cut.
+    """A position at which a log can be cut.
 
     Attributes:
         at: How many events are shared.
-        last: The last shared event; None at 0.
-        closing: Events that close the calls that are open there, for the fork alone.
-        carried: Ids of calls that stay open, waiting for an approval of their own.
+        last: Id of the last shared event; None if no events are shared.
+        closing: Events that close the open calls in the fork.
+        carried: Ids of calls that remain open in the fork, each waiting for a new approval.
     """
 
     at: int
@@ -70,41 +70,50 @@ class CutPoint:
 async def find_cut(
     journal: Journal, at: Cut | Turn | None, *, pending: Pending, snap: Snap = "exact"
 ) -> tuple[CutPoint, Journal]:
-    """Return the cut that `at` names, and the log folded up to there; `journal` has caught up.
+    """Return the cut that `at` names, and a journal that has folded the log up to the cut.
 
-    What a fork has to know is in the state at the cut: at the head nothing is read, elsewhere what `Journal.cut` reads.
+    Only `Journal.cut` reads events, and reads none if the cut is the head.
+
+    Args:
+        journal: The log, caught up.
+        at: The number of events, the id of the last event, or a turn; None for all events.
 
     Raises:
-        InvalidInput: The cut is negative or beyond the head, there is no such turn, or a call that has started is to
-            be carried over.
-        NotFound: `at` names an event that the log does not have.
+        InvalidInput: The cut is negative or beyond the head, the turn does not exist, or a call to be carried over has
+            started.
+        NotFound: `at` is the id of an event that is not in the log.
     """
     if pending not in ("close", "drop", "carry") or snap not in ("exact", "turn"):
-        raise InvalidInput(f"pending={pending!r}, snap={snap!r}", hint="close, drop or carry; exact or turn")
-    count = await _count(journal, at)
+        raise InvalidInput(
+            f"invalid cut: pending={pending!r}, snap={snap!r}",
+            hint="pending is close, drop or carry; snap is exact or turn",
+        )
+    count = await _count_events(journal, at)
     cut_log = await journal.cut(count)
-    if snap == "turn" and (end := await _end_of_turn(journal, cut_log.state)) != count:
-        cut_log = await journal.cut(end)
+    if snap == "turn":
+        turn_end = await _find_turn_end(journal, cut_log.state)
+        if turn_end != count:
+            cut_log = await journal.cut(turn_end)
     while pending == "drop" and cut_log.state.open_calls:
         cut_log = await journal.cut(cut_log.state.responded or 0)
     state = cut_log.state
-    match pending:
-        case "carry":
-            carried = tuple(_never_started(call) for call in state.open_calls)
-            return CutPoint(at=state.head, last=state.last, carried=carried), cut_log
-        case _:
-            closing = [
-                ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=NOT_EXECUTED) for call in state.open_calls
-            ]
-            return CutPoint(at=state.head, last=state.last, closing=tuple(closing)), cut_log
+    if pending == "carry":
+        for call in state.open_calls:
+            _require_not_started(call)
+        carried = tuple(call.id for call in state.open_calls)
+        return CutPoint(at=state.head, last=state.last, carried=carried), cut_log
+    closing = [ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=NOT_EXECUTED) for call in state.open_calls]
+    return CutPoint(at=state.head, last=state.last, closing=tuple(closing)), cut_log
 
 
-async def _count(journal: Journal, at: Cut | Turn | None) -> int:
+async def _count_events(journal: Journal, at: Cut | Turn | None) -> int:
+    """Return how many events are before the cut that `at` names. Raises: see `find_cut`."""
     head = journal.durable
     if isinstance(at, Turn):
         return await journal.find_turn(_require_int(at.number))
     if isinstance(at, UUID):
-        return (await journal.store.locate(at, cid=journal.cid))[1] + 1
+        _, seq = await journal.store.locate(at, cid=journal.cid)
+        return seq + 1
     count = head if at is None else _require_int(at)
     if not 0 <= count <= head:
         raise InvalidInput(
@@ -121,19 +130,23 @@ def _require_int(value: object) -> int:
     )
 
 
-async def _end_of_turn(journal: Journal, state: State) -> int:
-    """Return where the last turn ended that was over at a cut: before the next one's message, or at the head."""
+async def _find_turn_end(journal: Journal, state: State) -> int:
+    """Return the seq at which the last turn ended that was complete at a cut.
+
+    That is the cut itself if it is the head or precedes a message, and no work was left. Otherwise the cut is within a
+    turn, and the turn before it ended at its first message.
+    """
     if not state.has_work:
         if state.head == journal.durable:
             return state.head
-        ((_, _, kind),) = await journal.store.read_ids(journal.cid, state.head, state.head + 1)
-        if kind == "UserMessage":
+        ((_, _, next_kind),) = await journal.store.read_ids(journal.cid, state.head, state.head + 1)
+        if next_kind == "UserMessage":
             return state.head
     return state.turned if state.turns else 0
 
 
 def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
+    """Return the changes of a `StateChanged` by which calls that a fork carries over wait for a new approval."""
     if not calls:
         return {}
     waiting = {
@@ -150,16 +163,15 @@ def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]
     return {"status": "waiting_for_confirmation", "waiting": waiting}
 
 
-def _never_started(call: ToolCall) -> str:
+def _require_not_started(call: ToolCall) -> None:
     if call.started:
         raise InvalidInput(
             f"the call of {call.tool} has started and cannot be carried over", hint="choose pending=close or drop"
         )
-    return call.id
 
 
 class ForkOverrides(TypedDict, total=False):
-    """What a fork may do otherwise than its source. Rules only get stricter; hooks and analyzers are added."""
+    """What a fork changes. Rules can only become stricter; hooks and analyzers are added to the source's."""
 
     model: str | Model
     system_prompt: str
@@ -172,7 +184,7 @@ class ForkOverrides(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class ForkRequest:
-    """Everything a caller says of a fork; see `AsyncConversation.fork`."""
+    """The arguments of a fork; see `AsyncConversation.fork`."""
 
     id: UUID | None = None
     agent: AgentSpec | None = None
@@ -200,7 +212,7 @@ class ForkRequest:
         require_type(self.tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
         check_tags(dict(self.tags or {}))
         if self.secrets not in ("reference", "none"):
-            raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="reference or none")
+            raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="secrets is reference or none")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
         if unknown:
             valid_names = ", ".join(ForkOverrides.__annotations__)
@@ -212,7 +224,7 @@ class ForkRequest:
 
     @property
     def stricter_rules(self) -> JsonObject:
-        """The overrides that are rules, by the names of `GivenRules`."""
+        """The overrides of rules, under the names of `GivenRules`."""
         return {name: value for name, value in self.overrides.items() if name not in ("model", "system_prompt")}
 
     def _check_overrides(self) -> None:
@@ -221,12 +233,14 @@ class ForkRequest:
 
         model, prompt = self.overrides.get("model", ""), self.overrides.get("system_prompt", "")
         if not isinstance(model, str) and not hasattr(model, "model_name"):
-            raise InvalidInput(f"model: this is a {type(model).__name__}", hint="give its name, or a PydanticAI model")
+            raise InvalidInput(
+                f"invalid model of type {type(model).__name__}", hint="give its name, or a PydanticAI model"
+            )
         require_type(prompt, str, "system_prompt", "give a text")
         check_arguments(self.stricter_rules)
 
     def lineage(self) -> JsonObject:
-        """Return what the fork's row says of its origin; equal for equal requests, and only for those."""
+        """Return the lineage in the fork's row. Two requests have the same lineage if and only if they are equal."""
         identity = {
             "agent": None if self.agent is None else self.agent.snapshot(),
             "at": str(self.at),
@@ -240,7 +254,7 @@ class ForkRequest:
         return lineage | {"pending": self.pending, "workspace": self.workspace, "request": digest}
 
     def describe(self, source: UUID, cut: CutPoint, *, source_head: int, workspace: WorkspacePolicy) -> ForkedFrom:
-        """Return the first own event of the fork."""
+        """Return the first event of the fork that it does not share."""
         return ForkedFrom(
             source=source,
             at=cut.at,
@@ -255,15 +269,17 @@ class ForkRequest:
         )
 
     def overrides_json(self) -> JsonObject:
-        """Return what the fork does otherwise, as JSON."""
-        values: JsonObject = {name: _plain(value) for name, value in self.overrides.items()}
+        """Return the overrides and the new agent, as JSON."""
+        values: JsonObject = {name: _to_json(value) for name, value in self.overrides.items()}
         return values | ({} if self.agent is None else {"agent": self.agent.snapshot()})
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
+    """Return an override as JSON; a model object as its name."""
     if isinstance(value, str):
         return value
-    if (to_json := getattr(value, "to_json", None)) is not None:
+    to_json = getattr(value, "to_json", None)
+    if to_json is not None:
         return to_json()
     from bough.agents.spec import MODEL_OBJECT
 

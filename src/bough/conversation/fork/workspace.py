@@ -1,6 +1,6 @@
-"""The files of a fork: the source's own, or its own copy of them.
+"""The files of a fork: its source's folder, or a copy of it.
 
-A copy shows the files as they are when the fork is made, not as they were at the cut. Nothing is ever hard-linked.
+A copy has the files as they are when the fork is made, not as they were at the cut. Files are never hard-linked.
 """
 
 from __future__ import annotations
@@ -24,234 +24,239 @@ from bough.errors import InvalidInput, LimitExceeded, Unavailable
 from bough.events.owner import owner
 
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
-"""`shared`: the source's folder. `readonly`: the same, but the fork's tools only read it, and its scripts get a fresh
-folder each. `copy`: a copy. `worktree`: a git worktree with the present state of the files that git does not ignore."""
+"""`shared`: the source's folder. `readonly`: the source's folder, which tools of the fork only read, while each of its
+scripts gets a new folder. `copy`: a copy. `worktree`: a git worktree with the present files, without ignored ones."""
 
-MADE = "made"
-"""Key of a row's config: under which name the files of a fork were copied before the row was written."""
+NONCE_KEY = "made"
+"""Key in a row's config for the nonce in the name that the fork's folder had until the row was written."""
 
-MAKING = ".making-"
-"""What the name of a copy begins with until its row is written; a file of that name and `.owner` says who makes it."""
+UNFINISHED_PREFIX = ".making-"
+"""Prefix of a folder's name until the row of its fork is written. A file `<name>.owner` names the copying process."""
 
 MAX_COPIED_BYTES = 4 << 30
 MAX_COPIED_FILES = 200_000
 _NONCE = re.compile("[0-9a-f]{32}")
+_SUBMODULE_MODE = "160000 "
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ForkedWorkspace:
-    """Where a fork works.
+    """The workspace of a fork.
 
     Attributes:
-        policy: What was really done.
-        made: The folder that was made for it, to be removed with it; None where it shares the source's.
+        path: The working folder.
+        policy: The policy that was applied.
+        own_folder: The folder that was made for the fork and is removed with it; None if it shares the source's.
     """
 
     path: Path
     policy: WorkspacePolicy
-    made: Path | None = None
+    own_folder: Path | None = None
 
     async def remove(self) -> None:
-        """Remove what was made for the fork. Nothing happens where nothing was."""
-        if self.made is not None:
-            await remove_workspace(self.made)
+        """Remove the folder that was made for the fork, if there is one."""
+        if self.own_folder is not None:
+            await remove_workspace(self.own_folder)
 
 
-def name_making(home: Path, nonce: str) -> Path:
-    """Return where the files of a fork are copied to before its row is written."""
-    return home / "workspaces" / f"{MAKING}{nonce}"
+def name_unfinished(home: Path, nonce: str) -> Path:
+    """Return the folder into which the files of a fork are copied before its row is written."""
+    return home / "workspaces" / f"{UNFINISHED_PREFIX}{nonce}"
 
 
-def name_owner(making: Path) -> Path:
-    """Return the file that says which process makes a copy."""
-    return making.with_name(f"{making.name}.owner")
+def name_owner(unfinished: Path) -> Path:
+    """Return the file that names the process that makes a copy."""
+    return unfinished.with_name(f"{unfinished.name}.owner")
 
 
 async def remove_workspace(folder: Path) -> None:
-    """Remove a folder that was made for a fork. Nothing happens where there is none."""
+    """Remove a folder that was made for a fork, if it exists."""
     await finish(asyncio.to_thread(_remove, folder))
 
 
-async def settle_workspace(home: Path, cid: UUID, nonce: str) -> None:
-    """Give the files of a fork whose row is written their place. Whoever sees the row may; twice is nothing more."""
+async def finish_workspace(home: Path, cid: UUID, nonce: str) -> None:
+    """Move the folder of a fork to its final name. Called by every process that reads the fork's row. Idempotent."""
     if not _NONCE.fullmatch(str(nonce)):
-        return  # a row from elsewhere may say anything
-    await finish(asyncio.to_thread(_settle, name_making(home, nonce), home / "workspaces" / str(cid)))
+        return  # an imported row may have any value
+    await finish(asyncio.to_thread(_move_to_final, name_unfinished(home, nonce), home / "workspaces" / str(cid)))
 
 
-def _settle(making: Path, place: Path) -> None:
-    with suppress(OSError):  # it already exists: another one who saw the row was faster, or nothing was copied
-        making.rename(place)
+def _move_to_final(unfinished: Path, final: Path) -> None:
+    with suppress(OSError):  # another process that read the row was faster, or nothing was copied
+        unfinished.rename(final)
     with suppress(OSError, UnicodeDecodeError):
-        _point_back(making, place)
+        _repair_worktree(unfinished, final)
     with suppress(OSError):
-        name_owner(making).unlink(missing_ok=True)
+        name_owner(unfinished).unlink(missing_ok=True)
 
 
-def _point_back(making: Path, place: Path) -> None:
-    """Tell a repository where its worktree was moved to, as `git worktree repair` does.
+def _repair_worktree(unfinished: Path, final: Path) -> None:
+    """Record in a repository where its worktree was moved to, as `git worktree repair` does.
 
-    That command would have to be run in the repository that the folder names; nothing is run on the word of a folder.
+    That command is not used, because it would run in whatever repository the folder names.
     """
-    git_folder = (place / ".git").read_text("utf-8").removeprefix("gitdir: ").strip()
-    back = Path(git_folder) / "gitdir"
-    if back.read_text("utf-8").strip() in (str(making / ".git"), str(making.parent.resolve() / making.name / ".git")):
-        back.write_text(f"{place / '.git'}\n", "utf-8")
+    git_folder = (final / ".git").read_text("utf-8").removeprefix("gitdir: ").strip()
+    gitdir_file = Path(git_folder) / "gitdir"
+    old_paths = (str(unfinished / ".git"), str(unfinished.parent.resolve() / unfinished.name / ".git"))
+    if gitdir_file.read_text("utf-8").strip() in old_paths:
+        gitdir_file.write_text(f"{final / '.git'}\n", "utf-8")
 
 
 async def fork_workspace(
-    policy: WorkspacePolicy, source: Path, place: Path, *, making: Path | None = None
+    policy: WorkspacePolicy, source: Path, folder: Path, *, unfinished: Path | None = None
 ) -> ForkedWorkspace:
-    """Return the workspace of a fork, made in `place` where the policy asks for one of its own. O(files) then.
+    """Return the workspace of a fork. `copy` and `worktree` make a new folder, in O(files).
 
     Args:
         policy: What to make.
-        source: What the fork's source works in.
-        place: Where the fork works.
-        making: Where it is made instead, to be moved to `place` by `settle_workspace`.
+        source: The working folder of the fork's source.
+        folder: The new folder.
+        unfinished: Where the folder is made first. `finish_workspace` moves it to `folder` later.
 
     Raises:
-        InvalidInput: There is no such policy, or a worktree is asked for where there is no git repository.
-        LimitExceeded: There is too much to copy.
-        Unavailable: It could not be copied.
+        InvalidInput: The policy does not exist, or the source of a worktree is not in a git repository.
+        LimitExceeded: There are too many files or bytes to copy.
+        Unavailable: The files could not be copied.
     """
     match policy:
         case "shared" | "readonly":
             return ForkedWorkspace(source, policy)
         case "copy" | "worktree":
-            make = partial(_make, _copy if policy == "copy" else _worktree)
-            new_folder = making or place
+            make = partial(_make, _copy if policy == "copy" else _make_worktree)
+            new_folder = unfinished or folder
             try:
                 path = await finish(asyncio.to_thread(make, source, new_folder))
             except asyncio.CancelledError:
-                await remove_workspace(new_folder)  # it may have been copied to its end by now, and no row will name it
+                await remove_workspace(new_folder)  # the copy may be complete by now, and no row will refer to it
                 raise
             except OSError as error:
                 raise Unavailable(
-                    f"the workspace could not be copied to {place}: {error.strerror}",
+                    f"the workspace could not be copied to {folder}: {error.strerror}",
                     hint="free some space, or fork with workspace=shared",
                 ) from error
-            return ForkedWorkspace(place / path.relative_to(new_folder), policy, new_folder)
-        case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - asked for all the same; decision 3 says why
+            return ForkedWorkspace(folder / path.relative_to(new_folder), policy, new_folder)
+        case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - callers ask for it; decision 3 says why not
             raise InvalidInput(
-                "the files of a fork cannot be an overlay: what its source writes later would show through",
+                "the files of a fork cannot be an overlay: the fork would see what its source writes later",
                 hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",
             )
         case _:
             raise InvalidInput(
-                f"invalid way to fork a workspace: {policy!r}", hint="shared, readonly, copy or worktree"
+                f"invalid way to fork a workspace: {policy!r}", hint="choose shared, readonly, copy or worktree"
             )
 
 
-def _make(make: Callable[[Path, Path], Path], source: Path, place: Path) -> Path:
+def _make(make: Callable[[Path, Path], Path], source: Path, folder: Path) -> Path:
+    """Call `make`, and remove the owner file if it fails."""
     try:
-        return make(source, place)
+        return make(source, folder)
     except BaseException:
-        name_owner(place).unlink(missing_ok=True)
+        name_owner(folder).unlink(missing_ok=True)
         raise
 
 
-def _prepare(place: Path) -> None:
-    """Make the folder that a copy is put into, and say who makes the copy: a killed one leaves an orphan."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.name.startswith(MAKING):
-        name_owner(place).write_text(owner(), "utf-8")
+def _prepare(folder: Path) -> None:
+    """Make the parent of a new folder, and record this process as its owner: if it is killed, the copy is an orphan."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.name.startswith(UNFINISHED_PREFIX):
+        name_owner(folder).write_text(owner(), "utf-8")
 
 
-def _copy(source: Path, place: Path) -> Path:
-    """Copy the tree under another name and rename it, so that a copy is whole or not there."""
-    if place.resolve().is_relative_to(source.resolve()):
-        raise InvalidInput(f"{place} lies in the workspace itself", hint="set BOUGH_HOME to a folder outside of it")
-    _measure(source)
-    _prepare(place)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+def _copy(source: Path, folder: Path) -> Path:
+    """Copy the tree under a temporary name and rename it, so that `folder` is never incomplete."""
+    if folder.resolve().is_relative_to(source.resolve()):
+        raise InvalidInput(f"{folder} is inside the workspace", hint="set BOUGH_HOME to a folder outside of it")
+    _check_size(source)
+    _prepare(folder)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         root = source.resolve()
-        with _open_top(source) as old, tree.open_descriptor(temporary) as new:
-            tree.copy(old, new, skip=_is_foreign_index, retarget=partial(_retarget, root))
-        temporary.rename(place)
+        with _open_root(source) as source_fd, tree.open_descriptor(temporary) as target_fd:
+            tree.copy(source_fd, target_fd, skip=_is_git_link, retarget=partial(_retarget, root))
+        temporary.rename(folder)
     except BaseException:
         _remove_folder(temporary)
         raise
-    return place
+    return folder
 
 
-def _open_top(source: Path) -> AbstractContextManager[int]:
-    """Open a workspace; a person may have given it by a link."""
+def _open_root(source: Path) -> AbstractContextManager[int]:
+    """Open a workspace. Its path may be a symbolic link."""
     return tree.open_descriptor(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _is_foreign_index(entry: tree.FolderEntry) -> bool:
-    """Whether an entry is a `.git` that leads elsewhere: the copy would share its index."""
+def _is_git_link(entry: tree.FolderEntry) -> bool:
+    """Whether an entry is a `.git` that refers to another folder. A copy of it would share that folder's index."""
     return entry.name == ".git" and not entry.is_folder
 
 
-def _measure(source: Path) -> None:
+def _check_size(source: Path) -> None:
+    """Refuse to copy a workspace of too many files or bytes."""
     size = count = 0
-    with _open_top(source) as top:
-        for entry in tree.walk(top):
+    with _open_root(source) as root_fd:
+        for entry in tree.walk(root_fd):
             count += not entry.is_folder
             size += 0 if entry.is_folder else entry.state.st_size
             if count > MAX_COPIED_FILES or size > MAX_COPIED_BYTES:
                 raise LimitExceeded(
-                    f"the workspace is too big to be copied: more than {count} files or {size} bytes",
+                    f"the workspace is too large to copy: at least {count} files and {size} bytes",
                     hint="fork with workspace=worktree or shared",
                 )
 
 
 def _retarget(root: Path, path: str, target: str) -> str:
-    """Return where a copied link points: one that names a place in the workspace absolutely is made relative."""
+    """Return the target of a copied link. An absolute path into the workspace becomes relative."""
     if not os.path.isabs(target) or not Path(os.path.normpath(target)).is_relative_to(root):
         return target
     return os.path.relpath(target, os.path.dirname(root / path))
 
 
-def _worktree(source: Path, place: Path) -> Path:
-    """Add a worktree at the present commit and bring the files in it to their present state."""
+def _make_worktree(source: Path, folder: Path) -> Path:
+    """Add a worktree at the present commit, and give its files the content of the source's files."""
     repository = git.find_repository(source)
     if repository is None:
         raise InvalidInput(f"{source} is not in a git repository", hint="fork with workspace=copy")
     top, prefix = repository.work_tree, os.path.relpath(os.path.realpath(source), repository.work_tree)
     head = _git(top, "rev-parse", "--verify", "HEAD").strip()
-    _prepare(place)
-    with tempfile.TemporaryDirectory(prefix="bough-index-") as folder:
-        index = {"GIT_INDEX_FILE": f"{folder}/index"}
+    _prepare(folder)
+    with tempfile.TemporaryDirectory(prefix="bough-index-") as temporary:
+        index = {"GIT_INDEX_FILE": f"{temporary}/index"}
         _git(top, "read-tree", head, env=index)
-        listed = _git(top, "ls-files", "--stage", "-z", env=index).split("\0")
-        submodules = [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
+        index_entries = _git(top, "ls-files", "--stage", "-z", env=index).split("\0")
+        submodules = [entry.partition("\t")[2] for entry in index_entries if entry.startswith(_SUBMODULE_MODE)]
         names = _git(top, "ls-files", "--cached", "--others", "--exclude-standard", "-z", env=index).split("\0")
-        # Git follows paths, and a running script may swap a folder for a link, so git works on a copy.
-        files = Path(folder, "files")
+        # Git follows links, and a running script may replace a folder by a link. So git works on a copy.
+        files = Path(temporary, "files")
         files.mkdir()
         _copy_listed(top, files, [name for name in names if name and name not in submodules])
         for name in submodules:  # left empty: git keeps the recorded commit and runs no git inside the submodule
             Path(files, name).mkdir(parents=True, exist_ok=True)
-        copied = git.Repository(repository.git_dir, files)
-        _git(files, "add", "--all", env=index, repository=copied)
-        recorded = _git(files, "write-tree", env=index, repository=copied).strip()
-    _git(top, "worktree", "add", "--detach", str(place), head)
+        copy = git.Repository(repository.git_dir, files)
+        _git(files, "add", "--all", env=index, repository=copy)
+        tree_id = _git(files, "write-tree", env=index, repository=copy).strip()
+    _git(top, "worktree", "add", "--detach", str(folder), head)
     try:
-        _git(place, "restore", f"--source={recorded}", "--worktree", "--", ".")
+        _git(folder, "restore", f"--source={tree_id}", "--worktree", "--", ".")
     except BaseException:
-        _remove(place)
+        _remove(folder)
         raise
-    return place / prefix
+    return folder / prefix
 
 
-def _copy_listed(source: Path, target: Path, names: Sequence[str]) -> None:
-    """Copy files and links by their paths; one that is gone, or whose folder is a link by now, is left out."""
-    with _open_top(source) as old, tree.open_descriptor(target) as new:
-        for name in names:
-            *parents, last = name.split("/")
-            with tree.suppress_replaced(), tree.open_beneath(old, parents) as folder:
-                state = os.stat(last, dir_fd=folder, follow_symlinks=False)
-                with tree.open_beneath(new, parents, enter=tree.make_folder) as new_fd:
-                    tree.copy_entry(tree.FolderEntry(tree.Folder(fd=folder), last, state), new_fd)
+def _copy_listed(source: Path, target: Path, paths: Sequence[str]) -> None:
+    """Copy files and links by their paths. An entry that no longer exists, or is below a link, is skipped."""
+    with _open_root(source) as source_fd, tree.open_descriptor(target) as target_fd:
+        for path in paths:
+            *parents, name = path.split("/")
+            with tree.suppress_replaced(), tree.open_beneath(source_fd, parents) as folder_fd:
+                state = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+                with tree.open_beneath(target_fd, parents, enter=tree.make_folder) as new_folder_fd:
+                    tree.copy_entry(tree.FolderEntry(tree.Folder(fd=folder_fd), name, state), new_folder_fd)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a worktree or a copy; a worktree whose `.git` leads elsewhere by now is only a folder."""
+    """Remove a worktree or a copy. If git refuses to remove the worktree, it is removed as a plain folder."""
     name_owner(folder).unlink(missing_ok=True)
     if (folder / ".git").is_file():
         try:
@@ -264,7 +269,7 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder as far as that is possible. Nothing happens where there is none."""
+    """Remove a folder, if it exists. What cannot be removed is logged and remains."""
     with suppress(FileNotFoundError):
         try:
             tree.remove(folder)
@@ -275,14 +280,14 @@ def _remove_folder(folder: Path) -> None:
 def _git(
     folder: Path, *arguments: str, env: dict[str, str] | None = None, repository: git.Repository | None = None
 ) -> str:
-    """Run git so that it starts nothing of the repository, and return what it says.
+    """Run git without hooks or other programs of the repository, and return its output.
 
     Raises:
-        InvalidInput: It refuses.
-        Unavailable: There is no git.
+        InvalidInput: The command fails.
+        Unavailable: Git is not installed.
     """
-    done = git.run(folder, *arguments, env=env, repository=repository)
-    if done.code:
-        reason = " ".join(done.stderr.split())[:300]
+    result = git.run(folder, *arguments, env=env, repository=repository)
+    if result.code:
+        reason = " ".join(result.stderr.split())[:300]
         raise InvalidInput(f"no worktree can be made of {folder}: {reason}", hint="fork with workspace=copy")
-    return done.stdout
+    return result.stdout
