@@ -126,7 +126,7 @@ async def test_a_call_that_runs_again_polls_the_task_it_had(converse: Any) -> No
     """A run that is left to others leaves the remote task running; the next one gets its result, and sends nothing."""
     with serve_agent(ONE) as url:
         conversation, model = await converse(tool_call("shouter", prompt="hang"), "done", urls=[url])
-        runner = conversation._runner()  # pyright: ignore[reportPrivateUsage]
+        runner = conversation._make_runner()  # pyright: ignore[reportPrivateUsage]
         running = asyncio.create_task(runner.run())
         while not conversation.state.tasks:
             await asyncio.sleep(0.01)

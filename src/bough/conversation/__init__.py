@@ -1,6 +1,6 @@
-"""Conversations: logs in use. What happened is in `events`; here it is run, watched and forked.
+"""Conversations: running, watching and forking the logs that are stored by `events`.
 
-Names are loaded on first use: who only reads what a log says does not load what runs it.
+Names are imported on first use, so that reading a log does not import the code that runs it.
 """
 
 from __future__ import annotations

@@ -40,18 +40,17 @@ CODE_KEYS = (
     "sub_agents",
     "output_type",
 )
-"""Fields of an agent whose values are code. A log only names them, so running it again needs the agent itself."""
+"""Fields of an agent whose values are code. A log has only their names, so the agent must be passed in again."""
 
-
-PLACES = ("base_url", "skill_roots", "system_prompt_path")
-"""Fields that the record of an imported agent must not choose here: addresses of requests, and files to read."""
+LOCATION_FIELDS = ("base_url", "skill_roots", "system_prompt_path")
+"""Addresses of requests and paths of files. In the record of an imported agent these fields are not used."""
 
 
 def read_record(state: State) -> JsonObject:
-    """Return the record of the agent; in quarantine without the addresses and paths that its sender chose."""
-    unused = {name for name in PLACES if state.quarantined and state.agent.get(name)}
+    """Return the recorded agent; in quarantine without the addresses and paths that the sender chose."""
+    unused = {name for name in LOCATION_FIELDS if state.quarantined and state.agent.get(name)}
     if state.agent.get("system_prompt_path"):
-        unused.add("system_prompt")  # the record also has the default prompt, and a spec takes only one of the two
+        unused.add("system_prompt")  # the record has both, but a spec accepts only one of them
     return {name: value for name, value in state.agent.items() if name not in unused}
 
 
@@ -82,26 +81,26 @@ def spec_of(agent: AgentLike | None) -> AgentSpec | None:
             return AgentSpec.of(agent)
         case str():
             return AgentSpec(model=agent, discover_skills=True)
-        case _:  # pyright: ignore[reportUnnecessaryComparison] - not everyone checks types
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - callers may not check types
             raise InvalidInput(
                 f"no agent can be made of {type(agent).__name__}",
                 hint="give an AgentSpec, a PydanticAI agent, or a model string",
             )
 
 
-def settle_default(
+def apply_defaults(
     agent: AgentLike | None, executor: CodeExecutor | None, settings: Settings, given: GivenRules
 ) -> tuple[AgentSpec, GivenRules]:
-    """Return the spec and the rules of a new conversation, with the defaults of the default agent.
+    """Return the spec and the rules of a new conversation, with defaults for the default agent.
 
-    The default agent has the tools that its prompt describes; commands only if they run in a sandbox. Its risky calls
-    wait for a person, unless a policy is given.
+    The default agent has the tools that its prompt describes, and runs commands only in a sandbox. Its risky calls wait
+    for a person, unless a policy is given. Any other agent is returned unchanged.
     """
     spec = spec_of(agent)
     if agent is not None and not isinstance(agent, str):
         return cast(AgentSpec, spec), given
-    is_bare = settings.executor == "unsafe" if executor is None else executor.isolation is Isolation.NONE
-    access: WorkspaceAccess = "write" if is_bare else "run"
+    is_unsafe = settings.executor == "unsafe" if executor is None else executor.isolation is Isolation.NONE
+    access: WorkspaceAccess = "write" if is_unsafe else "run"
     spec = (spec or AgentSpec(discover_skills=True)).model_copy(update={"workspace_access": access})
     if settings.policy is None and given.get("confirmation_policy") is None:
         given = {**given, "confirmation_policy": policy_named("rules")}
@@ -109,10 +108,10 @@ def settle_default(
 
 
 def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
-    """Return the spec with a model, so that the log records the one it was started with.
+    """Return the spec of an agent, with a model, so that the log records the model.
 
-    An agent without a model gets that of the settings, else `models.default` of the configuration, else a model of the
-    first provider whose key is set, else the offline model.
+    An agent without a model gets the first of these: the model of the settings, `models.default` of the configuration,
+    a model of the first provider with a key, the offline model.
     """
     spec = with_default_model(spec_of(agent) or AgentSpec(discover_skills=True), settings)
     if isinstance(spec.model, Model):
@@ -174,19 +173,19 @@ def require_prices(model: Model, limits: Limits) -> None:
     """
     if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model):
         raise InvalidInput(
-            f"the prices of {model.model_name} are not known, so a bound of {limits.cost_usd:g} USD cannot stop it",
-            hint='bound its tokens instead, or take the risk by name: Limits(cost_usd=…, unpriced="allow")',
+            f"the prices of {model.model_name} are not known, so a limit of {limits.cost_usd:g} USD cannot be enforced",
+            hint='limit its tokens instead, or allow unknown prices: Limits(cost_usd=…, unpriced="allow")',
             details={"model": model.model_name},
         )
 
 
 class AgentInForce:
-    """The current agent of a conversation: that of this object, with the model that the log records.
+    """The current agent of a conversation: the agent of this object, with the model that the log records.
 
-    Called at every step, so that a change by another object or process applies from the next step on.
+    It is called at every step, so that a change by another object or process applies from the next step on.
 
-    The recorded `base_url` of an imported conversation is not used before it is adopted. Until then its model is not
-    asked at all: at the default address it would be another provider, which would receive the conversation.
+    The recorded `base_url` of an imported conversation is not used before the adoption. Until then its model is not
+    called at all, because the default address would send the conversation to another provider.
     """
 
     def __init__(self, state: State, builder: AgentBuilder, settings: Settings) -> None:
@@ -196,15 +195,15 @@ class AgentInForce:
         self._quarantined: bool = state.quarantined
         self.builder = builder
         self._models: dict[str, Model] = {}
-        self.know(builder.spec)
+        self.remember_model(builder.spec)
 
-    def know(self, spec: AgentSpec) -> None:
-        """Remember the model of a spec if it is an object: the log only has its name."""
+    def remember_model(self, spec: AgentSpec) -> None:
+        """Remember the model of a spec if it is an object, because the log records only its name."""
         if isinstance(spec.model, Model):
             self._models[str(spec.snapshot()["model"])] = spec.model
 
     def __call__(self) -> Blueprint:
-        """Return its blueprint, built at the first call. O(1) while the recorded agent is unchanged.
+        """Return the agent's blueprint, built at the first call. O(1) while the recorded agent is unchanged.
 
         Raises: See `follow_log` and `AgentBuilder.blueprint`.
         """
@@ -212,7 +211,7 @@ class AgentInForce:
         return self.builder.blueprint
 
     def follow_log(self) -> AgentSpec:
-        """Return its spec, with the model that the log records. Builds nothing.
+        """Return the agent's spec, with the model that the log records. Does not build the blueprint.
 
         Raises:
             InvalidInput: The log names a model object that this process does not have.
@@ -232,26 +231,29 @@ class AgentInForce:
         if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.builder.spec
             model = self._models.get(str(recorded.get("model")), spec.model)
-            # Two model objects may have the same name, which is all that the record has.
+            # The record has only the name of a model object, and two objects may have the same name.
             if recorded != spec.snapshot() or model is not spec.model:
                 self.builder.change_spec(spec.model_copy(update=self._changes(recorded)))
             self._recorded, self._quarantined = recorded, quarantined
 
     def _require_address(self) -> None:
-        # Opening records the address of an agent that was passed in, so the two differ only for an agent that was
-        # rebuilt from an imported record.
-        address, spec = self._state.agent.get("base_url"), self.builder.spec
-        present = spec.base_url or self._settings.base_url
-        if self._state.quarantined and address and address != present and takes_base_url(spec.model):
+        """Refuse to use a model in quarantine if only the imported record has its address.
+
+        The address of an agent that was passed in is recorded at the opening, so that it equals the one in use.
+        """
+        recorded_address, spec = self._state.agent.get("base_url"), self.builder.spec
+        address = spec.base_url or self._settings.base_url
+        is_foreign = bool(recorded_address) and recorded_address != address
+        if self._state.quarantined and is_foreign and takes_base_url(spec.model):
             raise PermissionDenied(
-                f"this conversation was imported, and its model is at {address}, which nobody here has agreed to",
+                f"this conversation was imported, and the address of its model, {recorded_address}, was not approved",
                 hint="adopt the conversation, open it with agent= and a base_url of your own, or set another model "
                 "(over HTTP: POST {id}/model)",
-                details={"base_url": address},
+                details={"base_url": recorded_address},
             )
 
     def _changes(self, recorded: JsonObject) -> dict[str, Any]:
-        """Return the recorded model fields. Prompt, tools and skills remain those of this object."""
+        """Return the changes of the spec for the recorded model. Prompt, tools and skills do not change."""
         name = recorded.get("model")
         if isinstance(name, str) and name.startswith(MODEL_OBJECT):
             if name not in self._models:
@@ -272,7 +274,7 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
         model: Used if the log records a model object of this name.
 
     Raises:
-        InvalidInput: It has a model object, Python tools or skills of its own, of which a log has only the names.
+        InvalidInput: The agent has a model object, Python tools or skills given as code, of which a log has only names.
     """
     recorded = {key: value for key, value in read_record(state).items() if value is not None}
     if isinstance(model, Model) and recorded.get("model") == f"{MODEL_OBJECT}{model.model_name}":
@@ -282,8 +284,8 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
     for key in CODE_KEYS:
         if recorded.pop(key, None):
             raise InvalidInput(
-                f"the agent of this conversation has {key} of its own, which its record only names",
-                hint="open it with agent=, giving the spec it was made with",
+                f"the agent of this conversation has {key} given as code, of which the log has only the names",
+                hint="open the conversation with agent=, giving the spec it was started with",
             )
     return AgentSpec.model_validate(recorded)
 
@@ -304,17 +306,17 @@ def blueprint_of(
         pool: Runs the spec's MCP servers; None for a separate pool.
         cache: Shares parts between conversations, and has its own pool.
     """
-    places: Any = {"workspace": workspace, "home": settings.home, "roots": settings.skill_roots}
+    folders: Any = {"workspace": workspace, "home": settings.home, "roots": settings.skill_roots}
     if cache is not None:
-        return cache.make(spec, **places, changed_rules=changed_rules)
-    return Blueprint.of(spec, open_registry(spec, **places, changed_rules=changed_rules), pool=pool)
+        return cache.make(spec, **folders, changed_rules=changed_rules)
+    return Blueprint.of(spec, open_registry(spec, **folders, changed_rules=changed_rules), pool=pool)
 
 
 def workspace_folder(path: str | Path) -> Path:
     """Return the working folder as an absolute path.
 
     Raises:
-        InvalidInput: It is not a folder.
+        InvalidInput: The path is not a folder.
     """
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""What local and remote conversations share: properties of the folded log, and iterating a run."""
+"""The base class of local and remote conversations: properties of the folded log, and iterating a run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ConversationBase(ABC, Generic[T]):
     """An open conversation, in this process or on a server.
 
     Args:
-        record: Its row when it was opened.
-        listeners: The list of its listeners.
+        record: The row of the conversation when it was opened.
+        listeners: The list of the conversation's listeners, which `run_stream` changes.
     """
 
     def __init__(self, record: ConversationRecord, listeners: list[Listener]) -> None:
         self._record = record
         self._listener_list = listeners
         self._result: RunResult[T] | None = None
-        self._abandoned: asyncio.Task[None] | None = None
+        self._abandoned_run: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> UUID:
@@ -44,7 +44,7 @@ class ConversationBase(ABC, Generic[T]):
     @property
     @abstractmethod
     def state(self) -> State:
-        """The fold of the events that this object has read."""
+        """The state after the events that this object has read."""
 
     @property
     def status(self) -> Status:
@@ -53,7 +53,7 @@ class ConversationBase(ABC, Generic[T]):
 
     @property
     def result(self) -> RunResult[T] | None:
-        """The result of the latest run of this object, `run_stream` included; None before the first one."""
+        """The result of this object's latest run, with `run` or `run_stream`; None before the first one."""
         return self._result
 
     @property
@@ -73,12 +73,12 @@ class ConversationBase(ABC, Generic[T]):
 
     @property
     def usage(self) -> Usage:
-        """Usage since it was started or forked."""
+        """Usage since the conversation was started or forked."""
         return self.state.own
 
     @property
     def workspace(self) -> Path:
-        """The working folder, on the machine that runs it."""
+        """The working folder, on the machine that runs the conversation."""
         return self.state.workspace
 
     @abstractmethod
@@ -86,27 +86,27 @@ class ConversationBase(ABC, Generic[T]):
         """Run until the model has answered everything, and return the result."""
 
     def run_stream(self) -> RunStream:
-        """Run, and iterate the durable events and pieces of text as they come. Leaving early interrupts the run.
+        """Run, and iterate the durable events and pieces of text as they arrive. `result` has the result afterwards.
 
-        No tool starts after that, and the next call of this object waits until the run has ended. `result` has the
-        result afterwards.
+        If the iteration is left early, the run is interrupted: no tool starts any more, and the next call of this
+        object waits until the run has ended.
         """
-        return RunStream(self._listener_list, lambda: asyncio.create_task(self.run()), self._leave, self._abandon)
+        return RunStream(self._listener_list, lambda: asyncio.create_task(self.run()), self._stop_run, self._abandon)
 
     @abstractmethod
-    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Stop a run of this object whose stream was left."""
+    async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Interrupt a run of this object because the caller left its stream."""
 
     def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Start `_leave` in the background; `_settle_abandoned` waits for it."""
-        self._abandoned = asyncio.create_task(self._end_abandoned(run))
+        """Start to interrupt a run in the background. `_join_abandoned_run` waits until it has ended."""
+        self._abandoned_run = asyncio.create_task(self._stop_and_join(run))
 
-    async def _end_abandoned(self, run: asyncio.Task[RunResult[T]]) -> None:
-        await self._leave(run)
+    async def _stop_and_join(self, run: asyncio.Task[RunResult[T]]) -> None:
+        await self._stop_run(run)
         await asyncio.gather(run, return_exceptions=True)
 
-    async def _settle_abandoned(self) -> None:
-        """Wait until a run whose stream was left has ended."""
-        ending, self._abandoned = self._abandoned, None
-        if ending is not None:
-            await asyncio.shield(ending)
+    async def _join_abandoned_run(self) -> None:
+        """Wait for the run whose stream the caller abandoned, if there is one."""
+        abandoned_run, self._abandoned_run = self._abandoned_run, None
+        if abandoned_run is not None:
+            await asyncio.shield(abandoned_run)

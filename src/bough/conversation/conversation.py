@@ -1,4 +1,4 @@
-"""A conversation: send messages, run the agent, fork. `AsyncConversation` is the core, `Conversation` its twin."""
+"""The asynchronous conversation: sending messages, running the agent, forking. See also `bough.conversation.sync`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bough.conversation.agent import (
     AgentInForce,
     AgentLike,
     AgentOf,
+    apply_defaults,
     require_prices,
     resolve_spec_model,
-    settle_default,
     spec_of,
     with_other_model,
 )
@@ -41,7 +41,7 @@ from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import encode_result, result_chars
 from bough.conversation.message import add_inputs, events_of, fetch_inputs, is_sent, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
-from bough.conversation.open import Beginning, create_or_open, page_of, reopen
+from bough.conversation.open import Beginning, create_or_open, read_page, reopen
 from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
@@ -83,7 +83,7 @@ class AsyncConversation(ConversationBase[T]):
 
     Create one with `create`, `open` or `fork`. Close it with `aclose` or `async with`.
 
-    Every step is appended to the log first, so closing the conversation or losing the process loses nothing.
+    Every step is recorded in the log first, so nothing is lost if the conversation is closed or the process ends.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -95,7 +95,7 @@ class AsyncConversation(ConversationBase[T]):
         self._environment = parts.environment.retain()
         self._closed = False
         self._run: asyncio.Task[RunResult[T]] | None = None
-        self._running: Runner | None = None
+        self._runner: Runner | None = None
         self._temporary: ForkedWorkspace | None = None
 
     @overload
@@ -160,13 +160,13 @@ class AsyncConversation(ConversationBase[T]):
             workspace: The working folder of its tools and scripts.
             store: A store or its URL; None for the store of the settings.
             executor: Runs scripts; None for the agent's executor, or else that of the settings.
-            exist_ok: Whether to open the conversation if `id` exists, with these arguments as in `open`. An agent
-                that differs from the recorded one replaces it.
+            exist_ok: Whether to open the conversation if `id` exists, with these arguments as in `open`. `agent`
+                replaces the recorded agent if it differs.
             broker: Runs the tasks of the agent's sub-agents; its log is the store.
-            server: The address of an agent server that keeps and runs it. The result is then a `RemoteConversation`,
-                whose methods take the same arguments.
+            server: The address of an agent server that stores and runs the conversation. The result is then a
+                `RemoteConversation`, whose methods take the same arguments.
             api_key: A key of that server; None for the environment variable `BOUGH_API_KEY`.
-            given: What it may do and use; see `GivenRules`.
+            given: The rules of the conversation; see `GivenRules`.
 
         Raises:
             NotSupported: An argument cannot be used together with `server`. Nothing was sent.
@@ -179,11 +179,11 @@ class AsyncConversation(ConversationBase[T]):
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, executor=executor, settings=settings, broker=broker)
-            about: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
-            return await RemoteConversation.create(agent, server=server, api_key=api_key, **about, **given)
+            options: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
+            return await RemoteConversation.create(agent, server=server, api_key=api_key, **options, **given)
         require_type(tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
         settings = settings or Settings.load()
-        spec, given = settle_default(agent, executor, settings, given)
+        spec, given = apply_defaults(agent, executor, settings, given)
         new = Beginning(agent=spec, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
             return cls(await create_or_open(new, store, executor, settings, broker, **given))
@@ -228,21 +228,21 @@ class AsyncConversation(ConversationBase[T]):
         workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T] | RemoteConversation[T]:
-        """Open an existing conversation. Reads the end of its log, from a kept state on.
+        """Open an existing conversation. Reads only the events since the latest kept state of its log.
 
         Args:
             id: Its id, a unique start or end of it, or `-` for the most recent one.
-            agent: The agent to continue with; None for the recorded one. Required if that agent has Python tools or
-                skills of its own: a log has their names, not their code.
-            executor: As in `create`. A conversation that was started in the sandbox stays in it.
+            agent: The agent to continue with; None for the recorded one. Required if that agent has Python
+                tools or skills given as code, because a log has only their names.
+            executor: As in `create`. A conversation that was started in the sandbox continues to use it.
             broker: As in `create`, like `server` and `api_key`. A server needs the complete id.
             workspace: The folder of an imported conversation that is opened for the first time; None creates an empty
                 one in bough's home.
-            given: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again: a log
-                only has their names.
+            given: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again, because
+                a log only has their names.
 
         Raises:
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
             InvalidInput: The recorded agent cannot be rebuilt from its record, or has sub-agents and no broker.
         """
         if server is not None:
@@ -275,13 +275,13 @@ class AsyncConversation(ConversationBase[T]):
             from bough.conversation.remote.remote import RemoteConversation, require_absent
 
             require_absent(store=store, settings=settings)
-            where: Any = {"server": server, "api_key": api_key}
-            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **where)
-        return await page_of(store, filter, cursor, limit, settings or Settings.load())
+            connection: Any = {"server": server, "api_key": api_key}
+            return await RemoteConversation.list(filter=filter, cursor=cursor, limit=limit, **connection)
+        return await read_page(store, filter, cursor, limit, settings or Settings.load())
 
     @property
     def state(self) -> State:
-        """The fold of the events that this object has read."""
+        """The state after the events that this object has read."""
         return self._log.state
 
     @property
@@ -307,7 +307,7 @@ class AsyncConversation(ConversationBase[T]):
 
     @property
     def executor(self) -> CodeExecutor:
-        """The executor of its scripts."""
+        """The executor of scripts."""
         return self._environment.executor
 
     @property
@@ -322,7 +322,7 @@ class AsyncConversation(ConversationBase[T]):
 
     @property
     def events(self) -> AsyncIterator[StoredEvent]:
-        """Iterate its events, shared ones included, from the store; `store.read` takes ranges."""
+        """Iterate all events, including shared ones, from the store. For a range use `store.read`."""
         return self.store.read(self.id)
 
     async def messages(self) -> list[ModelMessage]:
@@ -336,10 +336,10 @@ class AsyncConversation(ConversationBase[T]):
     async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
         """End the quarantine of an imported conversation. Its recorded rules apply, narrowed by yours and by `policy`.
 
-        Open calls still wait. In quarantine every call asks, scripts get no secrets and run in the sandbox.
+        Open calls still wait. Until then, every call needs an approval, and scripts run sandboxed without secrets.
 
         Raises:
-            Conflict: It is not in quarantine.
+            Conflict: The conversation is not in quarantine.
         """
         await adopt(self._journal, self._in_force.local, by=by, policy=policy)
 
@@ -351,11 +351,11 @@ class AsyncConversation(ConversationBase[T]):
         Args:
             calls: Ids of calls, as in `state.waiting`; none for all calls that wait for an approval.
             reason: Why, for the record.
-            arguments: Replace the arguments of the one call named. The guard reviews it again, the log has both
-                versions, and the model is told.
+            arguments: Replace the arguments of the only call in `calls`. The guard reviews the call again, the log has
+                both versions, and the model is informed.
 
         Raises:
-            Conflict: No call waits for an approval, or a call in `calls` does not.
+            Conflict: No call waits for an approval, or a call in `calls` does not wait for one.
             InvalidInput: A call in `calls` waits for an answer, or `arguments` is used without exactly one call.
         """
         await Decisions(self._journal).approve(calls, by=by, reason=reason, arguments=arguments)
@@ -367,7 +367,7 @@ class AsyncConversation(ConversationBase[T]):
             calls: Ids of calls; none for all waiting calls.
 
         Raises:
-            Conflict: No call waits, or a call in `calls` does not. Nothing is rejected then.
+            Conflict: No call waits, or a call in `calls` does not wait. No call is rejected then.
         """
         await Decisions(self._journal).reject(calls, by=by, reason=reason)
 
@@ -385,29 +385,29 @@ class AsyncConversation(ConversationBase[T]):
         await Decisions(self._journal).answer(call, encode_result(value), by=by, max_chars=max_chars)
 
     async def append(self, *events: Event) -> None:
-        """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
+        """Append events unchanged, all or none, for example a program's notes or events from elsewhere.
 
         Raises:
-            Conflict: Someone else has appended meanwhile.
+            Conflict: Another writer has appended events since this object last read the log.
         """
         for event in events:
             require_type(event, BaseEvent, "what is appended", "give events, such as UserMessage.text(…)")
         await self._journal.append(*events, expected_head=self.state.head)
 
     async def set_title(self, title: str) -> None:
-        """Give it a title."""
+        """Set the title."""
         await self._journal.append(StateChanged(changes={"title": title}))
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Give it these tags and no others."""
+        """Replace all tags."""
         require_type(tags, Mapping, "tags", 'for example {"team": "sales"}')
         await self._journal.append(StateChanged(changes={"tags": dict(tags)}))
 
     async def set_confirmation_policy(self, policy: Policy) -> None:
-        """Change which calls wait for a person, from the next call on, in whatever process the run is.
+        """Change which calls wait for a person, from the next call on, in whichever process the conversation runs.
 
-        It may be wider than before: the log is a person's to change. What another object was given in memory continues
-        to narrow it there.
+        The new policy may be wider than the old one. Rules that were given to another object of the conversation still
+        narrow the policy there.
         """
         local = self._in_force.local.override({"confirmation_policy": policy})
         recorded = {"policy": policy.to_json()} | ({"analyzer": local.analyzer.to_json()} if local.analyzer else {})
@@ -415,14 +415,14 @@ class AsyncConversation(ConversationBase[T]):
         self._in_force.local = local
 
     async def set_limits(self, *limits: Limits) -> None:
-        """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
+        """Change the limits of each run, of the conversation, or both, from the next step on. They may be wider.
 
         Raises:
-            InvalidInput: None is given, or two count the same.
+            InvalidInput: No limits are given, or two have the same `per`.
         """
         changes = split_limits(limits)
         if not changes:
-            raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
+            raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) does not limit steps")
         recorded = {name: bounds.to_json() for name, bounds in changes.items()}
         if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
             recorded["limits"] = self._in_force().limits.to_json()
@@ -430,21 +430,21 @@ class AsyncConversation(ConversationBase[T]):
         self._in_force.local = replace(self._in_force.local, **changes)
 
     async def set_model(self, model: str | Model) -> None:
-        """Continue with another model, from the next step on, in whatever process the run is.
+        """Continue with another model, from the next step on, in whichever process the conversation runs.
 
         Args:
-            model: A model string, or a PydanticAI model: the log has its name, and a run in a process that does not
-                have that object is paused with an error.
+            model: A model string, or a PydanticAI model. The log records only the name of a PydanticAI model, so a run
+                in a process without that object is paused with an error.
 
         Raises:
-            InvalidInput: The model is unknown, or its prices are needed and unknown.
+            InvalidInput: The model is unknown, or a limit of cost needs its prices, which are unknown.
         """
         spec = with_other_model(self.agent, model, self.agent.base_url)
         resolved, name = resolve_spec_model(spec, self.settings)
         require_prices(resolved, self._in_force().limits)
         if isinstance(model, str):
             spec = spec.model_copy(update={"model": name})
-        self._agent.know(spec)
+        self._agent.remember_model(spec)
         await self._journal.append(StateChanged(changes={"agent": spec.snapshot()}))
         self._agent.follow_log()
 
@@ -479,13 +479,13 @@ class AsyncConversation(ConversationBase[T]):
             PermissionDenied: A hook refuses the message, it calls an untrusted skill by `/name`, a URL is not https, or
                 leads to a private network that is not in `Settings.fetch_networks`. Nothing is sent.
         """
-        await self._settle_abandoned()
-        whole = add_inputs(message, images, files, sender=sender)
+        await self._join_abandoned_run()
+        with_inputs = add_inputs(message, images, files, sender=sender)
         if id is not None:
-            whole = message_event(whole, sender=sender).model_copy(update={"id": parse_id(id)})
-            if await self._has_sent(whole):  # before the hooks run: they ran the first time
-                return whole.id
-        events = await self.prepare_message(whole, sender=sender)
+            with_inputs = message_event(with_inputs, sender=sender).model_copy(update={"id": parse_id(id)})
+            if await self._has_sent(with_inputs):  # before the hooks, which ran when it was sent the first time
+                return with_inputs.id
+        events = await self.prepare_message(with_inputs, sender=sender)
         first = cast("UserMessage", events[0])
         try:
             if self.state.waiting and first.sender == "user":
@@ -498,11 +498,11 @@ class AsyncConversation(ConversationBase[T]):
         return first.id
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
-        """Return the events that sending a message appends, the message first, secrets masked. Appends none of them.
+        """Return the events that sending a message would append: the message first, with secrets masked.
 
-        The message carries the bytes of its images and files to the store it is appended to.
+        The message object contains the bytes of its images and files, for the store to which it is appended.
 
-        Raises: see `send_message`; the refusal of a hook is recorded.
+        Raises: see `send_message`. The refusal of a hook is appended to the log.
         """
         fetched = await fetch_inputs(message, self.settings.fetch_networks)
         checked = message_event(fetched, sender=sender)
@@ -515,7 +515,7 @@ class AsyncConversation(ConversationBase[T]):
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         events = [*self._events_of(checked), *self._in_force.make_events(), *make_hook_events(verdict)]
-        return list(self._journal.mask(events))  # the caller appends them without this journal, which masks otherwise
+        return list(self._journal.mask(events))  # masked here, because the caller may append them without this journal
 
     async def run(
         self,
@@ -530,27 +530,28 @@ class AsyncConversation(ConversationBase[T]):
         are not requested again, finished tools do not run again, and a call that had started is closed as interrupted.
 
         Args:
-            on_event: A function or coroutine function, called for durable events and pieces of text, in order, all of
-                them before this returns. If it raises, that is reported to the event loop and it is not called again.
+            on_event: A function or coroutine function, called for durable events and pieces of text, in order. This
+                method returns after the last call. If `on_event` raises, the error is reported to the event loop, and
+                it is not called again.
             on_node: Awaited for every node of PydanticAI's graph before that node runs.
             limits: Limits of this run, in addition to those of the conversation.
 
         Raises:
-            Conflict: It is being run elsewhere.
+            Conflict: The conversation is running, here or in another process.
             ModelError: The model failed. The conversation's status is `error`, and it can be run again.
             StoreError: An event could not be written.
         """
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
         if on_event is not None and not callable(on_event):
             raise InvalidInput("on_event is not a function", hint="give a function of one argument: the update")
-        await self._settle_abandoned()
+        await self._join_abandoned_run()
         if self._run is not None:
             raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
         if on_event is not None:
             async with self._journal.call_for_updates(on_event):
                 return await self.run(on_node=on_node, limits=limits)
         self._result = None  # a run that raises must not leave the result of the previous one
-        self._running = runner = self._runner(limits, on_node)
+        self._runner = runner = self._make_runner(limits, on_node)
         self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
         try:
             self._result = await self._run
@@ -563,13 +564,13 @@ class AsyncConversation(ConversationBase[T]):
             raise
         finally:
             self._run.cancel()
-            self._run = self._running = None
+            self._run = self._runner = None
         return self._result
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation.
 
-        The log records the usage, but neither question nor answer, so later requests do not contain them.
+        The log records the usage, but not the question and the answer, so later requests do not contain them.
 
         Raises:
             ModelError: The model could not answer.
@@ -578,7 +579,7 @@ class AsyncConversation(ConversationBase[T]):
         require_type(question, str, "a question", "ask in words")
         if not question.strip():
             raise InvalidInput("the question is empty", hint="ask in words")
-        await self._settle_abandoned()
+        await self._join_abandoned_run()
         await self._journal.catch_up()
         model = resolve_spec_model(self._agent.follow_log(), self.settings)[0]
         messages = await self._journal.messages()
@@ -592,9 +593,9 @@ class AsyncConversation(ConversationBase[T]):
         Returns when a run of this object has ended. A run of another object or process is asked through the log, and
         ends as soon as it has read the request. Does nothing if there is no run.
         """
-        if self._run is not None and self._running is not None:
-            self._running.stop("interrupt")
-            self._run.cancel()  # a task that has not started yet does not know itself, so `stop` cannot cancel it
+        if self._run is not None and self._runner is not None:
+            self._runner.stop("interrupt")
+            self._run.cancel()  # `stop` cannot cancel a task that has not started yet
             await asyncio.wait({self._run})  # not gather: a tool of this run may call `interrupt`
             return
         await self._journal.catch_up()
@@ -605,7 +606,7 @@ class AsyncConversation(ConversationBase[T]):
         """Condense what the model is shown. Returns whether there was anything to condense.
 
         Raises:
-            Conflict: It is being run.
+            Conflict: The conversation is running.
         """
         models = RunModels(self.settings, self._in_force)
         configured = self._in_force().condenser
@@ -638,19 +639,19 @@ class AsyncConversation(ConversationBase[T]):
         """Fork the conversation and return the fork. This one is not changed, blocked or stopped.
 
         Source and fork share the rows of their common events, so the cost does not depend on the length of the log. No
-        call made before the cut ever runs in the fork. The rules at the cut and the present ones both hold in the fork:
-        a fork never widens them.
+        call made before the cut runs in the fork without a new approval. The fork has the rules at the cut and the
+        present ones combined, and never wider ones.
 
         Args:
-            id: The same id with the same arguments returns the same fork.
+            id: The id of the fork. A repeated call with the same id and arguments returns the same fork.
             agent: Replaces the agent.
-            reset_metrics: Whether the fork's usage starts at 0. Usage before the cut is kept as inherited.
+            reset_metrics: Whether the fork's usage starts at 0. Usage before the cut is then counted as inherited.
             at: The number of events to keep, the id of the last one to keep, or `Turn(n)`; None keeps all.
             snap: `turn` moves the cut back to the end of a turn.
             pending: What happens to calls that are open at the cut: `close` closes them in the fork, `drop` moves the
                 cut before the response that made them, `carry` lets those that have not started wait for an approval.
-            overrides: What is different in the fork: model, prompt, stricter rules.
-            workspace: `shared`, `readonly`, `copy` or `worktree`. Files are the present ones, not those at the cut.
+            overrides: Changes in the fork: model, prompt, stricter rules.
+            workspace: `shared`, `readonly`, `copy` or `worktree`. The fork has the present files, not those at the cut.
             secrets: `none` withholds all secrets from the fork's scripts.
             actor: Who forks, for the record.
             ephemeral: Whether closing the fork deletes it and the files made for it.
@@ -680,7 +681,7 @@ class AsyncConversation(ConversationBase[T]):
             actor=actor,
             ephemeral=ephemeral,
         )
-        await self._settle_abandoned()
+        await self._join_abandoned_run()
         await self._journal.catch_up()  # a stricter rule of another process must hold in the fork
         if request.agent is None and "model" not in request.overrides:
             self._agent.adopt_recorded()  # the fork must use the model that its log will record
@@ -709,7 +710,7 @@ class AsyncConversation(ConversationBase[T]):
         await self._journal.append(*await make_graft(self.id, source.store, source.id, start, stop, summary))
 
     async def lineage(self) -> list[ConversationRecord]:
-        """Return the conversations this one descends from, itself last."""
+        """Return the conversations from which this one was forked, oldest first, and itself last."""
         return [*await self.store.ancestry(self.id), await self.store.get(self.id)]
 
     async def aclose(self) -> None:
@@ -725,7 +726,7 @@ class AsyncConversation(ConversationBase[T]):
             releases.push_async_callback(self._run_end_hooks)
             if self._run is not None:
                 await self.interrupt()
-            await self._settle_abandoned()
+            await self._join_abandoned_run()
 
     async def __aenter__(self) -> Self:
         return self
@@ -738,29 +739,29 @@ class AsyncConversation(ConversationBase[T]):
         return TriggerIndex(self.skills.list_all())
 
     async def _has_sent(self, message: UserMessage) -> bool:
-        """Whether the log has this message, which is folded then. Raises: see `is_sent`."""
+        """Whether the log has this message. If so, the log is folded up to its head. Raises: see `is_sent`."""
         (masked,) = self._journal.mask([message])
         if not await is_sent(self.store, self.id, cast("UserMessage", masked), self.settings.fetch_networks):
             return False
         await self._journal.catch_up()
         return True
 
-    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Interrupt a run. Unlike a cancelled one, it records how it ended."""
+    async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Interrupt a run. Unlike a cancelled run, an interrupted one records its end."""
         if self._run is None:
             run.cancel()  # it has not started
         else:
             await self.interrupt()
 
     def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
-        if self._running is not None:
-            self._running.stop("interrupt")  # before the event loop runs anything else, so that no tool starts
+        if self._runner is not None:
+            self._runner.stop("interrupt")  # before the event loop runs anything else, so that no tool starts
         super()._abandon(run)
 
     def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
-        """Call `watch` for every new event. Returns a function that inserts a message at the current position.
+        """Call `watch` for every new event, and return a function that appends a message. Used by replays.
 
-        For replays: no hooks run, and the message becomes durable with the next events.
+        The returned function runs no hooks, and its message becomes durable with the next events.
         """
         self._journal.watchers.append(watch)
         return lambda message: self._journal.stage(*self._events_of(message))
@@ -768,7 +769,7 @@ class AsyncConversation(ConversationBase[T]):
     def _events_of(self, message: UserMessage) -> list[Event]:
         return events_of(message, self.state, self._triggers, self.skills, self._agent.builder.blueprint.toolset)
 
-    def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
+    def _make_runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
         return Runner(
             self._journal,
             self._agent,

@@ -1,4 +1,4 @@
-"""One prompt, one conversation, one run: for programs that want an answer."""
+"""Running one prompt in a new conversation with a single call."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ async def arun(
     on_event: OnEvent | None = None,
     **given: Unpack[GivenRules],
 ) -> RunResult[T]:
-    """Start a conversation, send `prompt`, run it, close it, and return how the run ended. Its log stays in the store.
+    """Start a conversation, send `prompt`, run and close it, and return the result. Its log remains in the store.
 
     Args:
         agent: As in `AsyncConversation.create`, like `workspace`, `store` and `given`.
         on_event: Called for durable events and pieces of text; see `AsyncConversation.run`.
 
     Raises:
-        InvalidInput: The prompt is empty, the workspace is not a folder, or the agent is not right.
-        ModelError: The model failed; the conversation is in `error` and can be opened and run again.
+        InvalidInput: The prompt is empty, the workspace is not a folder, or the agent is invalid.
+        ModelError: The model failed. The conversation's status is `error`, and it can be opened and run again.
         StoreError: The store cannot be opened or written.
     """
     async with await AsyncConversation.create(agent, workspace=workspace, store=store, **given) as conversation:
@@ -49,9 +49,9 @@ def run(
     on_event: OnEvent | None = None,
     **given: Unpack[GivenRules],
 ) -> RunResult[T]:
-    """Do what `arun` does without `await`. `on_event` is called in the thread of bough's event loop.
+    """Do the same as `arun` without `await`. `on_event` is called in the thread of bough's event loop.
 
     Raises:
-        Unavailable: It is called in an asynchronous tool: `await arun(…)` there.
+        Unavailable: It was called in an asynchronous tool, where `await arun(…)` is needed.
     """
     return portal().call(arun, prompt, agent=agent, workspace=workspace, store=store, on_event=on_event, **given)

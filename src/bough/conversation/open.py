@@ -1,4 +1,4 @@
-"""Starting and opening conversations. If one is refused, nothing is written and nothing stays open."""
+"""Starting and opening conversations. After an error nothing is written and no resource remains open."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Prepared:
     rules: Rules
 
     async def greet(self, executor: str, rules: Rules) -> list[Event]:
-        """Run the hooks for the start, and return all first events."""
+        """Run the hooks of the start, and return the first events of the conversation."""
         policies = {"executor": executor, **self.started.policies}
         started = self.started.model_copy(update={"policies": policies})
         greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
@@ -106,8 +106,8 @@ class Beginning:
         """Validate the arguments and return the conversation. Writes nothing and runs no hook.
 
         Args:
-            settle_model: Whether an agent without a model gets one now; otherwise the process that runs it chooses.
-            pool: See `blueprint_of`, also for the other arguments.
+            settle_model: Whether an agent without a model gets one now. Otherwise the process that runs it chooses.
+            pool: See `blueprint_of`, like `cache` and `changed_rules`.
 
         Raises: see `AsyncConversation.create`.
         """
@@ -117,8 +117,8 @@ class Beginning:
         spec = spec_of(self.agent)
         if settle_model or spec is None or spec.model is not None or settings.model is not None:
             spec = settle_spec(spec, settings)
-        rules = rules.within(spec).with_default_bounds()
-        if rules.limits.cost_usd is not None and spec.model is not None:  # each run checks its model too
+        rules = rules.narrow_by_agent(spec).with_default_bounds()
+        if rules.limits.cost_usd is not None and spec.model is not None:  # checked again by each run
             require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(
@@ -162,15 +162,15 @@ async def create_or_open(
 ) -> Parts:
     """Start the conversation, or open it if its id exists. Raises: see `AsyncConversation.create`."""
     if new.id is None:
-        raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or leave exist_ok out")
+        raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or omit exist_ok")
     spec = spec_of(new.agent)
     try:
         rules = Rules.build(settings, **given)
         return await new.start(store, executor, settings, rules, delegation)
     except Conflict:
-        # The recorded agent has a model. Compared with one that has none yet, every agent would seem to differ.
+        # With a model, like the recorded agent. Otherwise every agent would seem to differ from it.
         agent = None if spec is None else settle_spec(spec, settings)
-        rules = Rules.build(settings, **given).within(spec)
+        rules = Rules.build(settings, **given).narrow_by_agent(spec)
         return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 
@@ -185,15 +185,15 @@ async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> Fou
     """Read a log up to its head, starting at a kept state if it is long.
 
     Args:
-        is_run: Whether it will be run. The view for the model is then built in the same pass.
+        is_run: Whether the conversation will be run. If so, the view for the model is built in the same pass.
 
     Raises:
-        NotFound: There is no such conversation.
+        NotFound: The conversation does not exist.
         CorruptLog: An event does not match its kind.
     """
     fold = Fold()
     if is_run:
-        from bough.conversation.log.view import View  # with PydanticAI
+        from bough.conversation.log.view import View  # imports PydanticAI
 
         fold.view = View()
     record = await store.get(cid)
@@ -208,18 +208,19 @@ async def reopen(
     agent: AgentLike | None,
     executor: CodeExecutor | None,
     settings: Settings,
-    asked: Rules,
+    given_rules: Rules,
     delegation: Delegation | None = None,
     workspace: str | Path | None = None,
     cache: BlueprintCache | None = None,
     found: FoundLog | None = None,
     record_agent: bool = True,
 ) -> Parts:
-    """Open a conversation that exists. Raises: see `AsyncConversation.open`.
+    """Open an existing conversation. Raises: see `AsyncConversation.open`.
 
     Args:
-        cache: Builds its blueprint from parts shared with other conversations; None shares nothing.
-        found: Its log, if the caller has read it.
+        given_rules: The rules that the caller gives.
+        cache: Builds the blueprint from parts shared with other conversations; None shares no parts.
+        found: The log, if the caller has already read it.
         record_agent: Whether to record `agent` if it differs from the recorded one. False for an agent rebuilt from
             the record of an imported log, which has addresses and paths that the rebuilt one omits.
     """
@@ -228,25 +229,26 @@ async def reopen(
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
         record, journal = found or await find_log(environment.store, cid)
         if (nonce := record.config.get("made")) is not None:
-            await finish_workspace(settings.home, cid, nonce)  # unless the process that forked was killed before this
-        await asked.secrets.resolve()
-        journal.secrets = asked.secrets
+            await finish_workspace(settings.home, cid, nonce)  # in case the forking process was killed
+        await given_rules.secrets.resolve()
+        journal.secrets = given_rules.secrets
         await quarantine(journal, record, settings, workspace)
         state = journal.state
         given = spec_of(agent)
-        asked = asked.within(given)
-        rules = RulesInForce(state, asked)
+        given_rules = given_rules.narrow_by_agent(given)
+        rules = RulesInForce(state, given_rules)
         rules()  # raises if recorded hooks or a recorded analyzer were not passed in
         spec = given or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))
         environment.narrow(recorded, given=executor or spec.executor, is_foreign=state.quarantined)
         if state.quarantined:
-            environment.require_sandbox()  # after `narrow`: no argument may replace the sandbox of an imported log
+            environment.require_sandbox()  # after `narrow`: arguments must not replace an imported log's sandbox
         folder, pool = workspace_folder(state.workspace), environment.pool
 
         def build(spec: AgentSpec) -> Blueprint:
-            changed = state.changed_rules  # read when building: tools may have changed rule files since the opening
-            return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
+            # Read now, because tools may have changed rule files since the opening.
+            changed_rules = state.changed_rules
+            return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
 
         builder = AgentBuilder(spec, build)
         if record_agent and given is not None and given.snapshot() != state.agent:
@@ -254,18 +256,18 @@ async def reopen(
     return Parts(journal=journal, record=record, agent=builder, environment=environment, rules=rules)
 
 
-async def page_of(
+async def read_page(
     store: EventStore | str | None,
     filter: ConversationFilter | None,
     cursor: str | None,
     limit: int,
     settings: Settings,
 ) -> Page:
-    """Return a page of a store's conversations. A store named by its URL is opened and closed again."""
-    own_store = None if store is None or isinstance(store, str) else store
-    opened = own_store or await open_store(store if isinstance(store, str) else settings.store)
+    """Return a page of a store's conversations. A store given by its URL is opened and closed again."""
+    if store is not None and not isinstance(store, str):
+        return await store.list(filter, cursor, limit)
+    opened = await open_store(settings.store if store is None else store)
     try:
         return await opened.list(filter, cursor, limit)
     finally:
-        if own_store is None:
-            await opened.aclose()
+        await opened.aclose()

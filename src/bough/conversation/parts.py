@@ -22,7 +22,7 @@ from bough.settings import Settings
 
 
 class Environment:
-    """Store, executor and settings of conversations, closed with the last user.
+    """The store, executor and settings that conversations share. The last user closes the store and the executor.
 
     A store or an executor that the caller passed in is not closed.
     """
@@ -65,17 +65,24 @@ class Environment:
         used = executor or executor_named(executor_name)
         opened = await open_store(store or settings.store) if store is None or isinstance(store, str) else store
         new = cls(settings, opened, used, delegation)
-        new._owned += [opened] if opened is not store else []
-        new._owned += [used] if used is not executor else []
+        if opened is not store:
+            new._owned.append(opened)
+        if used is not executor:
+            new._owned.append(used)
         return new
 
     def narrow(self, recorded: str, *, given: CodeExecutor | None, is_foreign: bool = False) -> None:
-        """Use the executor of the caller, else the recorded one; that of the settings only if it is no weaker.
+        """Choose the executor: `given`, else the recorded one unless that of the settings is at least as strong.
 
-        Resuming never widens what may happen: if the recorded executor is not available here, runs are refused.
+        So opening never weakens the isolation. If the recorded executor is not available here, runs are refused.
+
+        Args:
+            recorded: The name of the recorded executor; empty if none is recorded.
+            given: The executor that the caller or the agent gives.
+            is_foreign: Whether the log was imported. `given` is then not compared with the recorded executor.
 
         Raises:
-            PermissionDenied: `given` is weaker than the recorded one, and the settings do not name one as weak.
+            PermissionDenied: `given` is weaker than the recorded executor and than the one in the settings.
         """
         if given is not None:
             if not is_foreign:
@@ -83,21 +90,22 @@ class Environment:
             self.executor = given
         elif recorded and recorded != self.executor.name:
             recorded_executor = make_recorded_executor(recorded)
-            # The log has only the name of a program's own executor, whose isolation is unknown: use the sandbox.
-            least = recorded_executor or executor_named("sandbox")
-            if least.isolation > self.executor.isolation:
-                self.executor = least
-                self._owned.append(least)
+            # A program's own executor: the log has only its name, not its isolation. Use the sandbox.
+            required = recorded_executor or executor_named("sandbox")
+            if required.isolation > self.executor.isolation:
+                self.executor = required
+                self._owned.append(required)
 
     def _require_no_weaker(self, recorded: str, executor: CodeExecutor) -> None:
+        """Refuse an executor that is weaker than the recorded one and than the one in the settings."""
         if not recorded or recorded == executor.name:
             return
-        least = make_recorded_executor(recorded) or executor_named("sandbox")
-        allowed = min(least.isolation, executor_named(self.settings.executor).isolation)
-        if executor.isolation < allowed:
+        recorded_executor = make_recorded_executor(recorded) or executor_named("sandbox")
+        least_isolation = min(recorded_executor.isolation, executor_named(self.settings.executor).isolation)
+        if executor.isolation < least_isolation:
             raise PermissionDenied(
                 f"the conversation runs code in {recorded}, and {executor.name} is weaker",
-                hint=f"set executor: {executor.name} in your settings if that is what you want, or leave executor= out",
+                hint=f"omit executor=, or set executor: {executor.name} in your settings to allow it",
             )
 
     def require_sandbox(self) -> None:
@@ -117,7 +125,7 @@ class Environment:
         self._users -= 1
         if self._users <= 0:
             owned, self._owned = self._owned, []
-            async with AsyncExitStack() as releases:  # last in, first out; all of them, even if one fails
+            async with AsyncExitStack() as releases:  # last in, first out; each is closed, even if another one fails
                 for item in owned:
                     releases.push_async_callback(item.aclose)
 
@@ -134,31 +142,37 @@ class Environment:
 
 
 def _require_log(delegation: Delegation, store: EventStore | str | None) -> EventStore:
-    """Return the log of a broker. A conversation and its tasks must be in the same store."""
+    """Return the log of a broker, which is the store of both the conversation and its tasks.
+
+    Raises:
+        InvalidInput: Another store is given.
+    """
     if store is None or store is delegation.log:
         return delegation.log
-    raise InvalidInput("the broker's tasks are in another store than the conversation", hint="give store= or broker=")
+    raise InvalidInput(
+        "the broker's tasks are in another store than the conversation", hint="give store= or broker=, not both"
+    )
 
 
 def require_delegation(spec: AgentSpec[Any], delegation: Delegation | None) -> None:
-    """Check that there is a broker for an agent with sub-agents.
+    """Check that an agent with sub-agents has a broker, because it must not run without its sub-agents.
 
     Raises:
-        InvalidInput: There is none. An agent never runs silently without its sub-agents.
+        InvalidInput: The agent has sub-agents, and there is no broker.
     """
     if spec.sub_agents and delegation is None:
         raise InvalidInput(
-            f"the agent {spec.name!r} has sub-agents, and no broker runs them",
+            f"the agent {spec.name!r} has sub-agents, but there is no broker to run them",
             hint="use OrchestratorAgent, or give broker=",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The parts of an open conversation, passed from opening or forking to its user.
+    """The parts of an open conversation, as opening or forking returns them.
 
     Attributes:
-        rules: The effective rules: those of the log, narrowed by those in memory.
+        rules: The rules of the log, narrowed by the given ones.
     """
 
     journal: Journal
@@ -168,7 +182,7 @@ class Parts:
     environment: Environment
 
     async def aclose(self) -> None:
-        """Release all parts, even if one of them fails. For a caller that runs it without a conversation object."""
+        """Release all parts, even if one of them fails. For a caller without a conversation object."""
         async with AsyncExitStack() as releases:  # last in, first out
             releases.push_async_callback(self.environment.release)
             releases.push_async_callback(self.journal.aclose)

@@ -1,7 +1,8 @@
 """The quarantine of imported conversations, which lasts until a person adopts them.
 
-Nothing in an imported log runs, widens rules or chooses paths here. It gets an `Imported` event as its first event in
-this store, before it is used. The fold derives the rest: calls wait, approvals are void, and every call asks.
+An imported log starts no calls, widens no rules and chooses no paths here. Before it is used, an `Imported` event is
+appended to it as its first event in this store. From this event the fold derives the rest: open calls wait, approvals
+are void, and every call needs an approval.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ from bough.settings import Settings
 async def quarantine(
     journal: Journal, record: ConversationRecord, settings: Settings, workspace: str | Path | None
 ) -> None:
-    """Record that a log was imported, if that was not done yet. Reads one row.
+    """Append the `Imported` event to an imported log that does not have it yet. Reads one row.
 
     Args:
         workspace: The workspace of the conversation here; None creates an empty folder in bough's home.
 
     Raises:
-        Conflict: A workspace is given, and the conversation already has one here.
+        Conflict: `workspace` is given, but the conversation already has a workspace here.
     """
     count = await journal.store.count_imported(journal.cid)
     imported = journal.state.imported
-    # An `Imported` of the sender's log does not count: that of this store comes after all imported events.
-    if count == 0 or (imported is not None and imported >= count):
+    # An `Imported` event of the sender's log has a lower seq than this store's, which follows all imported events.
+    is_recorded = imported is not None and imported >= count
+    if count == 0 or is_recorded:
         if workspace is not None:
             raise Conflict(
                 f"the workspace of {journal.cid} is {journal.state.workspace}",
-                hint="only what was imported, and not used yet, is given one; fork it to work elsewhere",
+                hint="give workspace= only at the first opening after an import; fork it to work elsewhere",
             )
         return
     folder = choose_workspace(journal.cid, settings, workspace)
@@ -49,7 +51,7 @@ async def quarantine(
 
 
 def choose_workspace(cid: UUID, settings: Settings, workspace: str | Path | None) -> Path:
-    """Return the workspace of an imported conversation: never the one that the sender's log names."""
+    """Return the workspace of an imported conversation. It is never the one that the sender's log names."""
     if workspace is not None:
         return workspace_folder(workspace)
     folder = settings.home / "workspaces" / str(cid)
@@ -58,24 +60,31 @@ def choose_workspace(cid: UUID, settings: Settings, workspace: str | Path | None
 
 
 def describe_import(count: int, signer: Any, workspace: Path, state: State) -> list[Event]:
-    """Return the events that begin the quarantine of a log with this state."""
+    """Return the events that begin the quarantine of a log.
+
+    Args:
+        count: The number of imported events.
+        signer: Who signed the imported log, if anyone.
+        workspace: The workspace of the conversation here.
+        state: The state of the imported log.
+    """
     imported = Imported(count=count, signer=signer or None, workspace=str(workspace))
     waiting = {call.id: describe_imported(call) for call in state.open_calls}
     status = "waiting_for_confirmation" if waiting else "idle"
     return [imported, StateChanged(changes={"status": status, "waiting": waiting})]
 
 
-async def adopt(journal: Journal, given: Rules, *, by: str, policy: Policy | None) -> None:
-    """End the quarantine. The log's rules apply, narrowed by `given` and `policy`. Open calls still wait.
+async def adopt(journal: Journal, local: Rules, *, by: str, policy: Policy | None) -> None:
+    """End the quarantine. The log's rules apply, narrowed by `local` and `policy`. Open calls still wait.
 
     Raises:
-        Conflict: It is not in quarantine.
+        Conflict: The conversation is not in quarantine.
     """
     await journal.catch_up()
     state = journal.state
     if not state.quarantined:
-        raise Conflict(f"{journal.cid} is not in quarantine", hint="only an imported conversation is adopted")
-    rules = Rules.from_json(state.policies, given, is_foreign=True)
+        raise Conflict(f"{journal.cid} is not in quarantine", hint="only an imported conversation can be adopted")
+    rules = Rules.from_json(state.policies, local, is_foreign=True)
     if policy is not None:
         rules = replace(rules, policy=narrower(rules.policy, policy))
     changes = {"adopted": {"by": by}, "policies": rules.to_json()}

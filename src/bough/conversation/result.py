@@ -21,7 +21,7 @@ class WaitingCall:
     """A call that waits for a decision or a result.
 
     Attributes:
-        kind: `approval`, `external` (an external result), `question`, or `task` (the task of a sub-agent asks).
+        kind: `approval`, `external` (an external result), `question`, or `task` (a sub-agent's task asks a question).
         risk: The risk that the analyzer assigned; None without one.
         reason: Why it waits.
     """
@@ -42,14 +42,15 @@ class RunResult(Generic[T]):
         conversation: The id of the conversation.
         output: Text of the response that ended the run; empty if it has none.
         data: The validated value of the agent's `output_type`; None if the run has none, or the agent answers in text.
-        finish_reason: Why that response ended; `none` if there is none, or the provider does not say.
+        finish_reason: Why that response ended; `none` without a response, or if the provider does not report it.
         partial: Whether the text is truncated. Running again continues it.
         reason: Empty if the run is finished. Otherwise the code of an error, the name of a limit, `interrupted`,
             `stuck`, `length`, `content_filter`, `no_finish`, `script_failed` or `nothing_fits`.
         waiting: The calls that wait for a decision or a result.
         steps: The number of model requests of this run, each with its calls.
-        start: Seq of the first event of this run; `stop`: seq after its last one.
-        limit: The limit that ended the run; None if none did.
+        start: Seq of the first event of this run.
+        stop: Seq after the last event of this run.
+        limit: The limit that ended the run; None if no limit did.
         usage: Usage of this conversation since it was started or forked.
     """
 

@@ -1,4 +1,4 @@
-"""The rules of a conversation: recorded at its start, inherited by its forks, and never widened by reopening it."""
+"""The rules of a conversation. They are recorded at its start, inherited by forks, and never widened by opening it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class GivenRules(TypedDict, total=False):
     """The rules as arguments of a conversation; each has a default.
 
     Attributes:
-        confirmation_policy: Which tool calls wait for a person; that of the settings by default.
+        confirmation_policy: Decides which tool calls wait for a person. The default is the policy of the settings.
         security_analyzer: Rates the risk of calls.
-        hooks: Commands and functions that are asked about calls; without this argument, no hook file is read.
-        allow_list: Which calls may be made at all; all by default.
-        condenser: Shortens what the model sees; nothing is condensed by default.
+        hooks: Commands and functions that review calls. None by default: hook files are not read.
+        allow_list: The only calls that are permitted; all calls by default.
+        condenser: Shortens what the model is shown; nothing is condensed by default.
         secrets: Values for scripts that declare them; masked wherever they occur.
-        limits: Bounds of each run, or of the conversation; a sequence sets both. See `Limits.per`.
+        limits: Limits of each run or of the conversation; a sequence sets both. See `Limits.per`.
     """
 
     confirmation_policy: Policy
@@ -74,7 +74,7 @@ class _Argument(NamedTuple):
 
     Attributes:
         field: The field of `Rules` that it sets; `limits` may also set `total`.
-        kind: Its classes, or a method that it must have.
+        kind: The classes of its values, or the name of a method that a value must have.
     """
 
     field: str
@@ -82,7 +82,7 @@ class _Argument(NamedTuple):
     hint: str
 
 
-_LIMITS_HINT = "give Limits(…), or one of each `per`"
+_LIMITS_HINT = "give Limits(…), or a sequence with one for each `per`"
 _ARGUMENTS: Mapping[str, _Argument] = {
     "confirmation_policy": _Argument(
         "policy", (AlwaysConfirm, NeverConfirm, ConfirmRisky), "for example AlwaysConfirm()"
@@ -97,7 +97,7 @@ _ARGUMENTS: Mapping[str, _Argument] = {
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """Check rules passed by name. A misspelled one would silently not apply.
+    """Check rules that were passed by name, because a misspelled rule would silently not apply.
 
     Raises:
         InvalidInput: A name is unknown, or a value is of the wrong kind.
@@ -117,23 +117,23 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 UNBOUNDED = Limits(steps=None, tasks=None, depth=None, unpriced="allow")
-"""A run without bounds."""
+"""A run without limits."""
 
 NO_TOTAL = Limits(per="conversation", unpriced="allow")
-"""A conversation without bounds, except those of its runs."""
+"""A conversation without limits, except those of its runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules(CallRules):
-    """The rules of one conversation: those of its calls, and what it may use.
+    """The rules of one conversation: rules of its calls, limits, condenser and secrets.
 
-    A policy that depends on risks gets a `RuleAnalyzer` if there is no analyzer.
+    If the policy depends on risks and no analyzer is given, the analyzer is a `RuleAnalyzer`.
 
     Attributes:
-        limits: Bounds of one run.
-        total: Bounds of the conversation and its fork ancestors together.
-        condenser: Shortens what the model sees.
-        secrets: Values for scripts; a log records their names only.
+        limits: Limits of one run.
+        total: Limits of the conversation and its fork ancestors together.
+        condenser: Shortens what the model is shown.
+        secrets: Values for scripts. A log records only their names.
     """
 
     limits: Limits = UNBOUNDED
@@ -147,10 +147,10 @@ class Rules(CallRules):
 
     @classmethod
     def build(cls, settings: Settings, **arguments: Unpack[GivenRules]) -> Rules:
-        """Return the rules of these arguments. Runs without `limits` are unbounded.
+        """Return the rules that the arguments set. Without `limits`, runs are unlimited.
 
         Raises:
-            InvalidInput: An argument is unknown or of the wrong kind; two limits have the same `per`.
+            InvalidInput: An argument is unknown or of the wrong kind, or two limits have the same `per`.
         """
         fields = _parse_arguments(arguments)
         if "policy" not in fields:
@@ -158,27 +158,29 @@ class Rules(CallRules):
         return cls(**fields)
 
     def override(self, arguments: Mapping[str, Any]) -> Self:
-        """Return these rules with those named by `arguments` replaced; an argument that is None changes nothing.
+        """Return these rules with the given arguments replaced. An argument that is None changes nothing.
 
-        The result may be wider. Whoever must not widen rules passes it to `narrow`.
+        The result may be wider than these rules. Pass it to `narrow` to prevent that.
 
         Raises:
             InvalidInput: See `build`.
         """
         return replace(self, **_parse_arguments(arguments))
 
-    def within(self, spec: AgentSpec | None) -> Rules:
-        """Return these rules, narrowed by those of the agent."""
-        own = None if spec is None else read_spec_rules(spec)
-        # An agent has no rules about secrets: `narrow` would withhold those that the other side lacks.
-        return self.narrow(replace(Rules().override(own), secrets=self.secrets)) if own else self
+    def narrow_by_agent(self, spec: AgentSpec | None) -> Rules:
+        """Return these rules, narrowed by the rules of the agent, if it has any."""
+        spec_rules = GivenRules() if spec is None else read_spec_rules(spec)
+        if not spec_rules:
+            return self
+        # With the same secrets, because an agent has none, and `narrow` withholds secrets that one side lacks.
+        return self.narrow(replace(Rules().override(spec_rules), secrets=self.secrets))
 
     def with_default_bounds(self) -> Rules:
-        """Return the rules of a new conversation, whose runs are bounded even without `limits`."""
+        """Return these rules with the default limits of a run, if its runs are unlimited."""
         return replace(self, limits=Limits()) if self.limits == UNBOUNDED else self
 
     def as_arguments(self) -> GivenRules:
-        """Return the rules as arguments, from which `build` makes equal rules."""
+        """Return the arguments with which `build` returns equal rules."""
         arguments = {name: getattr(self, argument.field) for name, argument in _ARGUMENTS.items()}
         return cast("GivenRules", {**arguments, "limits": (self.limits, self.total)})
 
@@ -188,7 +190,7 @@ class Rules(CallRules):
         return Guard(self, conversation_id=str(cid), workspace=workspace, masker=masker)
 
     def narrow(self, other: CallRules) -> Self:
-        """Return these rules with everything that `other` forbids forbidden as well; the condenser stays."""
+        """Return rules that forbid what these or `other` forbid. The condenser is the one of these rules."""
         narrowed = super().narrow(other)
         if not isinstance(other, Rules):
             return narrowed
@@ -200,7 +202,7 @@ class Rules(CallRules):
         )
 
     def to_json(self) -> JsonObject:
-        """Return what the log records: never a secret's value. The values are shared by all calls."""
+        """Return the rules as the log records them, without values of secrets. Do not change the returned values."""
         return dict(self._json)
 
     @cached_property
@@ -217,8 +219,7 @@ class Rules(CallRules):
     def from_json(cls, recorded: JsonObject, local: Rules, *, is_foreign: bool = False) -> Rules:
         """Return the recorded rules of a conversation, narrowed by `local`.
 
-        Hooks, analyzers that are not data, and secrets come from `local`: a log has only their names, and a log may
-        come from anywhere.
+        Hooks, secrets, and analyzers that are code come from `local`, because a log has only their names.
 
         Args:
             is_foreign: Whether the log comes from another store. Its hooks and secrets, and an analyzer that cannot be
@@ -248,7 +249,7 @@ class Rules(CallRules):
 
     @classmethod
     def from_state(cls, state: State, local: Rules) -> Rules:
-        """Return the rules of a log, narrowed by `local`. In quarantine every call waits, and there are no secrets.
+        """Return the rules of a log, narrowed by `local`. In quarantine every call waits, and scripts get no secrets.
 
         Raises: see `from_json`.
         """
@@ -266,45 +267,48 @@ def _parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `Rules` that arguments set. Raises: see `Rules.build`."""
     check_arguments(arguments)
     fields = {_ARGUMENTS[name].field: value for name, value in arguments.items() if value is not None}
-    return fields | split_limits(fields.pop("limits")) if "limits" in fields else fields
+    limits = fields.pop("limits", None)
+    return fields | split_limits(limits)
 
 
 def split_limits(limits: Limits | Sequence[Limits] | None) -> dict[str, Limits]:
     """Return limits by the field of `Rules` that they set: `limits` for a run, `total` for the conversation.
 
     Raises:
-        InvalidInput: Two have the same `per`, or one is no `Limits`.
+        InvalidInput: Two have the same `per`, or a value is not a `Limits`.
     """
-    several = (limits,) if isinstance(limits, Limits) else tuple(limits or ())
-    if not all(isinstance(bounds, Limits) for bounds in several):  # pyright: ignore[reportUnnecessaryIsInstance]
+    values = (limits,) if isinstance(limits, Limits) else tuple(limits or ())
+    if not all(isinstance(value, Limits) for value in values):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"invalid limits {limits!r}", hint=_LIMITS_HINT)
-    by_per = {bounds.per: bounds for bounds in several}
-    if len(by_per) < len(several):
-        raise InvalidInput("two limits count the same", hint="give one with per='run' and one with per='conversation'")
+    by_per = {value.per: value for value in values}
+    if len(by_per) < len(values):
+        raise InvalidInput(
+            "two limits have the same per", hint="give one with per='run' and one with per='conversation'"
+        )
     return {LIMITS_FIELDS[per]: by_per[per] for per in LIMITS_FIELDS if per in by_per}
 
 
 def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
-    """Return the bounds of a run and of the conversation that a record of rules holds.
+    """Return the limits of a run and of the conversation in recorded rules.
 
     Raises:
-        InvalidInput: They are not what `Rules.to_json` writes.
+        InvalidInput: The recorded limits do not have the form that `Rules.to_json` writes.
     """
     limits = limits_from_json(recorded.get("limits") or {})
     total = limits_from_json(recorded["total"]) if recorded.get("total") else NO_TOTAL
-    if limits.per == "conversation":  # written before a run had bounds of its own
+    if limits.per == "conversation":  # written by a version without limits of a run
         return Limits(), narrower(limits, total)
     return limits, total
 
 
 _RECORDED_WHEN_STRICTER = ("policy", "analyzer", "allow_list", "limits", "total")
-"""The rules that narrow a log. Not hooks, which every process that opens it would have to pass."""
+"""Rules to record if they are stricter. Not hooks: every process would then have to pass them in."""
 
 
 class RulesInForce:
-    """The rules of an open conversation: those of its log, narrowed by those of this object.
+    """The rules of an open conversation: the rules of its log, narrowed by the rules of this object.
 
-    Called at every step and before every effect, so that a change by another process applies at once.
+    It is called at every step and before every effect, so that a change by another process applies at once.
 
     Attributes:
         local: Rules of this object only: hooks, secrets and analyzers that a log only names, and stricter rules.
@@ -317,7 +321,7 @@ class RulesInForce:
         self._sources: tuple[JsonObject, bool, Rules] | None = None
 
     def __call__(self) -> Rules:
-        """Return them. O(1) while neither the log's rules nor `local` changed.
+        """Return the rules. O(1) while neither the log's rules nor `local` have changed.
 
         Raises:
             InvalidInput: The log names hooks or an analyzer that `local` lacks.
@@ -328,13 +332,13 @@ class RulesInForce:
         return self._rules
 
     def make_events(self) -> list[Event]:
-        """Return the event that records where these rules are stricter than the log, so that they hold for everybody.
+        """Return an event that records the rules that differ from the log, so that they apply in every process.
 
-        Empty if they are nowhere stricter. Secrets and the condenser do not restrict calls and are not compared.
+        Empty if none differs. Secrets and the condenser do not restrict calls and are not compared.
         """
         recorded = self._state.policies
         if self._state.quarantined or "policy" not in recorded:
-            return []  # what quarantine forbids is not recorded: it ends with the adoption
+            return []  # the restrictions of quarantine end with the adoption, so they are not recorded
         rules = self().to_json()
         stricter = {
             name: rules[name] for name in _RECORDED_WHEN_STRICTER if name in rules and rules[name] != recorded.get(name)
@@ -343,16 +347,16 @@ class RulesInForce:
 
 
 def read_spec_rules(spec: AgentSpec) -> GivenRules:
-    """Return the rules that an agent sets for its conversations; those that are None are omitted."""
-    names = ("limits", "confirmation_policy", "allow_list")
-    return cast("GivenRules", {name: rule for name in names if (rule := getattr(spec, name)) is not None})
+    """Return the rules that an agent sets for its conversations."""
+    rules = {name: getattr(spec, name) for name in ("limits", "confirmation_policy", "allow_list")}
+    return cast("GivenRules", {name: rule for name, rule in rules.items() if rule is not None})
 
 
 def read_settings_rules(settings: Settings, workspace: Path | None = None) -> GivenRules:
     """Return the rules of a person's settings: the policy by name, and the hooks of the home folder.
 
     Args:
-        workspace: Adds its own hooks if a person trusts them; None adds none.
+        workspace: The hooks of this folder are added if a person has trusted them. None adds no hooks.
 
     Raises:
         InvalidInput: No policy has that name, or a hook file in use is invalid.
@@ -375,7 +379,7 @@ def _require_hooks(recorded: Any, hooks: HookSet) -> None:
         names = ", ".join(str(hook.get("command") or hook.get("function")) for hook in missing)
         raise InvalidInput(
             f"the conversation was started with hooks that are not available here: {names}",
-            hint="give hooks= as it was started, or fork it with other rules",
+            hint="give the hooks= with which it was started, or fork it with other rules",
             details={"hooks": missing},
         )
 

@@ -1,4 +1,4 @@
-"""A run that is iterated: its updates as they come, and no run that continues where nobody listens any more."""
+"""The asynchronous iterator over the updates of a run. The run is interrupted if the iteration is left."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from bough.conversation.log.listeners import Listener, Update, UpdateChannel
 
 
 class RunStream(AsyncIterator[Update]):
-    """Iterates the durable events and the pieces of text of one run, which begins with the first step.
+    """Iterates the durable events and the pieces of text of one run, which begins with the first `__anext__`.
 
-    Leaving the `async for` statement early asks the run to stop before the next line: an object and not an asynchronous
-    generator, since an event loop closes one of those later, when a tool may have begun.
+    Leaving the `async for` statement early interrupts the run at once. This is a class and not an asynchronous
+    generator, because the event loop closes an abandoned generator later, when another tool may have started.
 
     Args:
+        listeners: The listeners of the conversation.
         start: Begins the run.
-        leave: Stops a run that is under way, and returns when it has ended.
-        abandon: Does so where nobody can wait; called on the event loop, and stops it before it returns.
+        stop: Interrupts the run, and returns when it has ended.
+        abandon: Interrupts the run without waiting for its end. It is called on the event loop, and no tool starts
+            after it has returned.
     """
 
     def __init__(
         self,
         listeners: list[Listener],
         start: Callable[[], asyncio.Task[Any]],
-        leave: Callable[[asyncio.Task[Any]], Awaitable[None]],
+        stop: Callable[[asyncio.Task[Any]], Awaitable[None]],
         abandon: Callable[[asyncio.Task[Any]], None],
     ) -> None:
         self._run: asyncio.Task[Any] | None = None
@@ -34,11 +36,11 @@ class RunStream(AsyncIterator[Update]):
         self._updates = UpdateChannel()
         self._listeners = listeners
         self._start = start
-        self._leave = leave
+        self._stop = stop
         self._abandon = abandon
 
     async def __anext__(self) -> Update:
-        """Return the next update; begin the run at the first call, and end with it."""
+        """Return the next update. The first call begins the run, and the iteration ends when the run has ended."""
         if self._is_closed:
             raise StopAsyncIteration
         if self._run is None:
@@ -58,15 +60,16 @@ class RunStream(AsyncIterator[Update]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop the run if it is under way, and return when it has ended. Closing twice is fine."""
+        """Interrupt the run if it is in progress, and return when it has ended. Idempotent."""
         run = self._stop_listening()
         if run is None:
             return
         if not run.done():
-            await self._leave(run)
+            await self._stop(run)
         await asyncio.gather(run, return_exceptions=True)
 
     def _stop_listening(self) -> asyncio.Task[Any] | None:
+        """Close the iterator, and return the task of the run; None if it has not begun."""
         self._is_closed = True
         if self._updates.put in self._listeners:
             self._listeners.remove(self._updates.put)
@@ -76,12 +79,15 @@ class RunStream(AsyncIterator[Update]):
         if self._is_closed or self._run is None:
             return
         run, abandon = self._stop_listening(), self._abandon
-        if run is None or run.done() or (loop := run.get_loop()).is_closed():
+        if run is None or run.done():
+            return
+        loop = run.get_loop()
+        if loop.is_closed():
             return
         if _is_running_here(loop):
             abandon(run)
         else:
-            with suppress(RuntimeError):  # closed in this very moment
+            with suppress(RuntimeError):  # the loop was closed since the check
                 loop.call_soon_threadsafe(abandon, run)
 
 

@@ -1,6 +1,6 @@
-"""Which skills a message brings into a conversation, and which of them hold from its start.
+"""Events that activate skills: at the start of a conversation, and by a user's message.
 
-Source: OpenHands (keyword and task triggers are looked at when a user message arrives).
+Source: OpenHands (keyword and task triggers are matched when a user message arrives).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bough.skills.match.triggers import match_withheld
 
 
 def make_always_active_events(standing: Standing) -> list[Event]:
-    """Return what the log says of always-active skills; their texts are in the instructions."""
+    """Return the events of always-active skills. They have no texts, because the instructions contain them."""
     events = [
         SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")
         for activation in standing.activations
@@ -32,24 +32,34 @@ def make_always_active_events(standing: Standing) -> list[Event]:
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
-    """Return what a user's message activates: what it asks for, and always-active skills that are new or have changed.
+    """Return the events of skills for a user's message.
 
-    A task that asked for inputs continues with those that the message gives as `name=value`.
-    A keyword brings a text once; when it comes again, only what the skill lets be called holds anew. What is over a
-    bound, or cannot be read, is told. Reads the files of the skills concerned.
+    They activate the skills that the message triggers, and always-active skills that are new or have changed. A task
+    skill that asked for inputs continues with those that the message gives as `name=value`. The text of a skill that a
+    keyword triggers is added once. When the keyword is repeated, only the skill's list of allowed tools applies again.
+    Skills over a limit, withheld or unreadable are recorded as skipped. Reads the files of the triggered skills.
     """
-    matches = _with_answer(triggers.match(text), text, state, registry)
+    matches = _add_answered_task(triggers.match(text), text, state, registry)
     repeated = [match for match in matches if _is_known(match, state, registry)]
-    room = max(0, MAX_ACTIVE - len(state.active_skills))
-    fresh = [match for match in matches if match not in repeated]
-    fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
-    done = activate_matches(registry, fitting, changed_rules=state.changed_rules)
-    left_out = [(match.skill, reason) for match, reason in done.skipped]
-    full = make_count_error(f"more than {MAX_ACTIVE} skills are active")
-    left_out += [(match.skill, full) for match in fresh if match not in fitting]
+    new_matches = [match for match in matches if match not in repeated]
+    free_places = max(0, MAX_ACTIVE - len(state.active_skills))
+    accepted: list[TriggerMatch] = []
+    refused: list[TriggerMatch] = []
+    for match in new_matches:
+        if match.kind != "keyword":
+            accepted.append(match)
+        elif free_places > 0:
+            accepted.append(match)
+            free_places -= 1
+        else:
+            refused.append(match)
+    result = activate_matches(registry, accepted, changed_rules=state.changed_rules)
+    skipped = [(match.skill, reason) for match, reason in result.skipped]
+    count_error = make_count_error(f"more than {MAX_ACTIVE} skills are active")
+    skipped += [(match.skill, count_error) for match in refused]
     withheld = {match.skill for match in match_withheld(registry, text)}
-    left_out += [(skill.name, registry.explain_refusal(skill)) for skill in registry.withheld if skill.name in withheld]
-    texts = [
+    skipped += [(skill.name, registry.explain_refusal(skill)) for skill in registry.withheld if skill.name in withheld]
+    activations = [
         make_activation_event(
             activation,
             trigger=match.kind,
@@ -58,61 +68,69 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
             inputs=match.inputs,
             allowed_tools=activation.allowed_tools,
         )
-        for match, activation in done.activations
+        for match, activation in result.activations
     ]
-    return [*texts, *_again(repeated, state, registry), *make_skip_events(left_out), *_updates(state, registry)]
+    return [
+        *activations,
+        *_reactivate(repeated, state, registry),
+        *make_skip_events(skipped),
+        *_update_always_active(state, registry),
+    ]
 
 
-def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry) -> list[TriggerMatch]:
-    """Return the matches, with the task that asked for inputs and is given some of them now (`name=value`)."""
+def _add_answered_task(
+    matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry
+) -> list[TriggerMatch]:
+    """Return the matches, and the task skill that asked for inputs if the text gives some of them as `name=value`."""
     if state.task is None or state.task[0] not in registry or any(match.kind != "keyword" for match in matches):
         return matches
     name, earlier_inputs = state.task
     try:
         inputs = list_inputs(registry.get(name))
-    except BoughError:  # it cannot be used any more: then nothing of it is asked
+    except BoughError:  # the skill is no longer usable, so its task does not continue
         return matches
     missing = missing_inputs(inputs, earlier_inputs)
     pairs = parse_pairs(text, [skill_input for skill_input in inputs if skill_input.name in missing])
-    return [*matches, TriggerMatch(name, "task", ", ".join(pairs), earlier_inputs | pairs)] if pairs else matches
+    if not pairs:
+        return matches
+    return [*matches, TriggerMatch(name, "task", ", ".join(pairs), earlier_inputs | pairs)]
 
 
 def _is_known(match: TriggerMatch, state: State, registry: SkillRegistry) -> bool:
+    """Whether a keyword triggered a skill whose present text is already in the log."""
     return match.kind == "keyword" and is_current(registry, match.skill, state.active_skills.get(match.skill))
 
 
-def _again(repeated: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
-    """Return records, without text, of known skills whose list of allowed tools begins to hold again.
+def _reactivate(repeated: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
+    """Return events without text for known skills, by which their lists of allowed tools apply again.
 
-    A skill that can no longer be used is recorded as skipped: its text stays in the conversation, and the message is
-    sent without it.
+    A skill that is no longer usable is recorded as skipped. Its text remains in the conversation.
     """
-    again: list[Event] = []
+    events: list[Event] = []
     for match in repeated:
         try:
             allowed = registry.get(match.skill).allowed_tools if match.skill in registry else None
         except BoughError as error:
-            again += make_skip_events([(match.skill, error)])
+            events += make_skip_events([(match.skill, error)])
             continue
         if allowed is not None:
-            hash = state.active_skills[match.skill]
-            again.append(
+            events.append(
                 SkillActivated(
                     name=match.skill,
-                    content_hash=hash,
+                    content_hash=state.active_skills[match.skill],
                     trigger=match.kind,
                     keyword=match.keyword,
                     allowed_tools=allowed,
                 )
             )
-    return again
+    return events
 
 
-def _updates(state: State, registry: SkillRegistry) -> list[Event]:
-    """Return always-active skills that are not, or no longer, what the conversation holds.
+def _update_always_active(state: State, registry: SkillRegistry) -> list[Event]:
+    """Return the events of always-active skills that are new or have changed.
 
-    Rules that a tool wrote are left out; that was recorded when it did. A fork may be cut between the instructions and
-    the records of what they hold: then the records come without text.
+    Rule files that a tool wrote are omitted; that was recorded when the tool wrote them. A fork may be cut after the
+    instructions and before the events of the skills in them. Such skills get events without text.
     """
     events: list[Event] = []
     for activation in find_always_active(registry, changed_rules=state.changed_rules).activations:

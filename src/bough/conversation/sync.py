@@ -1,4 +1,4 @@
-"""The same conversation without `await`: the event loop of `bough.portal` does the work."""
+"""The synchronous `Conversation`, which runs an asynchronous one in the event loop of `bough.portal`."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ _Core: TypeAlias = "AsyncConversation[T] | RemoteConversation[T]"
 
 
 class Conversation(Generic[T]):
-    """A conversation in use, for code without `await`. Names and meaning are those of `AsyncConversation`.
+    """An open conversation for code without `await`, with the methods of `AsyncConversation`.
 
-    Making one starts a conversation; `Conversation.open` continues one that exists. Close it with `close` or `with`;
-    what is open when the program ends is closed then: a run in progress is interrupted and can be resumed.
-    It may be used beside a running event loop, which it blocks, as in a notebook; inside of asynchronous tools it is
-    `Unavailable`: `await` an `AsyncConversation` there.
+    The constructor starts a conversation; `Conversation.open` opens an existing one. Close it with `close` or `with`.
+    The end of the program closes it too: a run in progress is interrupted and can be resumed.
+
+    In a thread with a running event loop, such as a notebook, its methods block that loop. In asynchronous tools they
+    raise `Unavailable`; use an `AsyncConversation` there.
     """
 
     def __init__(
@@ -101,10 +102,10 @@ class Conversation(Generic[T]):
         workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
     ) -> Conversation[T]:
-        """Open a conversation that exists; see `AsyncConversation.open`."""
+        """Open an existing conversation; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
-        at: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
-        new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **at, **given)
+        options: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
+        new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **options, **given)
         return new
 
     @classmethod
@@ -120,19 +121,21 @@ class Conversation(Generic[T]):
         api_key: str | None = None,
     ) -> Page:
         """Return a page of a store's or a server's conversations; see `AsyncConversation.list`."""
-        at: Any = {"settings": settings, "server": server, "api_key": api_key}
-        return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **at)
+        options: Any = {"settings": settings, "server": server, "api_key": api_key}
+        return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **options)
 
     def _start(self, factory: Callable[..., Awaitable[_Core[T]]], *args: Any, **kwargs: Any) -> None:
-        self._adopt(portal(), factory, *args, **kwargs)
+        self._create_core(portal(), factory, *args, **kwargs)
 
-    def _adopt(self, loop: Portal, factory: Callable[..., Awaitable[_Core[T]]], *args: Any, **kwargs: Any) -> None:
+    def _create_core(
+        self, loop: Portal, factory: Callable[..., Awaitable[_Core[T]]], *args: Any, **kwargs: Any
+    ) -> None:
         async def make() -> _Core[T]:
             core = await factory(*args, **kwargs)
-            # Held on the loop's thread: Ctrl-C may interrupt this one before `self._core` is assigned.
+            # Held by the loop now, because Ctrl-C may interrupt this thread before `self._core` is assigned.
             loop.hold(core, f"conversation {core.short_id}")
             if isinstance(core, AsyncConversation):
-                # Closing the conversation does not close an executor that its caller passed in; the program's end does.
+                # Closing a conversation does not close an executor that was passed in; the end of the program does.
                 loop.hold_weakly(core.executor)
             return core
 
@@ -151,22 +154,22 @@ class Conversation(Generic[T]):
 
     @property
     def state(self) -> State:
-        """The fold of what this object has seen of the log."""
+        """The state after the events that this object has read."""
         return self._core.state
 
     @property
     def status(self) -> Status:
-        """Where it stands."""
+        """Its status."""
         return self._core.status
 
     @property
     def result(self) -> RunResult[T] | None:
-        """How the latest run of this object ended, also one that was iterated; None before one."""
+        """The result of this object's latest run, with `run` or `run_stream`; None before the first one."""
         return self._core.result
 
     @property
     def waiting(self) -> tuple[WaitingCall, ...]:
-        """The calls that wait for somebody: see `approve`, `reject` and `answer`."""
+        """The calls that wait for a decision; see `approve`, `reject` and `answer`."""
         return self._core.waiting
 
     @property
@@ -181,7 +184,7 @@ class Conversation(Generic[T]):
 
     @property
     def usage(self) -> Usage:
-        """What it used since it was started or forked."""
+        """Usage since the conversation was started or forked."""
         return self._core.usage
 
     @property
@@ -210,7 +213,7 @@ class Conversation(Generic[T]):
         return self._iterate(self._core.events)
 
     def messages(self) -> list[ModelMessage]:
-        """Return what the model is shown of it, as PydanticAI's messages; see `AsyncConversation.messages`."""
+        """Return the messages that the model is shown; see `AsyncConversation.messages`."""
         return self._loop.call(self._core.messages)
 
     def send_message(
@@ -223,18 +226,18 @@ class Conversation(Generic[T]):
         sender: str = "user",
     ) -> UUID:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
-        whole = add_inputs(message, images, files, sender=sender)
-        return self._loop.call(self._core.send_message, whole, id=id, sender=sender)
+        with_inputs = add_inputs(message, images, files, sender=sender)
+        return self._loop.call(self._core.send_message, with_inputs, id=id, sender=sender)
 
     def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything; see `AsyncConversation.run`.
 
-        `on_event` is called in the thread of bough's event loop, which it may not block for long.
+        `on_event` is called in the thread of bough's event loop and must not block it for long.
         """
         return self._loop.call(self._core.run, on_event=on_event, limits=limits)
 
     def run_stream(self) -> Iterator[Update]:
-        """Run, and iterate events and pieces of text as they come; see `AsyncConversation.run_stream`."""
+        """Run, and iterate events and pieces of text as they arrive; see `AsyncConversation.run_stream`."""
         return self._iterate(self._core.run_stream())
 
     def pause(self, *, by: str = "user", reason: str = "") -> None:
@@ -242,19 +245,19 @@ class Conversation(Generic[T]):
         self._loop.call(self._core.pause, by=by, reason=reason)
 
     def approve(self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None) -> None:
-        """Let calls run that wait for an approval; see `AsyncConversation.approve`."""
+        """Approve waiting calls; see `AsyncConversation.approve`."""
         self._loop.call(self._core.approve, *calls, by=by, reason=reason, arguments=arguments)
 
     def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
-        """Refuse waiting calls; see `AsyncConversation.reject`."""
+        """Reject waiting calls; see `AsyncConversation.reject`."""
         self._loop.call(self._core.reject, *calls, reason=reason, by=by)
 
     def answer(self, call: str, value: Any, *, by: str = "user") -> None:
-        """Give a waiting call its result; see `AsyncConversation.answer`."""
+        """Set the result of a waiting call; see `AsyncConversation.answer`."""
         self._loop.call(self._core.answer, call, value, by=by)
 
     def ask(self, question: str) -> str:
-        """Return the model's answer to a question beside the conversation; see `AsyncConversation.ask`."""
+        """Return the model's answer to a question about the conversation; see `AsyncConversation.ask`."""
         return self._loop.call(self._core.ask, question)
 
     def interrupt(self, *, by: str = "user", reason: str = "") -> None:
@@ -280,9 +283,9 @@ class Conversation(Generic[T]):
         actor: str | None = None,
         ephemeral: bool = False,
     ) -> Conversation[T]:
-        """Branch off and return the new conversation; see `AsyncConversation.fork`."""
+        """Fork the conversation and return the fork; see `AsyncConversation.fork`."""
         new = type(self).__new__(type(self))
-        new._adopt(
+        new._create_core(
             self._loop,
             self._core.fork,
             id=id,
@@ -304,23 +307,23 @@ class Conversation(Generic[T]):
         return new
 
     def compare(self, other: Conversation[Any]) -> Comparison:
-        """Return what two conversations share and where they differ; see `AsyncConversation.compare`."""
+        """Compare this conversation with another one; see `AsyncConversation.compare`."""
         require_type(other, Conversation, "what it is compared with", "give another Conversation")
         return self._loop.call(self._core.compare, other._core)
 
     def graft(
         self, source: Conversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
-        """Tell this conversation what happened in another one; see `AsyncConversation.graft`."""
+        """Append a message that describes events of another conversation; see `AsyncConversation.graft`."""
         require_type(source, Conversation, "the source", "give another Conversation")
         self._loop.call(self._core.graft, source._core, start=start, stop=stop, summary=summary)
 
     def lineage(self) -> builtins.list[ConversationRecord]:
-        """Return the conversations this one descends from, itself last."""
+        """Return the conversations from which this one was forked, oldest first, and itself last."""
         return self._loop.call(self._core.lineage)
 
     def condense(self) -> bool:
-        """Condense what the model sees now; see `AsyncConversation.condense`."""
+        """Condense what the model is shown; see `AsyncConversation.condense`."""
         return self._loop.call(self._core.condense)
 
     def append(self, *events: Event) -> None:
@@ -328,15 +331,15 @@ class Conversation(Generic[T]):
         self._loop.call(self._core.append, *events)
 
     def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
-        """End the quarantine of what was imported; see `AsyncConversation.adopt`."""
+        """End the quarantine of an imported conversation; see `AsyncConversation.adopt`."""
         self._loop.call(self._core.adopt, by=by, policy=policy)
 
     def set_title(self, title: str) -> None:
-        """Give it a title."""
+        """Set the title."""
         self._loop.call(self._core.set_title, title)
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Give it these tags and no others."""
+        """Replace all tags."""
         self._loop.call(self._core.set_tags, tags)
 
     def set_confirmation_policy(self, policy: Policy) -> None:
@@ -344,7 +347,7 @@ class Conversation(Generic[T]):
         self._loop.call(self._core.set_confirmation_policy, policy)
 
     def set_limits(self, *limits: Limits) -> None:
-        """Change the bounds of each run, of the conversation, or both; see `AsyncConversation.set_limits`."""
+        """Change the limits of each run, of the conversation, or both; see `AsyncConversation.set_limits`."""
         self._loop.call(self._core.set_limits, *limits)
 
     def set_model(self, model: str | Model) -> None:
@@ -352,17 +355,17 @@ class Conversation(Generic[T]):
         self._loop.call(self._core.set_model, model)
 
     def close(self) -> None:
-        """Interrupt a run in progress and let go of what this object holds. Closing twice is fine."""
+        """Interrupt a run in progress and release all resources. Idempotent."""
         if self._loop.release(self._core):
             self._loop.call(self._core.aclose)
 
     def __del__(self) -> None:
-        # An object whose making failed has no core; one that was closed, or that the program's end closed, is not held.
+        # `_core` is missing if the constructor failed. `abandon` is false if the conversation was closed.
         if hasattr(self, "_core") and self._loop.abandon(self._core):
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def _iterate(self, iterator: AsyncIterator[_U]) -> Iterator[_U]:
-        yield from self._loop.iterate(iterator)  # from here, so that this object lives as long as what it iterates
+        yield from self._loop.iterate(iterator)  # a generator method, so that the iterator keeps this object alive
 
     def __enter__(self) -> Self:
         return self

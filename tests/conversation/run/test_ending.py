@@ -32,7 +32,7 @@ async def _asked(store: EventStore, settings: Settings) -> AsyncConversation:
 
 
 def _runner(conversation: AsyncConversation) -> Runner:
-    return conversation._runner()  # pyright: ignore[reportPrivateUsage]
+    return conversation._make_runner()  # pyright: ignore[reportPrivateUsage]
 
 
 def _note(cid: UUID, seen: list[str]) -> Ending:

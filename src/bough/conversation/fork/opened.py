@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from bough.agents.build import AgentBuilder, Blueprint
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import PLACES, blueprint_of
+from bough.conversation.agent import LOCATION_FIELDS, blueprint_of
 from bough.conversation.fork.fork import ForkContents, WrittenFork, write_fork
 from bough.conversation.fork.request import CutPoint, ForkRequest
 from bough.conversation.log.state import State
@@ -157,7 +157,7 @@ def _describe_agent(parts: Parts, request: ForkRequest, spec: AgentSpec) -> Json
         replaced.add("base_url")
     if "system_prompt" in request.overrides:
         replaced.add("system_prompt_path")
-    locations: dict[str, Any] = {name: present.agent.get(name) for name in PLACES if name not in replaced}
+    locations: dict[str, Any] = {name: present.agent.get(name) for name in LOCATION_FIELDS if name not in replaced}
     return snapshot | {name: value for name, value in locations.items() if value}
 
 

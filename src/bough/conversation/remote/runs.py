@@ -46,7 +46,7 @@ class RemoteRuns(RemoteControl[T]):
             NotSupported: `on_node` or `limits` are given.
         """
         require_absent(on_node=on_node, limits=limits)
-        await self._settle_abandoned()
+        await self._join_abandoned_run()
         if self._is_running:
             raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
         if on_event is not None:
@@ -63,7 +63,7 @@ class RemoteRuns(RemoteControl[T]):
 
     # How it does it.
 
-    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
+    async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Cancel the one who waits for a run, who interrupts it then: it may not have been asked for yet."""
         run.cancel()
 
