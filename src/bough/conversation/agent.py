@@ -284,7 +284,7 @@ def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentS
     for key in CODE_KEYS:
         if recorded.pop(key, None):
             raise InvalidInput(
-                f"the agent of this conversation has {key} given as code, of which the log has only the names",
+                f"the agent of this conversation has {key} given as code, which its log only names",
                 hint="open the conversation with agent=, giving the spec it was started with",
             )
     return AgentSpec.model_validate(recorded)

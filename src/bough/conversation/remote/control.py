@@ -198,7 +198,7 @@ class RemoteControl(ConversationBase[T]):
         """Fold an event and tell of it, once."""
         if stored.seq == self.state.head:
             self._fold.apply(stored.event)
-            self._listeners.tell(stored)
+            self._listeners.notify(stored)
 
     async def _decide(self, decision: CallDecision) -> None:
         """Have the server record a decision, call by call: it knows them by their ids."""
