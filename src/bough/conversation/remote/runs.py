@@ -91,7 +91,7 @@ class RemoteRuns(RemoteControl[T]):
                 async with self._folding:
                     self._take(update)
             elif update.kind == "delta":
-                self._listeners.tell(Delta(text=update.data["text"], kind=update.data["kind"]))
+                self._listeners.notify(Delta(text=update.data["text"], kind=update.data["kind"]))
 
     async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
         """Return when the events up to `head` were heard, or nothing is heard any more: the rest is read then."""
