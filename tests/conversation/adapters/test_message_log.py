@@ -204,7 +204,7 @@ async def test_two_names_never_share_a_conversation(store: EventStore) -> None:
 
 
 async def test_an_id_that_is_none_is_refused(store: EventStore) -> None:
-    with pytest.raises(InvalidInput, match="not an id of an entry"):
+    with pytest.raises(InvalidInput, match="not the id of an entry"):
         await MessageLog(store).save(record("c", head_id="7"), expected=None)
 
 

@@ -24,7 +24,12 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.conversation.adapters.pydantic_messages import _events, conversation_store, export_messages, import_messages
+from bough.conversation.adapters.pydantic_messages import (
+    _make_events,
+    conversation_store,
+    export_messages,
+    import_messages,
+)
 from bough.conversation.log.view import View
 from bough.errors import InvalidInput, Unavailable
 from bough.testing import ScriptedModel, tool_call
@@ -137,7 +142,7 @@ def histories(draw: st.DrawFn) -> list[ModelMessage]:
 @given(histories())
 def test_what_the_model_saw_it_sees_again(messages: list[ModelMessage]) -> None:
     view = View()
-    for seq, event in enumerate(_events(messages)):
+    for seq, event in enumerate(_make_events(messages)):
         view.apply(seq, event)
 
     def seen(history: list[ModelMessage]) -> list[Any]:

@@ -204,7 +204,7 @@ class Pair:
         await self.same(new)
 
     async def is_kept(self, name: str) -> bool:
-        return (await self.stores[1]._log._place(name))[1] is not None
+        return (await self.stores[1]._log._read_record(name))[1] is not None
 
     async def delete(self, name: str) -> None:
         await self.both(lambda side, store: store.delete(name))

@@ -1,8 +1,8 @@
-"""Conversations of another framework in an event store: a message is an event, a save ends with its record.
+"""Conversations of another framework in an event store. Each message is an event; each save ends with a record.
 
-A conversation goes by the name the framework gives it. The messages of its log form a tree by their `parent`: a history
-is what is met on the way back from one of them, so that a history which was left stays where it is. A fork is a fork of
-the log. What is stored is the framework's own JSON.
+A conversation has the name that the framework gives it. The messages of its log form a tree by their `parent`. A
+history is the path from a message back to its root, so an abandoned history remains in the log. A fork of a
+conversation is a fork of its log. Messages and records are stored as the framework's JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bough.events.store import StoreAdmin
 from bough.types import JsonObject, new_id
 
 FRAMEWORK = "pydantic-ai"
-"""What such conversations have as their agent."""
+"""The agent in the rows of such conversations."""
 
 _CONFIG = {"agent": FRAMEWORK}
 _KEY = "saved"
@@ -32,7 +32,7 @@ _LEASE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptMessage:
-    """A message at its place; `parent` is the one before it, None for the first of a history."""
+    """A stored message. `parent` is the id of the message before it, None for the first message of a history."""
 
     id: UUID
     parent: UUID | None
@@ -42,25 +42,26 @@ class KeptMessage:
 class MessageLog:
     """Named conversations of whole messages in an event store.
 
-    A record is a JSON object of which these keys are read here: `conversation_id` (the name), `head_id` (the last entry
-    of the present history), `revision` (different after each save), `scope` and `forked_from` (a name).
+    A record is a JSON object. These keys are read here: `conversation_id` (the name), `head_id` (the last entry of the
+    present history), `revision` (different after each save), `scope` and `forked_from` (a name).
     """
 
     def __init__(self, store: StoreAdmin) -> None:
         self._store = store
 
     async def get(self, name: str) -> JsonObject | None:
-        """Return the record of a conversation; None where there is none. O(1)."""
-        return (await self._place(name))[0]
+        """Return the record of a conversation; None if it does not exist. O(1)."""
+        record, _ = await self._read_record(name)
+        return record
 
     async def list(self, *, scope: str | None = None, limit: int | None = None) -> list[JsonObject]:
-        """Return the records, those saved last first. O(conversations in the store)."""
+        """Return the records, most recently saved first. O(conversations in the store)."""
         records: list[JsonObject] = []
         if limit == 0:
             return records
         filter = ConversationFilter(agent=FRAMEWORK, tags={} if scope is None else {"scope": scope})
-        async for row in self._rows(filter):
-            record = await self._record_in(row)
+        async for row in self._list_rows(filter):
+            record = await self._read_record_of(row)
             if record is not None and scope in (None, record["scope"]):
                 records.append(record)
             if len(records) == limit:
@@ -68,35 +69,36 @@ class MessageLog:
         return records
 
     async def save(self, record: JsonObject, entries: Sequence[KeptMessage] = (), *, expected: str | None) -> None:
-        """Store a record and its new entries in one transaction. O(entries), for a fork too.
+        """Store a record and its new entries in one transaction. O(entries), also for a fork.
 
         Args:
             entries: In order, each after its parent.
-            expected: The revision that is stored; None for a conversation that is not.
+            expected: The revision that must be stored; None if the conversation must not exist.
 
         Raises:
-            Conflict: Another revision is stored, or an entry that the record or an entry names is not.
+            Conflict: Another revision is stored, or an entry to which the record or an entry refers is not stored.
             InvalidInput: An id is not a UUID.
         """
         name = record["conversation_id"]
-        stored, head = await self._place(name)
-        if (stored and stored["revision"]) != expected:
+        stored, head = await self._read_record(name)
+        revision = None if stored is None else stored["revision"]
+        if revision != expected:
             raise _make_conflict(name)
-        events = [*map(_event, entries), StateChanged(changes={_KEY: record}, reason="saved")]
-        own_ids = {entry.id for entry in entries} | {_head(stored)}
-        needed = {_head(record), *(entry.parent for entry in entries)} - own_ids - {None}
+        events = [*map(_make_event, entries), StateChanged(changes={_KEY: record}, reason="saved")]
+        own_ids = {entry.id for entry in entries} | {_head_of(stored)}
+        needed = {_head_of(record), *(entry.parent for entry in entries)} - own_ids - {None}
         try:
             await self._write(record, events, cast("set[UUID]", needed), head=head, is_deleted=stored is None)
         except NotFound as error:
             raise _make_conflict(name) from error
 
     async def delete(self, name: str, *, expected: str) -> None:
-        """Delete a conversation. Its messages go with it, or with the last of its forks.
+        """Delete a conversation. Its messages are deleted with it, or with the last fork that shares them.
 
         Raises:
             Conflict: Another revision is stored.
         """
-        stored, head = await self._place(name)
+        stored, head = await self._read_record(name)
         if stored is None or stored["revision"] != expected:
             raise _make_conflict(name)
         cid = id_of(name)
@@ -109,36 +111,48 @@ class MessageLog:
         """Return one entry. O(1).
 
         Raises:
-            NotFound: There is none.
+            NotFound: The entry does not exist.
         """
-        return (await self.history(id, limit=1))[0]
+        (entry,) = await self.history(id, limit=1)
+        return entry
 
     async def history(self, head: UUID | None, *, limit: int | None = None) -> list[KeptMessage]:
         """Return the entries up to `head`, or the last `limit` of them, oldest first. O(events since the first).
 
         Raises:
-            NotFound: There is no such entry (any more).
+            NotFound: The entry does not exist or was deleted.
         """
         messages: list[KeptMessage] = []
         if head is None or limit == 0:
             return messages
         next_id: UUID | None = head
         try:
-            async with aclosing(self._back(head)) as events:
+            async with aclosing(self._read_back(head)) as events:
                 async for stored in events:
                     if stored.kind == "MessageStored" and stored.id == next_id:
-                        messages.append(entry := _entry(stored))
+                        entry = _make_entry(stored)
+                        messages.append(entry)
                         next_id = entry.parent
                     if next_id is None or len(messages) == limit:
                         return messages[::-1]
         except CorruptLog:
-            await self._store.locate(head)  # it may have been deleted meanwhile
+            await self._store.locate(head)  # raises NotFound if it was deleted meanwhile
             raise
-        raise NotFound(f"there is no stored message {next_id}", hint="its conversation may have been deleted")
+        raise NotFound(f"the message {next_id} is not stored", hint="its conversation may have been deleted")
 
     async def _write(
         self, record: JsonObject, events: list[Event], needed: set[UUID], *, head: int | None, is_deleted: bool
     ) -> None:
+        """Create, fork or append to a conversation; a deleted one with forks is started anew.
+
+        Args:
+            needed: Ids of earlier entries that must be in its log, or in the source of the fork.
+            head: The head of its log; None if it does not exist.
+
+        Raises:
+            Conflict: An entry that is needed cannot be in the log, or another process holds the lease.
+            NotFound: An entry that is needed is not stored.
+        """
         cid = id_of(record["conversation_id"])
         if head is None and not needed:
             await self._store.create(_row(cid, record, events), events=events)
@@ -151,15 +165,17 @@ class MessageLog:
         if not is_deleted:
             await self._store.append(cid, events, expected_head=head)
             return
-        async with self._hold_lease(cid) as lease:  # or it would be removed meanwhile
+        async with self._hold_lease(cid) as lease:  # so that it is not removed meanwhile
             changed = StateChanged(changes={"title": _title(events), "tags": _tags(record)}, reason="begun anew")
             await self._store.append(cid, [changed, *events], expected_head=head, generation=lease.generation)
 
     async def _fork(self, cid: UUID, record: JsonObject, events: list[Event], needed: set[UUID]) -> None:
+        """Fork the source of a record after the last of the entries that are needed."""
         if record["forked_from"] is None:
             raise _make_conflict(record["conversation_id"])
         source = id_of(record["forked_from"])
-        last, id = max([((await self._store.locate(id, cid=source))[1], id) for id in needed])
+        located = [((await self._store.locate(id, cid=source))[1], id) for id in needed]
+        last, id = max(located)
         row = await self._store.get(source)
         origin = ForkedFrom(source=source, at=last + 1, event_id=id, source_head=row.head)
         await self._store.fork(
@@ -173,18 +189,26 @@ class MessageLog:
             lineage={"revision": record["revision"]},
         )
 
-    async def _place(self, name: str) -> tuple[JsonObject | None, int | None]:
-        """Return the record of a conversation and the head of its log; None for what there is not."""
+    async def _read_record(self, name: str) -> tuple[JsonObject | None, int | None]:
+        """Return the record of a conversation and the head of its log.
+
+        The record is None if the conversation was deleted. Both are None if it does not exist, or the id belongs to a
+        conversation of another kind.
+        """
         cid = id_of(name)
         try:
-            record, head = await self._latest(cid)
+            record, head = await self._read_latest(cid)
         except NotFound:
             return None, None
-        if record["conversation_id"] != name if record else (await self._store.get(cid)).config != _CONFIG:
-            return None, None  # another's, so that creating it is refused
+        # For a foreign conversation None is returned, and the store refuses to create another one with its id.
+        if record and record["conversation_id"] != name:
+            return None, None
+        if not record and (await self._store.get(cid)).config != _CONFIG:
+            return None, None
         return record, head
 
-    async def _latest(self, cid: UUID) -> tuple[JsonObject | None, int]:
+    async def _read_latest(self, cid: UUID) -> tuple[JsonObject | None, int]:
+        """Return the latest record in a log, None if there is none or it was deleted, and the head of the log."""
         head = 0
         async with aclosing(self._store.read(cid, reverse=True)) as events:
             async for stored in events:
@@ -194,7 +218,7 @@ class MessageLog:
                     return event.changes[_KEY], head
         return None, head
 
-    async def _rows(self, filter: ConversationFilter) -> AsyncIterator[ConversationRecord]:
+    async def _list_rows(self, filter: ConversationFilter) -> AsyncIterator[ConversationRecord]:
         cursor: str | None = None
         while True:
             page = await self._store.list(filter, cursor)
@@ -204,27 +228,28 @@ class MessageLog:
             if cursor is None:
                 return
 
-    async def _record_in(self, row: ConversationRecord) -> JsonObject | None:
+    async def _read_record_of(self, row: ConversationRecord) -> JsonObject | None:
+        """Return the latest record of a listed conversation; None if it was deleted or has another id."""
         try:
-            record, _ = await self._latest(row.id)
-        except NotFound:  # deleted since it was listed
+            record, _ = await self._read_latest(row.id)
+        except NotFound:  # deleted after it was listed
             return None
         return record if record and id_of(record["conversation_id"]) == row.id else None
 
-    async def _back(self, id: UUID) -> AsyncGenerator[StoredEvent]:
-        """Yield an event and those before it, deleted conversations that its own still shares included."""
+    async def _read_back(self, id: UUID) -> AsyncGenerator[StoredEvent]:
+        """Yield an event and all events before it, newest first, also those shared with deleted conversations."""
         owner, seq = await self._store.locate(id)
         parent: UUID | None = owner
         while parent is not None:
             row = await self._store.peek(parent)
-            for hi in range(seq + 1, row.base, -_PAGE):
-                for stored in reversed(await self._store.span(parent, max(row.base, hi - _PAGE), hi)):
+            for stop in range(seq + 1, row.base, -_PAGE):
+                for stored in reversed(await self._store.span(parent, max(row.base, stop - _PAGE), stop)):
                     yield stored
             parent, seq = row.parent, row.base - 1
 
     @asynccontextmanager
     async def _hold_lease(self, cid: UUID) -> AsyncGenerator[Lease]:
-        """Keep others from removing a deleted conversation or giving its name anew."""
+        """Prevent other processes from removing a deleted conversation, or from reusing its name, during the block."""
         lease = await self._store.acquire(cid, f"{FRAMEWORK}/{new_id()}", _LEASE_SECONDS)
         try:
             yield lease
@@ -232,16 +257,17 @@ class MessageLog:
             await self._store.release(lease)
 
     async def _collect(self, cid: UUID | None) -> None:
-        """Remove a deleted conversation that has no forks, then those that were kept for it only."""
+        """Remove a deleted conversation without forks, then each ancestor that was kept only for it."""
         while cid is not None:
             try:
                 async with self._hold_lease(cid):
-                    cid = await self._find_collected(cid)
-            except (NotFound, Conflict):  # it is gone, or someone else is at it
+                    cid = await self._remove_unused(cid)
+            except (NotFound, Conflict):  # it was removed, or another process holds its lease
                 return
 
-    async def _find_collected(self, cid: UUID) -> UUID | None:
-        record, _ = await self._latest(cid)
+    async def _remove_unused(self, cid: UUID) -> UUID | None:
+        """Remove a conversation if it was deleted and has no forks. Returns its source; None if nothing was removed."""
+        record, _ = await self._read_latest(cid)
         row = await self._store.get(cid)
         if record is not None or row.config != _CONFIG or await self._store.children(cid):
             return None
@@ -250,7 +276,7 @@ class MessageLog:
 
 
 def id_of(name: str) -> UUID:
-    """Return the conversation that has a name: the name itself where it is a UUID, else one made from it."""
+    """Return the id of the conversation with a name: the name if it is a UUID, else a UUID derived from it."""
     try:
         id = UUID(name)
     except ValueError:
@@ -259,30 +285,30 @@ def id_of(name: str) -> UUID:
 
 
 def entry_id(text: str) -> UUID:
-    """Return an entry's id.
+    """Return an entry's id as a UUID.
 
     Raises:
-        InvalidInput: It is not a UUID in its usual form.
+        InvalidInput: The text is not a UUID in canonical form.
     """
     try:
         id = UUID(text)
     except ValueError as error:
-        raise InvalidInput(f"{text!r:.80} is not an id of an entry", hint="entries are named by UUIDs") from error
+        raise InvalidInput(f"{text!r:.80} is not the id of an entry", hint="give a UUID") from error
     if str(id) != text:
-        raise InvalidInput(f"{text!r} is not how its UUID is written", hint=f"write {id}")
+        raise InvalidInput(f"{text!r} is not a UUID in canonical form", hint=f"write {id}")
     return id
 
 
-def _event(entry: KeptMessage) -> Event:
+def _make_event(entry: KeptMessage) -> Event:
     return MessageStored(id=entry.id, parent=entry.parent, message=entry.message)
 
 
-def _entry(stored: StoredEvent) -> KeptMessage:
+def _make_entry(stored: StoredEvent) -> KeptMessage:
     event = cast("MessageStored", stored.event)
     return KeptMessage(id=event.id, parent=event.parent, message=event.message)
 
 
-def _head(record: JsonObject | None) -> UUID | None:
+def _head_of(record: JsonObject | None) -> UUID | None:
     return entry_id(record["head_id"]) if record and record["head_id"] is not None else None
 
 
@@ -294,16 +320,18 @@ def _row(cid: UUID, record: JsonObject, events: Sequence[Event]) -> Conversation
 
 
 def _title(events: Iterable[Event]) -> str | None:
-    return title_of(next(_prompts(events), "")) or None
+    return title_of(next(_list_prompts(events), "")) or None
 
 
-def _prompts(events: Iterable[Event]) -> Iterator[str]:
+def _list_prompts(events: Iterable[Event]) -> Iterator[str]:
+    """Yield the texts of users' prompts."""
     for event in events:
         if isinstance(event, MessageStored):
             parts: list[JsonObject] = event.message.get("parts", [])
             contents = [part["content"] for part in parts if part["part_kind"] == "user-prompt"]
-            texts = [text for content in contents for text in ([content] if isinstance(content, str) else content)]
-            yield from (text for text in texts if isinstance(text, str))
+            for content in contents:
+                items = [content] if isinstance(content, str) else content
+                yield from (item for item in items if isinstance(item, str))
 
 
 def _tags(record: JsonObject) -> dict[str, str]:
@@ -312,7 +340,7 @@ def _tags(record: JsonObject) -> dict[str, str]:
 
 def _make_conflict(name: str) -> Conflict:
     return Conflict(
-        f"the conversation {name!r} was saved or deleted since it was loaded, or exists already",
+        f"the conversation {name!r} was saved or deleted since it was loaded, or already exists",
         hint="load it again, then save",
         details={"conversation": name},
     )

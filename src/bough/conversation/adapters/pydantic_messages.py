@@ -1,6 +1,6 @@
-"""Moving in and out: PydanticAI's message JSON as a conversation, and a conversation as PydanticAI's message JSON.
+"""Importing PydanticAI's message histories into conversations, and exporting conversations as such histories.
 
-And an event store where a program of PydanticAI keeps its own conversations.
+`conversation_store` returns an event store as PydanticAI's `ConversationStore`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 
 def conversation_store(store: StoreAdmin) -> LogConversationStore:
-    """Return an event store as PydanticAI's `ConversationStore`, where the installed version has one.
+    """Return an event store as PydanticAI's `ConversationStore`.
 
     Raises:
-        Unavailable: It has none.
+        Unavailable: The installed version of PydanticAI has no `ConversationStore`.
     """
     try:
         from bough.conversation.adapters.pydantic_store import LogConversationStore
@@ -72,7 +72,10 @@ def export_messages(conversation: Conversation[Any]) -> bytes: ...
 @overload
 def export_messages(conversation: AsyncConversation[Any]) -> Awaitable[bytes]: ...
 def export_messages(conversation: Conversation[Any] | AsyncConversation[Any]) -> bytes | Awaitable[bytes]:
-    """Return what the model is shown as the JSON that `ModelMessagesTypeAdapter` reads; await it of an async one."""
+    """Return the messages that the model is shown, as JSON for `ModelMessagesTypeAdapter`.
+
+    For an `AsyncConversation` the result is awaitable.
+    """
     if isinstance(conversation, AsyncConversation):
         return _export(conversation)
     return ModelMessagesTypeAdapter.dump_json(conversation.messages())
@@ -84,11 +87,11 @@ async def _export(conversation: AsyncConversation[Any]) -> bytes:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an imported history became.
+    """The result of importing a history.
 
     Attributes:
-        count: How many events it made.
-        left_out: What has no place in a log, and where it was.
+        count: How many events were appended.
+        left_out: What was not imported, and from which message.
     """
 
     count: int
@@ -96,19 +99,19 @@ class ImportReport:
 
 
 async def import_messages(conversation: AsyncConversation, data: bytes | Sequence[ModelMessage]) -> ImportReport:
-    """Append a PydanticAI history to a conversation in which nothing was said yet, and return what it became.
+    """Append a PydanticAI history to a conversation without messages, and return a report.
 
-    System prompts and instructions are left out: the conversation has its agent's own. Calls without a result are
-    closed, so that the conversation can continue. Files other than images, addresses, cache points, and what an
-    application kept with a result are left out and reported; the model is told where a file or an address was.
+    System prompts and instructions are not imported, because the conversation has those of its agent. Calls without a
+    result are closed, so that the conversation can continue. Files other than images, URLs, cache points, and metadata
+    of results are not imported. A note in the message replaces each file and URL. All omissions are reported.
 
     Raises:
-        InvalidInput: It is no such history, or the conversation already has messages.
+        InvalidInput: `data` is not such a history, or the conversation already has messages.
     """
     if await conversation.messages():
         raise InvalidInput("the conversation already has messages", hint="import into a new one")
-    messages = _messages(data)
-    events = list(_events(messages))
+    messages = _parse_messages(data)
+    events = list(_make_events(messages))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
     await conversation.append(*events, closed)
     left_out = [
@@ -117,7 +120,7 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
     return ImportReport(len(events) + 1, tuple(left_out))
 
 
-def _messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
+def _parse_messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
     if not isinstance(data, bytes):
         return list(data)
     try:
@@ -127,15 +130,15 @@ def _messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
         where = ".".join(str(part) for part in first["loc"][:3])
         raise InvalidInput(
             f"not a PydanticAI message history: {where}: {first['msg']}",
-            hint="give what ModelMessagesTypeAdapter.dump_json wrote",
+            hint="give the output of ModelMessagesTypeAdapter.dump_json",
         ) from error
 
 
-def _events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
+def _make_events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
     open_calls: dict[str, str] = {}
     for message in messages:
         if isinstance(message, ModelResponse):
-            yield from _close_lost_calls(open_calls)
+            yield from _close_calls_without_result(open_calls)
             yield ModelResponded(
                 response=response_json(message),
                 model=message.model_name,
@@ -144,26 +147,26 @@ def _events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
             )
             open_calls = {call.tool_call_id: call.tool_name for call in message.tool_calls}
         else:
-            yield from _request_events(message, open_calls)
-    yield from _close_lost_calls(open_calls)
+            yield from _make_request_events(message, open_calls)
+    yield from _close_calls_without_result(open_calls)
 
 
-def _request_events(message: ModelRequest, open_calls: dict[str, str]) -> Iterator[Event]:
+def _make_request_events(message: ModelRequest, open_calls: dict[str, str]) -> Iterator[Event]:
     for part in message.parts:
         match part:
             case ToolReturnPart() if open_calls.pop(part.tool_call_id, None):
-                yield _outcome(part)
+                yield _make_outcome(part)
             case RetryPromptPart() if open_calls.pop(part.tool_call_id, None):  # pyright: ignore[reportDeprecated]
                 text = part.model_response()
                 yield ToolFailed(tool_call_id=part.tool_call_id, tool=part.tool_name or "", error=text, retry=True)
             case UserPromptPart():
-                yield UserMessage(content=tuple(_content(part.content)), ts=part.timestamp)
+                yield UserMessage(content=tuple(_convert_content(part.content)), ts=part.timestamp)
             case _:
                 continue
 
 
 def _list_left_out(message: ModelMessage) -> Iterator[str]:
-    """Yield what of a message has no place in a log."""
+    """Yield a description of each part of a message that is not imported."""
     if isinstance(message, ModelResponse):
         return
     if message.instructions:
@@ -173,14 +176,14 @@ def _list_left_out(message: ModelMessage) -> Iterator[str]:
             case SystemPromptPart():
                 yield "a system prompt"
             case UserPromptPart() if not isinstance(part.content, str):
-                yield from (_name_content(item) for item in part.content if not _is_carried(item))
+                yield from (_name_content(item) for item in part.content if not _is_importable(item))
             case ToolReturnPart() if part.metadata is not None:
                 yield f"metadata of the result of {part.tool_name} ({part.tool_call_id})"
             case _:
                 continue
 
 
-def _is_carried(item: Any) -> bool:
+def _is_importable(item: Any) -> bool:
     return isinstance(item, str) or (isinstance(item, BinaryContent) and item.is_image)
 
 
@@ -190,12 +193,12 @@ def _name_content(item: Any) -> str:
     return f"{type(item).__name__} {getattr(item, 'url', '')}".strip()
 
 
-def _outcome(part: ToolReturnPart) -> Event:
+def _make_outcome(part: ToolReturnPart) -> Event:
     fields: dict[str, Any] = {"tool_call_id": part.tool_call_id, "tool": part.tool_name, "ts": part.timestamp}
     text = part.model_response_str(wrap_if_error=False)
     match part.outcome:
         case "success":
-            return ToolReturned(result=part.content if isinstance(part.content, str) else _json(part), **fields)
+            return ToolReturned(result=part.content if isinstance(part.content, str) else _dump_content(part), **fields)
         case "denied":
             return ToolRejected(by="import", reason=text, **fields)
         case "interrupted":
@@ -204,12 +207,12 @@ def _outcome(part: ToolReturnPart) -> Event:
             return ToolFailed(error=text, retry=part.outcome == "retried", **fields)
 
 
-def _json(part: ToolReturnPart) -> Any:
+def _dump_content(part: ToolReturnPart) -> Any:
     (message,) = ModelMessagesTypeAdapter.dump_python([ModelRequest(parts=[part])], mode="json")
     return message["parts"][0]["content"]
 
 
-def _content(content: Any) -> Iterator[ContentPart]:
+def _convert_content(content: Any) -> Iterator[ContentPart]:
     for item in [content] if isinstance(content, str) else content:
         if isinstance(item, str):
             yield TextPart(text=item)
@@ -219,7 +222,7 @@ def _content(content: Any) -> Iterator[ContentPart]:
             yield TextPart(text=f"[{_name_content(item)}: not carried over]")
 
 
-def _close_lost_calls(open_calls: dict[str, str]) -> Iterator[Event]:
+def _close_calls_without_result(open_calls: dict[str, str]) -> Iterator[Event]:
     for id, tool in open_calls.items():
         yield ToolInterrupted(tool_call_id=id, tool=tool, reason="its result was not in the imported history")
     open_calls.clear()

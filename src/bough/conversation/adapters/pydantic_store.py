@@ -1,4 +1,4 @@
-"""An event store as the `ConversationStore` of PydanticAI. Needs a version that has one; see `pydantic_messages`."""
+"""PydanticAI's `ConversationStore` in an event store. Needs a version that has this class; see `pydantic_messages`."""
 
 # Checked against the oldest version that is supported, in which these names are unknown.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
@@ -29,11 +29,11 @@ _RECORD: TypeAdapter[Any] = TypeAdapter(ConversationRecord)
 
 
 class LogConversationStore(ConversationStore):
-    """Conversations of PydanticAI in an event store, which stays the caller's to close.
+    """Conversations of PydanticAI in an event store. The caller closes the store.
 
-    `save` appends to the conversation's log in one transaction, `fork` writes three rows however long the history is,
-    `load` reads back the bytes that were saved. `delete` removes the messages that no fork shares with the
-    conversation when it goes, and what is left with the last of those forks.
+    `save` appends to the conversation's log in one transaction. `fork` writes three rows, whatever the length of the
+    history. `load` returns the bytes that were saved. `delete` removes the messages that no fork shares. Shared
+    messages are removed with the last of their forks.
 
     Source: PydanticAI's `ConversationStore`.
     """
@@ -42,13 +42,13 @@ class LogConversationStore(ConversationStore):
         self._log = MessageLog(store)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the record of a conversation, None where there is none. O(1)."""
+        """Return the record of a conversation; None if it does not exist. O(1)."""
         record = await self._log.get(conversation_id)
-        return None if record is None else _record(record)
+        return None if record is None else _load_record(record)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records, those saved last first. O(conversations in the store)."""
-        return [_record(record) for record in await self._log.list(scope=scope, limit=limit)]
+        """Return the records, most recently saved first. O(conversations in the store)."""
+        return [_load_record(record) for record in await self._log.list(scope=scope, limit=limit)]
 
     async def write_record(
         self,
@@ -60,11 +60,11 @@ class LogConversationStore(ConversationStore):
         """Store a record and its new entries, all or nothing.
 
         Raises:
-            ConversationConflict: Another revision is stored, or an entry that is named is not; also where the name of
-                a deleted conversation, whose forks live, is given to a fork.
+            ConversationConflict: Another revision is stored, or an entry that is referred to is not stored. Also if a
+                fork gets the name of a deleted conversation that still has forks.
         """
-        with _conflicts(record.conversation_id):
-            entries = _entries(new_entries)
+        with _convert_conflicts(record.conversation_id):
+            entries = _dump_entries(new_entries)
             await self._log.save(_RECORD.dump_python(record, mode="json"), entries, expected=expected_revision)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -73,15 +73,16 @@ class LogConversationStore(ConversationStore):
         Raises:
             ConversationConflict: Another revision is stored.
         """
-        with _conflicts(conversation_id):
+        with _convert_conflicts(conversation_id):
             await self._log.delete(conversation_id, expected=expected_revision)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """Return one entry. O(1). Raises `KeyError` where there is none."""
-        return (await self.read_history(entry_id, limit=1))[0]
+        """Return one entry. O(1). Raises `KeyError` if it does not exist."""
+        (entry,) = await self.read_history(entry_id, limit=1)
+        return entry
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        """Return the entries up to `head_id`, oldest first. Raises `KeyError` where there is no such entry."""
+        """Return the entries up to `head_id`, oldest first. Raises `KeyError` if that entry does not exist."""
         try:
             entries = await self._log.history(None if head_id is None else entry_id(head_id), limit=limit)
         except NotFound as error:
@@ -93,11 +94,11 @@ class LogConversationStore(ConversationStore):
         ]
 
 
-def _record(record: JsonObject) -> ConversationRecord:
+def _load_record(record: JsonObject) -> ConversationRecord:
     return _RECORD.validate_json(pydantic_core.to_json(record))
 
 
-def _entries(entries: Sequence[ConversationEntry]) -> list[KeptMessage]:
+def _dump_entries(entries: Sequence[ConversationEntry]) -> list[KeptMessage]:
     messages = ModelMessagesTypeAdapter.dump_python([entry.message for entry in entries], mode="json")
     return [
         KeptMessage(id=entry_id(entry.id), parent=entry.parent_id and entry_id(entry.parent_id), message=message)
@@ -106,7 +107,8 @@ def _entries(entries: Sequence[ConversationEntry]) -> list[KeptMessage]:
 
 
 @contextmanager
-def _conflicts(name: str) -> Generator[None]:
+def _convert_conflicts(name: str) -> Generator[None]:
+    """Raise `ConversationConflict` for a `Conflict` in the block."""
     try:
         yield
     except Conflict as error:

@@ -1,7 +1,7 @@
-"""What a record says came from outside of the run, and when: it is brought in again at the same places in a replay.
+"""The inputs of a recorded run, messages and summaries, which a replay inserts at the same positions.
 
-Places are counted in steps of the run itself (responses, calls and how they ended), because the log of a replay may
-hold other events in between.
+Positions are counted in steps of the run (responses, calls and outcomes), because the log of a replay may contain other
+events between them.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from bough.events.model import (
 from bough.events.record import StoredEvent
 
 STEPS = (ModelResponded, ToolCalled, ToolReturned, ToolFailed, ToolRejected, ToolInterrupted)
-"""What a run does by itself, in the order in which it does it."""
+"""The events of a run's steps."""
 
-INWARD = frozenset({"hook", REMINDER})
-"""Senders of messages that a run writes itself."""
+RUN_SENDERS = frozenset({"hook", REMINDER})
+"""The senders of messages that the run itself writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedTurn:
-    """A message that found nothing to do, so that a run followed it. None: what was waiting is condensed."""
+    """A message that was sent while there was no work, so that it began a run; None for a call of `condense`."""
 
     message: UserMessage | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """A message that came while there was work to do.
+    """A message that was sent while there was work to do.
 
     Attributes:
-        steps: How many steps had been taken.
-        response: Number of the response the model was writing meanwhile; None where it was not.
+        steps: How many steps of the run came before it.
+        response: Number of the response that the model was writing at that time, from 0; None if it was not writing.
     """
 
     message: UserMessage
@@ -57,21 +57,30 @@ class Steering:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A condensation: which of the messages that the model saw it stands for, and after how many responses.
+    """A recorded condensation.
 
     Attributes:
-        first: Of the messages, from 0; `last`: after the last one.
+        event: The recorded event.
+        responses: How many responses came before it.
+        first: Index of the first replaced message of the view.
+        stop: Index after the last replaced message.
     """
 
     event: Condensed
     responses: int
     first: int
-    last: int
+    stop: int
 
 
 @dataclass
 class RecordedParts:
-    """The parts of a record that a replay brings in, in their order."""
+    """The inputs of a record that a replay inserts, each list in order.
+
+    Attributes:
+        turns: Messages that began a run.
+        steering: Messages that were sent during a run.
+        summaries: Condensations.
+    """
 
     turns: list[RecordedTurn] = field(default_factory=list[RecordedTurn])
     steering: deque[Steering] = field(default_factory=deque[Steering])
@@ -81,61 +90,69 @@ class RecordedParts:
     def of(cls, record: Sequence[StoredEvent]) -> RecordedParts:
         """Read a record up to its last response. O(events)."""
         parts, state, view = cls(), State(), View()
-        last = max((stored.seq for stored in record if stored.kind == "ModelResponded"), default=-1)
+        last_response = max((stored.seq for stored in record if stored.kind == "ModelResponded"), default=-1)
         steps = responses = 0
-        for at, stored in enumerate(record):
+        for index, stored in enumerate(record):
             event = stored.event
-            if stored.seq < last:
-                if isinstance(event, UserMessage) and event.sender not in INWARD:
-                    parts._message(event, state.has_work, steps, _writing(record, at, responses))
+            if stored.seq < last_response:
+                if isinstance(event, UserMessage) and event.sender not in RUN_SENDERS:
+                    written_response = responses if _is_model_writing(record, index) else None
+                    parts._add_message(event, state.has_work, steps, written_response)
                 elif isinstance(event, Condensed):
-                    parts._summary(event, view, responses, idle=not state.has_work)
+                    parts._add_summary(event, view, responses, is_idle=not state.has_work)
             steps += isinstance(event, STEPS)
             responses += isinstance(event, ModelResponded)
             state.apply(stored.seq, event)
             view.apply(stored.seq, event)
         return parts
 
-    def due(self, steps: int) -> list[UserMessage]:
-        """Return the messages that come now that so many steps have been taken."""
+    def take_messages(self, steps: int) -> list[UserMessage]:
+        """Remove and return the next messages that were sent after at most `steps` steps, not during a response."""
         messages: list[UserMessage] = []
         while self.steering and self.steering[0].response is None and self.steering[0].steps <= steps:
             messages.append(self.steering.popleft().message)
         return messages
 
-    def due_while_writing(self, response: int) -> list[UserMessage]:
-        """Return the messages that come while the model writes this response."""
+    def take_messages_during(self, response: int) -> list[UserMessage]:
+        """Remove and return the next messages that were sent while the model wrote this response or an earlier one."""
         messages: list[UserMessage] = []
-        while self.steering and (number := self.steering[0].response) is not None and number <= response:
+        while self.steering:
+            number = self.steering[0].response
+            if number is None or number > response:
+                break
             messages.append(self.steering.popleft().message)
         return messages
 
-    def _message(self, event: UserMessage, has_work: bool, steps: int, response: int | None) -> None:
+    def _add_message(self, event: UserMessage, has_work: bool, steps: int, response: int | None) -> None:
         message = UserMessage(content=event.content, sender=event.sender)
         if has_work:
             self.steering.append(Steering(message=message, steps=steps, response=response))
         else:
             self.turns.append(RecordedTurn(message=message))
 
-    def _summary(self, event: Condensed, view: View, responses: int, *, idle: bool) -> None:
-        inside = [at for at, item in enumerate(view.shown) if event.start <= item.start and item.stop <= event.stop]
-        if inside:
-            self.summaries.append(Summary(event=event, responses=responses, first=inside[0], last=inside[-1] + 1))
-            if idle:
-                self.turns.append(RecordedTurn(message=None))
+    def _add_summary(self, event: Condensed, view: View, responses: int, *, is_idle: bool) -> None:
+        indexes = [
+            index for index, item in enumerate(view.shown) if event.start <= item.start and item.stop <= event.stop
+        ]
+        if not indexes:
+            return
+        self.summaries.append(Summary(event=event, responses=responses, first=indexes[0], stop=indexes[-1] + 1))
+        if is_idle:
+            self.turns.append(RecordedTurn(message=None))
 
 
-def _writing(record: Sequence[StoredEvent], at: int, responses: int) -> int | None:
-    """Return the number of the response that was being written when event number `at` came; None for none."""
-    following = next((stored.event for stored in record[at:] if isinstance(stored.event, ModelResponded)), None)
-    seen_head = None if following is None else following.seen
-    return (
-        responses if seen_head is not None and record[at].seq >= seen_head and not _tools_between(record, at) else None
-    )
+def _is_model_writing(record: Sequence[StoredEvent], index: int) -> bool:
+    """Whether the model was writing a response when the event at `index` was recorded."""
+    next_response = next((stored.event for stored in record[index:] if isinstance(stored.event, ModelResponded)), None)
+    if next_response is None or next_response.seen is None:
+        return False
+    was_requested = record[index].seq >= next_response.seen
+    return was_requested and not _is_tool_step_next(record, index)
 
 
-def _tools_between(record: Sequence[StoredEvent], at: int) -> bool:
-    for stored in record[at + 1 :]:
+def _is_tool_step_next(record: Sequence[StoredEvent], index: int) -> bool:
+    """Whether the next step after the event at `index` is a call or an outcome, not a response."""
+    for stored in record[index + 1 :]:
         if isinstance(stored.event, STEPS):
             return not isinstance(stored.event, ModelResponded)
     return False
@@ -143,7 +160,7 @@ def _tools_between(record: Sequence[StoredEvent], at: int) -> bool:
 
 @dataclass(frozen=True)
 class RecordedCondenser:
-    """Puts the recorded summaries where they were, without asking a model.
+    """Inserts the recorded summaries at their recorded positions, without asking a model.
 
     Attributes:
         responses: Returns how many responses the replay has had.
@@ -153,24 +170,25 @@ class RecordedCondenser:
     responses: Callable[[], int]
 
     async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
-        """Return the summary that comes now; None where none does, or what it stood for is not there."""
-        due = self.parts.summaries
-        if not due or due[0].responses > self.responses():
+        """Return the next recorded summary if its position is reached and the view has its messages, else None."""
+        summaries = self.parts.summaries
+        if not summaries or summaries[0].responses > self.responses():
             return None
-        summary = due.popleft()
-        if summary.last > len(view.shown):
+        summary = summaries.popleft()
+        if summary.stop > len(view.shown):
             return None
-        start, stop = view.shown[summary.first].start, view.shown[summary.last - 1].stop
+        start, stop = view.shown[summary.first].start, view.shown[summary.stop - 1].stop
         return Condensed(start=start, stop=stop, summary=summary.event.summary, usage=summary.event.usage)
 
 
 @dataclass
 class Conductor:
-    """Follows a replay step by step and brings in what comes from outside.
+    """Follows a replay step by step, and inserts the recorded messages.
 
     Attributes:
-        send: Appends a message as `send_message` does, at once.
-        responses: How many responses the replay has had; `steps`: how many steps.
+        send: Appends a message immediately.
+        responses: How many responses the replay has had.
+        steps: How many steps the replay has taken.
     """
 
     parts: RecordedParts
@@ -179,15 +197,15 @@ class Conductor:
     steps: int = 0
 
     def watch(self, event: Event) -> None:
-        """Take in what the replay does, and bring in what comes after it."""
+        """Count an event of the replay, and send the messages that follow it in the record."""
         self.responses += isinstance(event, ModelResponded)
         self.steps += isinstance(event, STEPS)
         if isinstance(event, (*STEPS, UserMessage)):
-            self._send(self.parts.due(self.steps))
+            self._send(self.parts.take_messages(self.steps))
 
-    async def while_writing(self, response: int) -> None:
-        """Bring in what came while the model wrote this response."""
-        self._send(self.parts.due_while_writing(response))
+    async def send_during(self, response: int) -> None:
+        """Send the messages that were sent while the model wrote this response."""
+        self._send(self.parts.take_messages_during(response))
 
     def _send(self, messages: Sequence[UserMessage]) -> None:
         if self.send is not None:

@@ -1,4 +1,4 @@
-"""Running a recorded conversation again: the recorded responses drive the same tools, and what differs is told."""
+"""Replaying a recorded conversation: its responses drive the same tools again, and differences are reported."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ COMPARED = frozenset(
         "HookRan",
     }
 )
-"""Kinds of events that are compared: what was said and done, not how the conversation was managed."""
+"""Kinds of events that are compared: messages, responses, calls and outcomes, but no changes of state."""
 
 VOLATILE = frozenset(
     {
@@ -49,21 +50,20 @@ VOLATILE = frozenset(
         "by",
     }
 )  # fmt: skip
-"""Fields that differ from run to run without meaning anything."""
-
+"""Fields that are not compared, because they differ from run to run."""
 
 NOT_RUN = "it did not run in the record"
-NOT_AGREED = "nobody has agreed to this call; the record does not have it"
+NOT_APPROVED = "this call was not approved: it is not in the record"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One place where the replay went another way.
+    """One difference between the record and the replay.
 
     Attributes:
-        seq: Of the recorded event, or where it would have been.
-        recorded: What the record has there; None for something the replay did besides.
-        replayed: What the replay did; None for something it did not do.
+        seq: Seq of the recorded event; of the next one if nothing was recorded.
+        recorded: The recorded event; None if only the replay has an event here.
+        replayed: The event of the replay; None if only the record has an event here.
     """
 
     seq: int
@@ -71,18 +71,19 @@ class Difference:
     replayed: JsonObject | None
 
     def render(self) -> str:
-        """The difference as a unified diff of the two events."""
-        before, after = (_lines(event) for event in (self.recorded, self.replayed))
+        """Return the difference as a unified diff of the two events."""
+        before, after = (_format_lines(event) for event in (self.recorded, self.replayed))
         return "\n".join(unified_diff(before, after, "recorded", "replayed", lineterm="", n=2))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayReport:
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
-        events: How many events were compared.
-        error: What ended the replay early, where something did.
+        events: How many recorded events were compared.
+        output: The output of the replay.
+        error: The error that ended the replay early; None if none did.
     """
 
     events: int
@@ -92,7 +93,7 @@ class ReplayReport:
 
     @property
     def same(self) -> bool:
-        """Whether the replay did what the record says."""
+        """Whether the replay ended without an error and does not differ from the record."""
         return not self.differences and self.error is None
 
 
@@ -103,21 +104,21 @@ async def replay(
     agent: AgentSpec | None = None,
     model: str | None = None,
 ) -> ReplayReport:
-    """Run the conversation again in a log of its own, in memory, and return what differs.
+    """Run the conversation again in a new log in memory, and return the differences.
 
-    Tools and scripts really run, in the same workspace; no model is asked unless `model` names one. Messages that came
-    in the middle and summaries of what had grown too long come again at their places. A call that did not run then
-    does not run now, and one that the record does not have runs only where no policy asked about calls.
+    Tools and scripts really run, in the same workspace. No model is called unless `model` is given. Messages that were
+    sent during a run, and recorded summaries, are inserted at the same positions. A recorded call that did not run does
+    not run now. A call that is not in the record runs only if the recorded rules permitted every call.
 
     Args:
-        until: Events before this seq are replayed; None takes all.
-        agent: Replaces the agent; the recorded responses still drive it.
-        model: Asked instead of the record.
+        until: Only events before this seq are replayed; None for all events.
+        agent: Replaces the agent. The recorded responses still drive it.
+        model: A model that is called instead of using the recorded responses.
     """
     record = [stored async for stored in recorded.store.read(recorded.id, 0, until)]
     return await rerun(
         record,
-        agent or _spec(recorded),
+        agent or _choose_spec(recorded),
         workspace=recorded.workspace,
         executor=recorded.executor,
         settings=recorded.settings,
@@ -134,20 +135,20 @@ async def rerun(
     settings: Settings | None = None,
     model: str | None = None,
 ) -> ReplayReport:
-    """Run what `record` says with `agent`, in a log of its own, in memory, and return what differs.
+    """Run the messages of `record` with `agent` in a new log in memory, and return the differences.
 
     Args:
-        model: Asked instead of the record.
+        model: A model that is called instead of using the recorded responses.
     """
     responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
     parts = RecordedParts.of(record)
     conductor = Conductor(parts)
-    spec = agent.model_copy(update={"model": model or ReplayModel(responses, writing=conductor.while_writing)})
-    agreed = _Agreed.by(record)
+    spec = agent.model_copy(update={"model": model or ReplayModel(responses, writing=conductor.send_during)})
+    permissions = _Permissions.from_record(record)
     store = await open_store("memory:")
     error: BoughError | None = None
     try:
-        again = await AsyncConversation.create(
+        replaying = await AsyncConversation.create(
             spec,
             workspace=workspace,
             store=store,
@@ -155,33 +156,33 @@ async def rerun(
             settings=settings,
             title="replay",
             confirmation_policy=AlwaysConfirm(),
-            security_analyzer=agreed.analyzer,
+            security_analyzer=permissions.analyzer,
             condenser=RecordedCondenser(parts, lambda: conductor.responses),
         )
-        async with again:
-            conductor.send = again._follow(conductor.watch)  # pyright: ignore[reportPrivateUsage]
+        async with replaying:
+            conductor.send = replaying._follow(conductor.watch)  # pyright: ignore[reportPrivateUsage]
             try:
                 for turn in parts.turns:
-                    await _replay_turn(again, turn, agreed)
+                    await _replay_turn(replaying, turn, permissions)
             except BoughError as caught:
                 error = caught
-            replayed = [stored async for stored in again.events]
-            output = again.state.output
+            replayed = [stored async for stored in replaying.events]
+            output = replaying.state.output
     finally:
         await store.aclose()
-    before, after = _comparable(record), _comparable(replayed)
-    return ReplayReport(events=len(before), differences=tuple(_differences(before, after)), output=output, error=error)
+    before, after = _normalize_events(record), _normalize_events(replayed)
+    return ReplayReport(events=len(before), differences=tuple(_diff_events(before, after)), output=output, error=error)
 
 
 @dataclass(frozen=True)
-class _Agreed:
-    """Which calls may run in a replay: those that ran then. What was refused then is refused again.
+class _Permissions:
+    """Which calls may run in a replay: those that ran in the record.
 
     Attributes:
-        refused: Reason by id, of calls that did not run in the record.
-        known: Ids of all calls of the record.
-        others: Whether calls that the record does not have may run: only where nobody was asked then.
-        analyzer: The rules that said how risky a call is, where the record has them.
+        refused: For each recorded call that did not run, the reason, by id.
+        known: Ids of all recorded calls.
+        others: Whether calls that are not in the record may run: only if the recorded rules permitted every call.
+        analyzer: The recorded analyzer, if it was a `RuleAnalyzer`.
     """
 
     refused: Mapping[str, str]
@@ -190,8 +191,8 @@ class _Agreed:
     analyzer: RuleAnalyzer | None
 
     @classmethod
-    def by(cls, record: Sequence[StoredEvent]) -> _Agreed:
-        """Return what the record says."""
+    def from_record(cls, record: Sequence[StoredEvent]) -> _Permissions:
+        """Return the permissions of a record."""
         events = [stored.event for stored in record]
         call_ids = {call.id for event in events if isinstance(event, ModelResponded) for call in calls_of(event)}
         ran = {event.tool_call_id for event in events if isinstance(event, ToolCalled)}
@@ -208,82 +209,84 @@ class _Agreed:
             analyzer=RuleAnalyzer() if analyzer.get("kind") == "RuleAnalyzer" else None,
         )
 
-    def reason_against(self, call: str) -> str | None:
-        """Return why a call must not run; None where it may."""
+    def find_reason_against(self, call: str) -> str | None:
+        """Return why a call must not run; None if it may run."""
         if call in self.known:
             return self.refused.get(call)
-        return None if self.others else NOT_AGREED
+        return None if self.others else NOT_APPROVED
 
 
-async def _replay_turn(again: AsyncConversation, turn: RecordedTurn, agreed: _Agreed) -> None:
+async def _replay_turn(replaying: AsyncConversation, turn: RecordedTurn, permissions: _Permissions) -> None:
     if turn.message is None:
-        await again.condense()
+        await replaying.condense()
     else:
-        await again.send_message(turn.message)
-        await _run(again, agreed)
+        await replaying.send_message(turn.message)
+        await _run_to_end(replaying, permissions)
 
 
-async def _run(again: AsyncConversation, agreed: _Agreed) -> None:
-    """Run to the end, deciding each call as the record did."""
-    await again.run()
-    while again.state.waiting:
-        for call in list(again.state.waiting):
-            if (reason := agreed.reason_against(call)) is None:
-                await again.approve(call, by="replay")
+async def _run_to_end(replaying: AsyncConversation, permissions: _Permissions) -> None:
+    """Run until no call waits, deciding each call as in the record."""
+    await replaying.run()
+    while replaying.state.waiting:
+        for call in list(replaying.state.waiting):
+            if (reason := permissions.find_reason_against(call)) is None:
+                await replaying.approve(call, by="replay")
             else:
-                await again.reject(call, reason=reason, by="replay")
-        await again.run()
+                await replaying.reject(call, reason=reason, by="replay")
+        await replaying.run()
 
 
-def _spec(recorded: AsyncConversation) -> AgentSpec:
-    """The agent in use, which has its Python tools where the record has only their names."""
+def _choose_spec(recorded: AsyncConversation) -> AgentSpec:
+    """Return the agent in use if it has tools or skills given as code, else the recorded one."""
     spec = recorded.agent
-    is_code = bool(spec.tools or spec.agent) or spec.skills is not None
-    return spec if is_code else read_recorded_spec(recorded.state)
+    has_code = bool(spec.tools or spec.agent) or spec.skills is not None
+    return spec if has_code else read_recorded_spec(recorded.state)
 
 
-def _comparable(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
-    return [(stored.seq, _stable(_placeless(stored.as_json()))) for stored in events if stored.kind in COMPARED]
+def _normalize_events(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
+    """Return the compared events with their seq, without fields that may differ."""
+    return [
+        (stored.seq, _drop_volatile(_drop_positions(stored.as_json()))) for stored in events if stored.kind in COMPARED
+    ]
 
 
-def _placeless(event: JsonObject) -> JsonObject:
-    """Return the event without the numbers of other events, which may be others in a replay."""
-    return {key: event[key] for key in event if key not in ("start", "stop")} if event["kind"] == "Condensed" else event
+def _drop_positions(event: JsonObject) -> JsonObject:
+    """Return the event without seqs of other events, which may differ in a replay."""
+    if event["kind"] != "Condensed":
+        return event
+    return {key: value for key, value in event.items() if key not in ("start", "stop")}
 
 
-def _stable(value: Any) -> Any:
+def _drop_volatile(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _stable(item) for key, item in value.items() if key not in VOLATILE}  # pyright: ignore
+            return {key: _drop_volatile(item) for key, item in value.items() if key not in VOLATILE}  # pyright: ignore
         case list():
-            return [_stable(item) for item in value]  # pyright: ignore
+            return [_drop_volatile(item) for item in value]  # pyright: ignore
         case _:
             return value
 
 
-def _differences(before: list[tuple[int, JsonObject]], after: list[tuple[int, JsonObject]]) -> list[Difference]:
+def _diff_events(before: list[tuple[int, JsonObject]], after: list[tuple[int, JsonObject]]) -> list[Difference]:
     keys = [[json.dumps(event, sort_keys=True) for _, event in side] for side in (before, after)]
     differences: list[Difference] = []
-    for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    matcher = SequenceMatcher(None, *keys, autojunk=False)
+    for kind, before_start, before_stop, after_start, after_stop in matcher.get_opcodes():
         if kind == "equal":
             continue
-        for n in range(max(a2 - a1, b2 - b1)):
-            old = before[a1 + n] if a1 + n < a2 else None
-            new = after[b1 + n] if b1 + n < b2 else None
-            differences.append(
-                Difference(
-                    seq=old[0] if old else _next_seq(before, a1), recorded=old and old[1], replayed=new and new[1]
-                )
-            )
+        next_seq = _next_seq(before, before_start)
+        for old, new in zip_longest(before[before_start:before_stop], after[after_start:after_stop]):
+            seq = old[0] if old else next_seq
+            differences.append(Difference(seq=seq, recorded=old and old[1], replayed=new and new[1]))
     return differences
 
 
 def _next_seq(events: list[tuple[int, JsonObject]], index: int) -> int:
-    """Return the seq at `index`, or the one after the last."""
+    """Return the seq of the event at `index`; at the end, the seq after the last event."""
     if index < len(events):
         return events[index][0]
     return events[-1][0] + 1 if events else 0
 
 
-def _lines(event: JsonObject | None) -> list[str]:
+def _format_lines(event: JsonObject | None) -> list[str]:
     return [] if event is None else json.dumps(event, indent=1, sort_keys=True, ensure_ascii=False).splitlines()
