@@ -232,7 +232,7 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
     """Return the decision that an answer makes.
 
     Raises:
-        InvalidInput: The answer is none of the choices, or not a valid approval.
+        InvalidInput: The answer is not one of the choices, or not a valid approval.
     """
     if request.get("kind") == "question":
         require_choice(request, answer)
