@@ -187,12 +187,17 @@ class Supervisor:
         self._journal.stage(*events)
 
     async def _stop_at_limit(self, steps: int) -> Stop:
-        """Stop if the run or the conversation has reached a limit. A fork's conversation includes inherited usage."""
+        """Stop if the run or the conversation has reached a limit. Usage that a fork inherited counts.
+
+        Args:
+            steps: Steps of this run to check; 0 skips the check of steps.
+        """
         rules, state = self._rules(), self._journal.state
         elapsed = self._clock.monotonic() - self._started
-        reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps) or check(
-            rules.total, state.used_in_all, elapsed_seconds=elapsed, steps=state.used_in_all.requests
-        )
+        reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps)
+        if reached is None:
+            total_steps = state.used_in_all.requests
+            reached = check(rules.total, state.used_in_all, elapsed_seconds=elapsed, steps=total_steps)
         if reached is None:
             return None
         self._journal.stage(reached)
@@ -337,9 +342,11 @@ class StuckDetector:
             case ToolCalled():
                 self._open_calls[event.tool_call_id] = f"{event.tool} {_encode_arguments(event.arguments)}"
             case ToolReturned():
-                self._end(event.tool_call_id, "returned " + json.dumps(event.result, sort_keys=True, default=str))
+                self._record_outcome(
+                    event.tool_call_id, "returned " + json.dumps(event.result, sort_keys=True, default=str)
+                )
             case ToolFailed() | ToolRejected():
-                self._end(event.tool_call_id, _FAILED)
+                self._record_outcome(event.tool_call_id, _FAILED)
             case ModelResponded():
                 self._read_response(event)
             case _:
@@ -365,7 +372,7 @@ class StuckDetector:
         self._texts.clear()
         self._was_reset = True
 
-    def _end(self, call: str, outcome: str) -> None:
+    def _record_outcome(self, call: str, outcome: str) -> None:
         if (action := self._open_calls.pop(call, None)) is not None:
             self._ended_calls.append((action, outcome))
 

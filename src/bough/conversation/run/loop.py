@@ -81,9 +81,10 @@ class Loop:
         retries: Retries,
         on_node: NodeListener | None = None,
     ) -> None:
-        """Drive a run.
+        """Create the loop of a run.
 
         Args:
+            checks: Called between the parts of a step.
             finish: Records that the run is finished, unless there is new work. Returns whether it did.
             on_node: Awaited for every node of PydanticAI's graph, before that node runs.
             retries: Selects the model, and decides whether a failed request is repeated.

@@ -93,6 +93,7 @@ class RunOutcome:
         )
 
     def _read_response(self, event: ModelResponded) -> None:
+        """Take the output from a response. A response clears the error before it."""
         parts = event.response.get("parts", [])
         is_answer = not calls_of(event)
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")

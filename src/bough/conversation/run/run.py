@@ -539,7 +539,8 @@ class Runner:
     def result(self) -> RunResult:
         """Return the result of the run so far."""
         state, outcome = self._journal.state, self._outcome
-        outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
+        if self.was_interrupted and self._task is None:  # interrupted before it started
+            outcome.interrupted = True
         data = read_data(self._spec.output_type, self._data, state.data)
         return outcome.result(state, self._journal.cid, start=self._start, steps=self._steps, data=data)
 

@@ -59,7 +59,7 @@ class SharedBounds:
                 continue
             reached = check_usage(bound, await self._delegation.read_spent(bound.conversation))
             if reached is not None:
-                return reached if bound.conversation == self._conversation else _name_ancestor(reached)
+                return reached if bound.conversation == self._conversation else _with_parent_prefix(reached)
         return None
 
 
@@ -123,5 +123,5 @@ def _negate_inherited(state: State, spent_before: Spent) -> Spent:
     )
 
 
-def _name_ancestor(reached: LimitReached) -> LimitReached:
+def _with_parent_prefix(reached: LimitReached) -> LimitReached:
     return reached.model_copy(update={"limit": f"parent.{reached.limit}"})
