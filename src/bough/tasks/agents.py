@@ -246,14 +246,14 @@ async def has_recorded_agent(spec: AgentSpec, settings: Settings) -> bool:
 async def has_recorded_rules(rules: Rules, settings: Settings) -> bool:
     """Whether any process with this `config.yaml` can rebuild hooks, analyzer and secrets from their record."""
     recorded = rules.to_json()
-    commands = HookSet(tuple(hook for hook in rules.hooks.hooks if hook.function is None))
+    command_hooks = HookSet(tuple(hook for hook in rules.hooks.hooks if hook.function is None))
     analyzer = recorded["analyzer"]
     is_plain = analyzer is None or is_plain_analyzer(analyzer)
-    if is_plain and not rules.secrets.names and len(commands.hooks) == len(rules.hooks.hooks):
+    if is_plain and not rules.secrets.names and len(command_hooks.hooks) == len(rules.hooks.hooks):
         return True
-    bare = replace(rules, hooks=commands, analyzer=None, secrets=Secrets())
+    data_only = replace(rules, hooks=command_hooks, analyzer=None, secrets=Secrets())
     try:
-        completed = await complete_rules(bare, recorded, settings, is_own=True)
+        completed = await complete_rules(data_only, recorded, settings, is_own=True)
     except BoughError:
         return False
     has_analyzer = is_plain or completed.analyzer is not None

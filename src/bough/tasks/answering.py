@@ -90,7 +90,7 @@ class Replies:
                 raise unknown_task(task_id)
             if task.state is not TaskState.INPUT_REQUIRED or task.conversation is None:
                 raise no_input_required(task)
-            state = await self._fold(task.conversation, expected_head)
+            state = await self._read_state(task.conversation, expected_head)
             request = describe_request(state)  # from the fold, not the row: some calls may be answered already
             if request.get("kind") == "task":
                 child_task_id = await self._find_asking(state)
@@ -114,7 +114,7 @@ class Replies:
             try:
                 result = await self._store.change(answering.change)
             except Conflict:
-                if expected_head is not None or (await self._fold(task.conversation)).head == state.head:
+                if expected_head is not None or (await self._read_state(task.conversation)).head == state.head:
                     raise
                 continue  # another writer appended, so the call may no longer wait: decide again
             self._wake(task_id)
@@ -131,7 +131,7 @@ class Replies:
     async def send(self, conversation: UUID, reply: Reply) -> str | None:
         """Send a message or approvals to a conversation, and run it; see `TaskBroker.run`. Returns the task's id."""
         await self._store.open()
-        state = reply.state or await self._fold(conversation)
+        state = reply.state or await self._read_state(conversation)
         while True:
             _require_head(state, reply.expected_head)
             live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)), small=True)
@@ -145,7 +145,7 @@ class Replies:
                     lambda tables, state=state: self._record(tables, conversation, reply, state)
                 )
             except Conflict:
-                previous_head, state = state.head, await self._fold(conversation)
+                previous_head, state = state.head, await self._read_state(conversation)
                 if state.head == previous_head:
                     raise  # the head is unchanged, so the conflict has another reason and a retry would loop for ever
                 continue
@@ -178,7 +178,8 @@ class Replies:
         finish_answer(tables, row, events, state.head, self._enqueue, run=reply.start, approved=approved)
         return row.task_id
 
-    async def _fold(self, conversation: UUID, expected_head: int | None = None) -> State:
+    async def _read_state(self, conversation: UUID, expected_head: int | None = None) -> State:
+        """Return the state of a conversation, from its whole log. Raises `Conflict` if the head differs."""
         journal = Journal(self._store.log, conversation)
         await journal.catch_up()
         _require_head(journal.state, expected_head)

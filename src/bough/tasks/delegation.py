@@ -91,7 +91,7 @@ class BrokerDelegation:
         path = position.path or (str(record.config.get("agent")),)
         spec = await self._find_agent(agent, path)
         rules = Rules.build(broker.settings, **cast(GivenRules, asking.rules))
-        bounds = _place_bounds(asking, position.level)
+        bounds = _with_own_level(asking, position.level)
         if existing is None:
             rules = await self._limit_rules(asking, bounds, rules, position.level)
         workspace = await self._make_workspace(spec, asking, record, id, is_new=existing is None)
@@ -328,7 +328,7 @@ def _read_position(tables: Tables, conversation: UUID) -> TreePosition:
     return TreePosition(0 if row is None else int(row[0] or 0), tuple(path))
 
 
-def _place_bounds(asking: Asking, level: int) -> tuple[SharedBound, ...]:
+def _with_own_level(asking: Asking, level: int) -> tuple[SharedBound, ...]:
     """Return the limits of a conversation and its ancestors, with the level of the conversation's own set."""
     return tuple(
         bound._replace(level=level) if bound.conversation == asking.conversation else bound for bound in asking.bounds

@@ -119,7 +119,10 @@ class Submitter:
         self._clock = clock or SystemClock()
 
     async def prepare(self, request: SubmissionRequest, *, worker: str | None = None) -> Submission:
-        """Return what a submission writes.
+        """Validate a request, and return the submission to write.
+
+        Args:
+            worker: Name of the submitting process, recorded with the submission.
 
         Raises:
             InvalidInput: A metadata key has an invalid value, or the input is empty.
@@ -144,18 +147,22 @@ class Submitter:
             "check": request.check,
         }
         if conversation is not None:
-            return self._run_existing(request, conversation, shared)
-        return await self._create_conversation(request, id, shared)
+            return self._prepare_existing(request, conversation, shared)
+        return await self._prepare_new(request, id, shared)
 
-    def _run_existing(self, request: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
+    def _prepare_existing(self, request: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
         """Return a submission that runs an existing conversation."""
         message = None if request.input is None else check_message(request.input, sender=request.sender)
         name = _read_text(request.metadata, "agent_name")
         queue = read_queue(request.metadata) or "default"
         return Submission(conversation=conversation, message=message, agent=name, queue=queue, **shared)
 
-    async def _create_conversation(self, request: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
-        """Return a submission that creates its conversation."""
+    async def _prepare_new(self, request: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
+        """Return a submission that creates its conversation.
+
+        Args:
+            shared: The fields that every submission has.
+        """
         message = check_message(request.input or "", sender=request.sender)
         agent = await self._find_agent(request.metadata)
         queue = read_queue(request.metadata)
@@ -166,10 +173,10 @@ class Submitter:
             opening = (*opening, *inherit_changed_rules(request.changed_rules))
             return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
         spec, is_configured = agent
-        rules = self._rules(request, spec)
-        private = await self._is_private(spec, rules, is_configured=is_configured)
+        rules = self._make_rules(request, spec)
+        is_private = await self._is_private(spec, rules, is_configured=is_configured)
         spec = with_model(spec, self._model)
-        shared |= {"agent": spec.name, "queue": name_private_queue(spec) if private else queue or spec.queue}
+        shared |= {"agent": spec.name, "queue": name_private_queue(spec) if is_private else queue or spec.queue}
         beginning = Beginning(
             agent=spec,
             workspace=read_workspace(request.metadata),
@@ -233,7 +240,7 @@ class Submitter:
             return True
         return not await has_recorded_rules(rules, settings)
 
-    def _rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
+    def _make_rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return a new conversation's rules: the spec's, narrowed by the request's limits and the parent's rules."""
         rules = Rules.build(self._settings, **read_spec_rules(spec))
         limits = read_limits(request.metadata)

@@ -213,7 +213,7 @@ class Worker:
         for listener in self.on_begin:
             listener(active)
         # Registered before the conversation is opened, which may take longer than the lease lasts.
-        keeping = log.keep_lease(claim.lease, self._ttl, lambda: active.stop("fenced"))
+        renewal = log.keep_lease(claim.lease, self._ttl, lambda: active.stop("fenced"))
         active.work = asyncio.create_task(self._run(active), name=f"run of task {claim.task.id}")
         try:
             while not active.work.done():
@@ -226,7 +226,7 @@ class Worker:
                     await finish(asyncio.wait({active.work}))
                     raise
         finally:
-            keeping.stop()
+            renewal.stop()
             self.active.pop(claim.task.id, None)
             self._report(active)
             for listener in self.on_end:

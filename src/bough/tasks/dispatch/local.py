@@ -77,7 +77,7 @@ class LocalDispatcher:
         try:
             while not stopping.is_set():
                 self._woken.clear()  # before claiming: a commit during the claim sets it again
-                wait = await self._fill(worker, queues, concurrency, running, stopping)
+                wait = await self._start_tasks(worker, queues, concurrency, running, stopping)
                 with suppress(TimeoutError):  # also set by commits and by the end of each run
                     await asyncio.wait_for(self._woken.wait(), wait)
             while running:
@@ -87,7 +87,7 @@ class LocalDispatcher:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    async def _fill(
+    async def _start_tasks(
         self,
         worker: Worker,
         queues: Collection[str],

@@ -444,7 +444,9 @@ def _make_note(task_id: str, event: TaskEvent) -> TaskNoted:
 
 
 def _require_known(fields: dict[str, Any]) -> dict[str, Any]:
-    if unknown := sorted(set(fields) - _FIELDS):
+    """Return the fields of a transition. Raises `InvalidInput` if one is unknown."""
+    unknown = sorted(set(fields) - _FIELDS)
+    if unknown:
         raise InvalidInput(
             f"a transition cannot change {', '.join(unknown)}",
             hint=f"it takes result, error, {', '.join(sorted(_FIELDS))} and not_before",

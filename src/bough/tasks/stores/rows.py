@@ -323,7 +323,7 @@ def _notify_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: 
 def read_waiting(tables: Tables, conversation: UUID, cid: int) -> dict[str, JsonObject]:
     """Return the waiting calls of a conversation by id, from its latest `StateChanged` that has them.
 
-    Reads one row if no call waits; else also the events from that `StateChanged` on.
+    Reads only the conversation's row if no call waits; else also the `StateChanged` events up to that one.
     """
     if tables.get(conversation).status != _WAITING:
         return {}

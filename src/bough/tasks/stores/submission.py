@@ -191,6 +191,12 @@ def live_conflict(live: TaskRow) -> Conflict:
 
 
 def _insert(tables: Tables, submission: Submission, *, first: int, under: int | None) -> TaskRow:
+    """Insert the row of a submission, and return it.
+
+    Args:
+        first: Seq of the submission's transition.
+        under: `k` of the task whose run started this one.
+    """
     parent = None if submission.parent is None else tables.number(submission.parent.conversation)
     cid, seconds = tables.number(submission.conversation), submission.deadline_seconds
     fields: dict[str, Any] = {
