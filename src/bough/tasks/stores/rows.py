@@ -323,7 +323,7 @@ def _notify_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: 
 def read_waiting(tables: Tables, conversation: UUID, cid: int) -> dict[str, JsonObject]:
     """Return the waiting calls of a conversation by id, from its latest `StateChanged` that has them.
 
-    Reads only the conversation's row if no call waits; else also the `StateChanged` events up to that one.
+    Reads only the conversation's row if no call waits; else also its latest `StateChanged` events, at most 8.
     """
     if tables.get(conversation).status != _WAITING:
         return {}
