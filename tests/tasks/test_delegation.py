@@ -131,7 +131,7 @@ async def test_a_bound_of_tasks_is_an_answer(
         broker.register_agents([top])
         task = await broker.wait(await broker.submit("begin", agent_name="top"), 30)
     assert (task.state, task.result) == (TaskState.COMPLETED, "enough")
-    assert "the bound of tasks is reached: 1 of 1" in str(model.asked[-1].messages)
+    assert "the limit of tasks is reached: 1 of 1" in str(model.asked[-1].messages)
 
 
 @pytest.mark.parametrize("tool", ["delegate", "submit_task"])
@@ -149,7 +149,7 @@ async def test_a_bound_of_tasks_holds_for_calls_of_one_response(
         assert (task.state, task.error) == (TaskState.COMPLETED, None)
         assert task.conversation is not None
         assert len((await tasks.list(TaskFilter(parent=task.conversation))).items) == 2
-    assert str(model.asked[1].messages).count("the bound of tasks is reached: 2 of 2") >= 8
+    assert str(model.asked[1].messages).count("the limit of tasks is reached: 2 of 2") >= 8
 
 
 @pytest.mark.parametrize("how", ["deadline", "cancel"])

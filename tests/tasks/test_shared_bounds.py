@@ -56,7 +56,7 @@ async def test_b17_siblings_share_what_is_left_of_their_parents_bound(
         spent = await tasks.read_spent(UUID(task.id))
     assert (task.state, task.code) == (TaskState.FAILED, "limit_exceeded")
     assert [(child.state, child.code) for child in children] == [(TaskState.FAILED, "limit_exceeded")] * 2
-    assert {"the bound of parent.requests was reached", "the bound of requests was reached"} >= {
+    assert {"the limit of parent.requests was reached", "the limit of requests was reached"} >= {
         str(child.error) for child in children
     }
     assert 6 <= spent.usage.requests <= 6 + len(children)
@@ -125,7 +125,7 @@ async def test_the_depth_of_an_ancestor_bounds_its_descendants(
         broker.register_agents([top])
         task = await broker.wait(await broker.submit("begin", agent_name="top"), 60)
     assert task.state is TaskState.COMPLETED
-    assert "the bound of depth is reached" in str(asked.asked[-1].messages) or "parent.depth" in str(
+    assert "the limit of depth is reached" in str(asked.asked[-1].messages) or "parent.depth" in str(
         asked.asked[-1].messages
     )
     assert (await tasks.read_spent(UUID(task.id))).tasks == 1

@@ -67,9 +67,9 @@ def register(agents: dict[str, AgentSpec], specs: Mapping[str, AgentSpec] | Iter
         if not isinstance(spec, AgentSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"{spec!r:.80} is not an agent", hint="give AgentSpec objects")
         agents[spec.name if name is None else name] = spec
-        for below in spec.sub_agents:
-            if below.name not in agents:
-                register(agents, [below])
+        for sub_agent in spec.sub_agents:
+            if sub_agent.name not in agents:
+                register(agents, [sub_agent])
 
 
 AGENT_PATH = "agent_path"
@@ -136,11 +136,8 @@ async def open_conversation(
     if credentials is not None:
         found_credentials = await credentials(record, journal.state)
         rules = replace(rules, secrets=found_credentials.secrets or rules.secrets)
-        spec = (
-            spec
-            if found_credentials.model_key is None
-            else spec.model_copy(update={"api_key": found_credentials.model_key})
-        )
+        if found_credentials.model_key is not None:
+            spec = spec.model_copy(update={"api_key": found_credentials.model_key})
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
     executor = None if spec.executor is not None else executor
@@ -211,11 +208,9 @@ async def complete_rules(rules: Rules, recorded: JsonObject, settings: Settings,
     """
     hooks = rules.hooks.find_missing(recorded.get("hooks"))
     recorded_analyzer: JsonObject | None = recorded.get("analyzer")
-    analyzer = (
-        None
-        if recorded_analyzer is None or rules.analyzer is not None or is_plain_analyzer(recorded_analyzer)
-        else recorded_analyzer
-    )
+    analyzer = recorded_analyzer
+    if analyzer is not None and (rules.analyzer is not None or is_plain_analyzer(analyzer)):
+        analyzer = None
     secrets: list[str] = (recorded.get("secrets") or []) if is_own and not rules.secrets.names else []
     if not (hooks or analyzer or secrets):
         return rules
@@ -251,14 +246,14 @@ async def has_recorded_agent(spec: AgentSpec, settings: Settings) -> bool:
 async def has_recorded_rules(rules: Rules, settings: Settings) -> bool:
     """Whether any process with this `config.yaml` can rebuild hooks, analyzer and secrets from their record."""
     recorded = rules.to_json()
-    commands = HookSet(tuple(hook for hook in rules.hooks.hooks if hook.function is None))
+    command_hooks = HookSet(tuple(hook for hook in rules.hooks.hooks if hook.function is None))
     analyzer = recorded["analyzer"]
     is_plain = analyzer is None or is_plain_analyzer(analyzer)
-    if is_plain and not rules.secrets.names and len(commands.hooks) == len(rules.hooks.hooks):
+    if is_plain and not rules.secrets.names and len(command_hooks.hooks) == len(rules.hooks.hooks):
         return True
-    bare = replace(rules, hooks=commands, analyzer=None, secrets=Secrets())
+    data_only = replace(rules, hooks=command_hooks, analyzer=None, secrets=Secrets())
     try:
-        completed = await complete_rules(bare, recorded, settings, is_own=True)
+        completed = await complete_rules(data_only, recorded, settings, is_own=True)
     except BoughError:
         return False
     has_analyzer = is_plain or completed.analyzer is not None
@@ -287,7 +282,9 @@ def find_registered(metadata: Mapping[str, Any], name: str | None, agents: Mappi
     """Return the registered agent of a task by its agent path, else by its name; None if missing."""
     path: Any = metadata.get(AGENT_PATH) or ()
     by_path = find_by_path(agents, cast("Sequence[str]", path)) if isinstance(path, list | tuple) else None
-    return by_path or (None if name is None else agents.get(name))
+    if by_path is not None:
+        return by_path
+    return None if name is None else agents.get(name)
 
 
 def find_by_path(agents: Mapping[str, AgentSpec], path: Sequence[str]) -> AgentSpec | None:
@@ -360,7 +357,9 @@ async def find_configured(metadata: Mapping[str, Any], name: str, settings: Sett
     path: Any = metadata.get(AGENT_PATH) or (name,)
     root = await asyncio.to_thread(_load_configured, str(path[0]), settings)
     configured = None if root is None else find_by_path({root.name: root}, cast("Sequence[str]", path))
-    return configured or (await asyncio.to_thread(_load_configured, name, settings) if len(path) > 1 else None)
+    if configured is None and len(path) > 1:
+        configured = await asyncio.to_thread(_load_configured, name, settings)
+    return configured
 
 
 def _load_configured(name: str, settings: Settings) -> AgentSpec | None:
@@ -428,12 +427,12 @@ def name_recorded_queue(recorded: Mapping[str, Any], agents: Mapping[str, AgentS
 
 
 def _name_queue(name: str, tools: Sequence[str], toolsets: Sequence[str]) -> str:
-    functions = sorted(
-        tool.partition(":")[2] for tool in tools
-    )  # without the module: the same script is `__main__` in one process and a module in another
+    # Without the module: the same script is `__main__` in one process and a module in another.
+    functions = sorted(tool.partition(":")[2] for tool in tools)
     if not functions and not toolsets:
         return f"{PRIVATE}{name}"
-    return f"{PRIVATE}{name}.{hashlib.sha256(json.dumps([functions, sorted(toolsets)]).encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(json.dumps([functions, sorted(toolsets)]).encode()).hexdigest()
+    return f"{PRIVATE}{name}.{digest[:8]}"
 
 
 def list_agents(specs: Iterable[AgentSpec]) -> list[AgentSpec]:

@@ -1,4 +1,4 @@
-"""Answers to tasks that ask, and messages to conversations that tasks run."""
+"""Answers to tasks that ask for input, and messages to conversations that tasks run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.model import Event, StateChanged, UserMessage
 from bough.events.side_tables import Tables
 from bough.tasks.agents import name_recorded_queue
-from bough.tasks.model import Task, asks_nothing, unknown_task
+from bough.tasks.model import Task, no_input_required, unknown_task
 from bough.tasks.outcome import describe_request
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE
@@ -83,20 +83,20 @@ class Replies:
     async def answer(
         self, task_id: str, answer: Json | CallDecision, *, run: bool, by: str = "user", expected_head: int | None
     ) -> Task:
-        """Answer a task's question."""
+        """Answer a task that asks for input, or the child task that it waits for. See `TaskBroker.provide_input`."""
         while True:
             task = await self._store.get(task_id)
             if task is None:
                 raise unknown_task(task_id)
             if task.state is not TaskState.INPUT_REQUIRED or task.conversation is None:
-                raise asks_nothing(task)
-            state = await self._fold(task.conversation, expected_head)
+                raise no_input_required(task)
+            state = await self._read_state(task.conversation, expected_head)
             request = describe_request(state)  # from the fold, not the row: some calls may be answered already
             if request.get("kind") == "task":
-                below = await self._find_asking(state)
-                if below is None:
-                    raise asks_nothing(task)
-                return await self.answer(below, answer, run=run, by=by, expected_head=None)
+                child_task_id = await self._find_asking(state)
+                if child_task_id is None:
+                    raise no_input_required(task)
+                return await self.answer(child_task_id, answer, run=run, by=by, expected_head=None)
             if isinstance(answer, CallDecision):
                 decision = answer
             else:
@@ -114,14 +114,14 @@ class Replies:
             try:
                 result = await self._store.change(answering.change)
             except Conflict:
-                if expected_head is not None or (await self._fold(task.conversation)).head == state.head:
+                if expected_head is not None or (await self._read_state(task.conversation)).head == state.head:
                     raise
-                continue  # another writer appended; decide again, or an answer could go to a call that no longer waits
+                continue  # another writer appended, so the call may no longer wait: decide again
             self._wake(task_id)
             return result
 
     async def _find_asking(self, state: State) -> str | None:
-        """Return the id of an awaited sub-agent's task that asks for input; None if missing."""
+        """Return the id of the first task that the conversation waits for and that asks for input; None if missing."""
         for call in state.waiting.values():
             task = await self._store.get(str(call.get("task", "")))
             if task is not None and task.state is TaskState.INPUT_REQUIRED:
@@ -129,9 +129,9 @@ class Replies:
         return None
 
     async def send(self, conversation: UUID, reply: Reply) -> str | None:
-        """Send a message or approvals to a conversation and run it."""
+        """Send a message or approvals to a conversation, and run it; see `TaskBroker.run`. Returns the task's id."""
         await self._store.open()
-        state = reply.state or await self._fold(conversation)
+        state = reply.state or await self._read_state(conversation)
         while True:
             _require_head(state, reply.expected_head)
             live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)), small=True)
@@ -145,8 +145,8 @@ class Replies:
                     lambda tables, state=state: self._record(tables, conversation, reply, state)
                 )
             except Conflict:
-                tried, state = state.head, await self._fold(conversation)
-                if state.head == tried:
+                previous_head, state = state.head, await self._read_state(conversation)
+                if state.head == previous_head:
                     raise  # the head is unchanged, so the conflict has another reason and a retry would loop for ever
                 continue
             if task_id is not None:
@@ -155,8 +155,8 @@ class Replies:
 
     async def _submit_run(self, conversation: UUID, reply: Reply, state: State) -> str:
         """Submit a run of a conversation without a live task."""
-        opening, _ = _decide(reply, state)
-        message = _message(reply)
+        opening, _ = _decide_reply(reply, state)
+        message = _make_message(reply)
         queue = name_recorded_queue(state.agent, self._agents) or read_queue(reply.metadata) or DEFAULT_QUEUE
         request = SubmissionRequest(
             input=None if message is None else message.plain, metadata={**reply.metadata, "conversation": conversation}
@@ -165,9 +165,9 @@ class Replies:
         return await self._submit(request, events)
 
     def _record(self, tables: Tables, conversation: UUID, reply: Reply, state: State) -> str | None:
-        """Append a reply to a conversation that has a live task, or that is not to be run."""
-        message = _message(reply)
-        events, still_waiting = _decide(reply, state)
+        """Append a reply to a conversation that has a live task or must not run. Returns the live task's id, if any."""
+        message = _make_message(reply)
+        events, still_waiting = _decide_reply(reply, state)
         events += [] if message is None else [message, *reply.activated]
         row = find_live_row(tables, tables.number(conversation))
         if row is None or row.current is not TaskState.INPUT_REQUIRED or still_waiting:
@@ -178,7 +178,8 @@ class Replies:
         finish_answer(tables, row, events, state.head, self._enqueue, run=reply.start, approved=approved)
         return row.task_id
 
-    async def _fold(self, conversation: UUID, expected_head: int | None = None) -> State:
+    async def _read_state(self, conversation: UUID, expected_head: int | None = None) -> State:
+        """Return the state of a conversation, from its whole log. Raises `Conflict` if the head differs."""
         journal = Journal(self._store.log, conversation)
         await journal.catch_up()
         _require_head(journal.state, expected_head)
@@ -201,7 +202,7 @@ class Answering:
         """Write the answer. Raises `Conflict` if the task no longer asks, or the log has moved on."""
         row = require_row(tables, self.id)
         if row.current is not TaskState.INPUT_REQUIRED:
-            raise asks_nothing(read_task(tables, row))
+            raise no_input_required(read_task(tables, row))
         if self.still_waiting:
             tables.append(row.conversation_id, self.events, expected_head=self.head)
             return read_task(tables, row)
@@ -229,10 +230,10 @@ def finish_answer(
 
 
 def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> CallDecision:
-    """Return the decision that an answer makes.
+    """Parse the answer to a task's request into a decision.
 
     Raises:
-        InvalidInput: The answer is none of the choices, or not a valid approval.
+        InvalidInput: The answer is not one of the choices, or not a valid approval.
     """
     if request.get("kind") == "question":
         require_choice(request, answer)
@@ -245,7 +246,7 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
     fields = {"approve", "reject", "reason", "arguments"}
     if not isinstance(answer, dict) or not set(cast("dict[str, Any]", answer)) <= fields:
         raise InvalidInput(
-            "an approval is True, False, or an object", hint='{"approve": [ids], "reject": [ids], "reason": "…"}'
+            "an approval must be True, False, or an object", hint='{"approve": [ids], "reject": [ids], "reason": "…"}'
         )
     decision = cast("dict[str, Any]", answer)
     return CallDecision(
@@ -261,15 +262,15 @@ def _require_head(state: State, expected: int | None) -> None:
         raise Conflict(f"the log has {state.head} events, not {expected}", hint="read it again")
 
 
-def _decide(reply: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
+def _decide_reply(reply: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
     """Return the events to append before the reply's message, and the calls that still wait."""
-    message = _message(reply)
+    message = _make_message(reply)
     rejected = tuple(id for id in state.waiting if id not in reply.approve) if message is not None else ()
     reason = message.plain if message is not None else ""
     return decide(state, CallDecision(approve=reply.approve, reject=rejected, reason=reason, by=reply.by))
 
 
-def _message(reply: Reply) -> UserMessage | None:
+def _make_message(reply: Reply) -> UserMessage | None:
     if reply.message is None:
         return None
     message = check_message(reply.message, sender="user")

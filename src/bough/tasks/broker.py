@@ -127,13 +127,13 @@ class TaskBroker:
         self.worker.on_end.append(self._run_ended)
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-        self._is_left = False
+        self._is_closed = False
 
     async def __aenter__(self) -> TaskBroker:
         if self._running is not None:
-            raise Conflict("the broker is already entered", hint="leave it first, or make another one")
+            raise Conflict("the broker is already entered", hint="exit it first, or make another broker")
         await self.store.open()
-        self._stopping, self._is_left = asyncio.Event(), False
+        self._stopping, self._is_closed = asyncio.Event(), False
         self._running = asyncio.create_task(self._run(), name="task broker")
         return self
 
@@ -142,34 +142,34 @@ class TaskBroker:
 
     @property
     def is_entered(self) -> bool:
-        """Whether the broker takes tasks: it is entered and its dispatcher has not ended."""
+        """Whether the broker claims tasks: it is entered and its dispatcher has not ended."""
         return self._running is not None and not self._running.done()
 
     async def drain(self, seconds: float) -> None:
-        """Stop taking tasks and hand the running ones back: each is pending again or has ended on return.
+        """Stop claiming tasks and hand the running ones back. On return, each is pending again or has ended.
 
         Args:
             seconds: How long a run may take to reach the end of its step, before its tools are killed.
         """
-        self._stopping.set()  # first, or the dispatcher claims another task for each that is handed back
+        self._stopping.set()  # first, or the dispatcher would claim a new task for each one that is handed back
         for active in list(self.worker.active.values()):
             active.hand_back()
-        if runs := self._runs():
+        if runs := self._list_runs():
             await asyncio.wait(runs, timeout=seconds)
         self.worker.stop_all("hand_back")
-        if runs := self._runs():
+        if runs := self._list_runs():
             await asyncio.wait(runs)
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stop taking tasks, cancel the running ones and wait for them to end. Idempotent."""
-        self._is_left = True  # before anything is awaited: a submission in between would never be run here
+        """Stop claiming tasks, cancel the running ones and wait for them to end. Idempotent."""
+        self._is_closed = True  # before the first await: a task submitted in between would never run here
         self._stopping.set()
         running, self._running = self._running, None
         while (running is not None and not running.done()) or self.worker.active:
             for task_id in list(self.worker.active):
                 await self._control.cancel(UUID(task_id), "the broker was closed", only_running=True)
-            waiting = {*self._runs(), *([] if running is None or running.done() else [running])}
+            waiting = {*self._list_runs(), *([] if running is None or running.done() else [running])}
             if waiting:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             # A finished run leaves `active` in its next step; without this yield the loop would cancel it again.
@@ -179,7 +179,7 @@ class TaskBroker:
         if self._owns_store:
             await self.store.aclose()
 
-    def _runs(self) -> list[asyncio.Task[None]]:
+    def _list_runs(self) -> list[asyncio.Task[None]]:
         return [active.work for active in self.worker.active.values() if active.work is not None]
 
     async def _run(self) -> None:
@@ -221,7 +221,7 @@ class TaskBroker:
                 `workspace`, `limits`. Every other key is stored with the task unchanged.
 
         Raises:
-            InvalidInput: A key has an invalid value or is misspelt, the input is empty, or the metadata is not JSON.
+            InvalidInput: A key has an invalid value or is misspelled, the input is empty, or the metadata is not JSON.
             Conflict: The key or id belongs to a task with another input, agent or conversation, or the conversation has
                 a live task.
             NotFound: There is no such conversation.
@@ -260,7 +260,7 @@ class TaskBroker:
         return await self.poll(task_id)
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[TaskEvent]:
-        """Iterate over the events of a task with `seq > after`, then live ones, until it ends. None twice.
+        """Iterate over the events of a task with `seq > after`, then live ones, until it ends. Each comes once.
 
         Args:
             after: Seq of the last event that the caller has; 0 for all.
@@ -368,7 +368,7 @@ class TaskBroker:
 
         Raises:
             NotFound: There is no such task.
-            Conflict: The task asks nothing, or was answered already.
+            Conflict: The task does not ask for input, or was answered already.
             InvalidInput: The answer is not one of the choices, or names calls that do not wait.
         """
         return await self._replies.answer(task_id, answer, run=run, by=by, expected_head=expected_head)
@@ -398,6 +398,7 @@ class TaskBroker:
         await self._pause(conversation, PauseRequested(by=by, reason=reason or "paused"))
 
     def _runs_queue(self, queue: str) -> bool:
+        """Whether this process runs the tasks of a queue."""
         return self._running is not None and (queue in self._queues or queue.startswith(PRIVATE))
 
     async def _submit(self, request: SubmissionRequest) -> Submitted:
@@ -423,7 +424,7 @@ class TaskBroker:
         admit = self._admit if submission.parent is None else None
 
         def change(tables: Tables) -> Submitted:
-            # Inside the transaction, so that concurrent submissions of one owner cannot all pass the same bound.
+            # Inside the transaction, so that concurrent submissions of one owner cannot all pass the same limit.
             if admit is not None:
                 owner = submission.record.owner if submission.record else tables.get(submission.conversation).owner
                 admit.check(tables, owner, submission.metadata)
@@ -443,12 +444,12 @@ class TaskBroker:
             self._watch.look()
 
     def require_open(self) -> None:
-        """Raise `Unavailable` after the broker was left."""
-        if self._is_left:
-            raise Unavailable("the broker was left", hint="enter it again, or make another one")
+        """Raise `Unavailable` if the broker is closed."""
+        if self._is_closed:
+            raise Unavailable("the broker is closed", hint="enter it again, or make another broker")
 
     def wake(self, task_id: str | None = None, queue: str | None = None) -> None:
-        """Look for work and for transitions now. A task that is named runs in this process, whatever its queue."""
+        """Check for work and for transitions now. The task `task_id` runs in this process, whatever its queue."""
         if task_id is not None and self._running is not None:
             self.dispatcher.want(task_id, queue)
         else:

@@ -58,7 +58,7 @@ class BrokerDelegation:
     """Starts, watches and stops the tasks of conversations. See `agents.delegation_protocol.Delegation`.
 
     Args:
-        broker: Submits, waits and cancels.
+        broker: Submits tasks, waits for them and cancels them.
         agents: Specs by name.
         log: A view of the broker's log, for conversations that are read through it; None uses the log itself.
     """
@@ -89,13 +89,13 @@ class BrokerDelegation:
             lambda tables: (_read_position(tables, asking.conversation), find_row(tables, id)), small=True
         )
         path = position.path or (str(record.config.get("agent")),)
-        spec = await self._find(agent, path)
+        spec = await self._find_agent(agent, path)
         rules = Rules.build(broker.settings, **cast(GivenRules, asking.rules))
-        bounds = _place_bounds(asking, position.level)
+        bounds = _with_own_level(asking, position.level)
         if existing is None:
-            rules = await self._require_room(asking, bounds, rules, position.level)
+            rules = await self._limit_rules(asking, bounds, rules, position.level)
         workspace = await self._make_workspace(spec, asking, record, id, is_new=existing is None)
-        own = {} if workspace.own_folder is None else {_OWN_FOLDER: str(workspace.path)}
+        own_folder = {} if workspace.own_folder is None else {_OWN_FOLDER: str(workspace.path)}
         request = SubmissionRequest(
             input=prompt,
             metadata={
@@ -104,7 +104,7 @@ class BrokerDelegation:
                 "id": id,
                 "idempotency_key": f"{asking.conversation}:{asking.call}",
                 "workspace": str(workspace.path),
-                **own,
+                **own_folder,
             },
             workspace_policy=workspace.policy,
             parent=ParentLink(
@@ -117,22 +117,22 @@ class BrokerDelegation:
             check=lambda tables: _check_task_count(tables, asking, bounds),
             sender=str(record.config.get("agent") or "user"),
         )
-        # Before the row is written: a worker may claim the task before `submit_child` returns, and needs these rules;
-        # without them the child would run without its parent's hooks and secrets.
-        earlier = broker.worker.parent_rules.get(str(id))
+        # Before the row is written, since a worker may claim the task before `submit_child` returns. Without these
+        # rules the child would run without its parent's hooks and secrets.
+        previous_rules = broker.worker.parent_rules.get(str(id))
         broker.worker.parent_rules[str(id)] = rules
         try:
             submitted = await broker.submit_child(request, claim=not background)
         except BaseException:
-            if earlier is None:
+            if previous_rules is None:
                 broker.worker.parent_rules.pop(str(id), None)
             else:
-                broker.worker.parent_rules[str(id)] = earlier
+                broker.worker.parent_rules[str(id)] = previous_rules
             await workspace.remove()
             raise
         if submitted.row.is_terminal:
             broker.worker.parent_rules.pop(str(id), None)
-        if submitted.claimed is None:  # in the background, or the call's task exists already and runs elsewhere
+        if submitted.claimed is None:  # a background task, or a task that exists already and runs elsewhere
             return await self._describe(str(id))
         claimed = submitted.claimed
         broker.worker.start(Claim(claimed.task, claimed.lease, claimed.row.last))
@@ -147,14 +147,13 @@ class BrokerDelegation:
         """
         source = Path(str(record.config.get("workspace", ".")))
         if not is_new:
-            return ForkedWorkspace(source, "shared")  # the task exists and has its folder; `submit` will only find it
+            return ForkedWorkspace(source, "shared")  # not used: the existing task has its folder
         policy = "readonly" if asking.readonly and spec.workspace == "shared" else spec.workspace
-        place = self._broker.settings.home / "workspaces" / str(id)
-        if (
-            policy in ("copy", "worktree") and place.exists()
-        ):  # left by a parent that died before it submitted the child
-            await ForkedWorkspace(place, policy, place).remove()
-        return await fork_workspace(policy, source, place)
+        folder = self._broker.settings.home / "workspaces" / str(id)
+        # The folder may be left over from a parent that died before it submitted the child.
+        if policy in ("copy", "worktree") and folder.exists():
+            await ForkedWorkspace(folder, policy, folder).remove()
+        return await fork_workspace(policy, source, folder)
 
     async def wait(
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
@@ -163,13 +162,15 @@ class BrokerDelegation:
         ids = list(asking.untold) if tasks is None else [await self._find_own_task(asking, id) for id in tasks]
         ended: list[Task] = []
         if ids:
-            lending = asyncio.create_task(self._lend(asking.conversation), name="children of a waiting conversation")
+            lending = asyncio.create_task(
+                self._run_children(asking.conversation), name="children of a waiting conversation"
+            )
             waits = [asyncio.create_task(self._broker.wait_until(id, has_stopped, timeout)) for id in ids]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                if tasks is not None and not self._is_left_to_others(asking.conversation):
-                    for id in ids:  # an interrupted `delegate` cancels its child, whose result nothing would read
+                if tasks is not None and not self._is_continued_elsewhere(asking.conversation):
+                    for id in ids:  # an interrupted `delegate` cancels its children, whose results would not be read
                         await finish(self._broker.cancel(id))
                 raise
             finally:
@@ -177,10 +178,8 @@ class BrokerDelegation:
                     task.cancel()
                 await asyncio.gather(lending, *waits, return_exceptions=True)
             ended = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
-        ended_tasks = {task.id: task for task in ended}
-        return tuple(
-            [self._make_child(ended_tasks[id]) if id in ended_tasks else await self._describe(id) for id in ids]
-        )
+        children = {task.id: self._make_child(task) for task in ended}
+        return tuple([children[id] if id in children else await self._describe(id) for id in ids])
 
     async def result(self, asking: Asking, task_id: str) -> Child:
         """Return the current state of a task. See `Delegation.result`."""
@@ -204,15 +203,21 @@ class BrokerDelegation:
         assert task_id is not None  # noqa: S101 - a run that is started has a task
         return self._make_child(await self._broker.wait_until(task_id, has_stopped))
 
-    async def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
-        """Return a sub-agent of the delegating agent; of an unknown agent, any registered agent of that name."""
-        above = find_by_path(self._agents, path)
-        if above is None:
-            above = await find_configured({AGENT_PATH: path}, path[-1], self._broker.settings)
-        below = self._agents if above is None else {sub.name: sub for sub in above.sub_agents}
-        if agent in below:
-            return below[agent]
-        names = list(below)
+    async def _find_agent(self, agent: str, path: Sequence[str]) -> AgentSpec:
+        """Return the sub-agent named `agent` of the agent at `path`.
+
+        If no agent is known at `path`, returns the registered agent of that name.
+
+        Raises:
+            NotFound: There is no such agent; `details` has `known` and `nearest`.
+        """
+        parent_spec = find_by_path(self._agents, path)
+        if parent_spec is None:
+            parent_spec = await find_configured({AGENT_PATH: path}, path[-1], self._broker.settings)
+        candidates = self._agents if parent_spec is None else {sub.name: sub for sub in parent_spec.sub_agents}
+        if agent in candidates:
+            return candidates[agent]
+        names = list(candidates)
         nearest = difflib.get_close_matches(agent, names, n=1)
         raise NotFound(
             f"no sub-agent named {agent!r}",
@@ -220,11 +225,11 @@ class BrokerDelegation:
             details={"agent": agent, "known": sorted(names), "nearest": nearest[0] if nearest else None},
         )
 
-    async def _require_room(self, asking: Asking, bounds: Sequence[SharedBound], rules: Rules, level: int) -> Rules:
-        """Check the bounds for one more task; return the conversation's rules with the remaining amounts.
+    async def _limit_rules(self, asking: Asking, bounds: Sequence[SharedBound], rules: Rules, level: int) -> Rules:
+        """Check that the limits allow one more task, and return the rules with the remaining amounts as limits.
 
         Raises:
-            LimitExceeded: A bound is reached: `tasks`, `depth`, a usage bound, or `parent.…` for an ancestor's.
+            LimitExceeded: A limit is reached: `tasks`, `depth`, a usage limit, or `parent.…` for an ancestor's.
         """
         for bound in bounds:
             spent = await self._broker.store.read_spent(bound.conversation)
@@ -247,11 +252,11 @@ class BrokerDelegation:
             matches = [row.task_id for row in rows if row.id.hex().startswith(digits)]
         if len(matches) != 1:
             raise NotFound(
-                f"this conversation has no task {task_id!r:.60}", hint="use an id that submit_task or wait gave"
+                f"this conversation has no task {task_id!r:.60}", hint="use an id that submit_task or wait returned"
             )
         return matches[0]
 
-    async def _lend(self, conversation: UUID) -> None:
+    async def _run_children(self, conversation: UUID) -> None:
         """Run the pending children of a waiting conversation in its slot, one at a time."""
         worker = self._broker.worker
         while True:
@@ -264,11 +269,11 @@ class BrokerDelegation:
             claim = await worker.claim_task(str(UUID(bytes=rows[0][0]))) if rows else None
             if claim is None:
                 return
-            # Shielded: the parent's wait ends with its first child, and the child that runs here must go on.
+            # Shielded: the parent's wait ends when its first child ends, but the child that runs here must continue.
             await asyncio.shield(worker.start(claim))
 
-    def _is_left_to_others(self, conversation: UUID) -> bool:
-        """Whether the conversation's task here was handed back or lost, so that another worker continues it."""
+    def _is_continued_elsewhere(self, conversation: UUID) -> bool:
+        """Whether this process handed back or lost the conversation's run, so that another worker continues it."""
         active = [run for run in self._broker.worker.active.values() if run.claim.lease.conversation == conversation]
         return any(run.stopped in ("hand_back", "fenced") for run in active)
 
@@ -300,8 +305,8 @@ class BrokerDelegation:
 
 def _make_limit_error(limit: str, value: float, bound: float) -> LimitExceeded:
     return LimitExceeded(
-        f"the bound of {limit} is reached: {value:g} of {bound:g}",
-        hint="do the rest without another agent",
+        f"the limit of {limit} is reached: {value:g} of {bound:g}",
+        hint="do the remaining work without another agent",
         details={"limit": limit, "value": value, "bound": bound},
     )
 
@@ -323,15 +328,21 @@ def _read_position(tables: Tables, conversation: UUID) -> TreePosition:
     return TreePosition(0 if row is None else int(row[0] or 0), tuple(path))
 
 
-def _place_bounds(asking: Asking, level: int) -> tuple[SharedBound, ...]:
-    """Return the bounds of a conversation and its ancestors, with the conversation's own at `level`."""
+def _with_own_level(asking: Asking, level: int) -> tuple[SharedBound, ...]:
+    """Return the limits of a conversation and its ancestors, with the level of the conversation's own set."""
     return tuple(
         bound._replace(level=level) if bound.conversation == asking.conversation else bound for bound in asking.bounds
     )
 
 
 def _check_bound(bound: SharedBound, spent: Spent, *, level: int, prefix: str) -> None:
-    """Raise `LimitExceeded` unless a bound leaves room for one more task."""
+    """Raise `LimitExceeded` unless a limit allows one more task.
+
+    Args:
+        spent: Usage and number of tasks of the limit's conversation and its descendants.
+        level: Depth of the conversation that starts the task.
+        prefix: Put before the limit's name in the error.
+    """
     limits = bound.limits
     tasks, depth = spent.tasks - bound.then.tasks, level - bound.level
     if limits.tasks is not None and tasks >= limits.tasks:
@@ -343,12 +354,13 @@ def _check_bound(bound: SharedBound, spent: Spent, *, level: int, prefix: str) -
 
 
 def _check_task_count(tables: Tables, asking: Asking, bounds: Sequence[SharedBound]) -> None:
-    """Check the `tasks` bounds inside a submission, since calls of one response submit concurrently.
+    """Check the `tasks` limits inside a submission, since calls of one response submit concurrently.
 
     Raises:
-        LimitExceeded: A bound is reached.
+        LimitExceeded: A limit is reached.
     """
-    for bound in reversed(bounds):  # the root's first, in every submission: another lock order would deadlock
+    # All submissions lock the root's count first; another order could deadlock.
+    for bound in reversed(bounds):
         if bound.limits.tasks is None:
             continue
         tables.run("task.lock_count", cid=tables.number(bound.conversation))
@@ -374,7 +386,7 @@ class TaskRunning(Protocol):
     worker: Worker
 
     def require_open(self) -> None:
-        """Raise `Unavailable` after the broker was left."""
+        """Raise `Unavailable` if the broker is closed."""
         ...
 
     async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:

@@ -99,15 +99,15 @@ def unknown_task(task_id: str) -> NotFound:
     """Return the error for an unknown task."""
     return NotFound(
         f"there is no task {task_id!r:.60}",
-        hint="`bough tasks list` shows what there is",
+        hint="`bough tasks list` shows the tasks",
         details={"task": str(task_id)[:60]},
     )
 
 
-def asks_nothing(task: Task) -> Conflict:
+def no_input_required(task: Task) -> Conflict:
     """Return the error for an answer to a task that does not ask for input."""
     return Conflict(
-        f"task {task.id} asks nothing: it is {task.state.value}",
-        hint="only a task that is input_required takes an answer",
+        f"task {task.id} does not ask for input: it is {task.state.value}",
+        hint="only a task in the state input_required can be answered",
         details={"task": task.id, "state": task.state.value},
     )

@@ -45,7 +45,7 @@ _UNKNOWN: Final = -1
 _DELETED: Final = sys.maxsize
 """Version of a task that was deleted."""
 
-_FEW = 64
+_MAX_SMALL = 64
 """Up to this many rows are read in the caller's thread."""
 
 _in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
@@ -116,8 +116,8 @@ class TransitionWatch:
         self._watched: dict[UUID, Watched] = {}
         self._follower: asyncio.Task[None] | None = None
         self._notifying: set[asyncio.Task[None]] = set()
-        self._looks = asyncio.Event()
-        self._new: list[Watched] = []
+        self._check_requested = asyncio.Event()
+        self._newly_watched: list[Watched] = []
         self._may_have_moved = False
 
     def wait(self, id: UUID, until: Until, timeout: float | None) -> Coroutine[Any, Any, bool]:
@@ -158,7 +158,7 @@ class TransitionWatch:
     async def subscribe(self, id: UUID, states: Collection[TaskState], callback: Callback) -> bool:
         """Call `callback` for some states; for states already reached, before this returns.
 
-        If a callback is the caller, the latter calls are made later.
+        If a callback is the caller, calls for states already reached are made after this returns.
 
         Returns:
             Whether the task exists.
@@ -186,7 +186,7 @@ class TransitionWatch:
     def look(self) -> None:
         """Check all watched tasks after a commit."""
         self._may_have_moved = True
-        self._looks.set()
+        self._check_requested.set()
 
     async def aclose(self) -> None:
         """Stop watching. The caller cancels the remaining waits."""
@@ -217,8 +217,8 @@ class TransitionWatch:
     def _keep_following(self, watched: Watched) -> None:
         """Follow commits for a task and check it once, since it may have changed after its row was read."""
         self._watched.setdefault(watched.id, watched)
-        self._new.append(watched)
-        self._looks.set()
+        self._newly_watched.append(watched)
+        self._check_requested.set()
         if self._follower is None or self._follower.done():
             self._follower = asyncio.create_task(self._follow(), name="transitions of tasks")
 
@@ -230,17 +230,15 @@ class TransitionWatch:
         """Check watched tasks after every commit of any process, until none is watched."""
         while self._watched:  # again: a wait may have started while the listener was being cancelled
             listener = asyncio.create_task(self._listen(), name="commits of tasks")
-            await asyncio.sleep(
-                0
-            )  # the listener must subscribe before the first check, or it misses a commit in between
+            await asyncio.sleep(0)  # lets the listener subscribe; else it would miss a commit during the first check
             try:
                 while self._watched:
-                    self._looks.clear()  # before reading: a commit during the read sets it again
-                    watching = list(self._watched.values()) if self._may_have_moved else self._new
-                    self._may_have_moved, self._new = False, []
+                    self._check_requested.clear()  # before reading: a commit during the read sets it again
+                    watching = list(self._watched.values()) if self._may_have_moved else self._newly_watched
+                    self._may_have_moved, self._newly_watched = False, []
                     with suppress(BoughError):  # unavailable: the next commit checks again
                         await self._check(watching)
-                    await self._looks.wait()
+                    await self._check_requested.wait()
             finally:
                 listener.cancel()
                 await asyncio.gather(listener, return_exceptions=True)
@@ -251,8 +249,9 @@ class TransitionWatch:
             self.look()
 
     async def _check(self, watching: Sequence[Watched]) -> None:
+        """Read the rows of watched tasks, and record their transitions and deletions."""
         ks = json.dumps([watched.k for watched in watching])
-        is_small = len(watching) <= _FEW
+        is_small = len(watching) <= _MAX_SMALL
         rows = await self._store.look(lambda tables: tables.run("task.states", ks=ks), small=is_small)
         standings = {
             k: (version, TaskStanding(TaskState.from_number(state), not_before is not None))
@@ -295,7 +294,7 @@ class TransitionWatch:
         """Call a callback. An error that it raises is recorded in the task's log, and does not stop the others."""
         if task.state not in subscription.states:
             return
-        calling = _in_callback.set(True)
+        token = _in_callback.set(True)
         try:
             answer: Any = subscription.callback(task)
             if inspect.isawaitable(answer):
@@ -308,7 +307,7 @@ class TransitionWatch:
                     task.id, TaskEvent(task_id=task.id, event_type=EventType.LOG, payload=payload)
                 )
         finally:
-            _in_callback.reset(calling)
+            _in_callback.reset(token)
 
 
 def _read_transitions(tables: Tables, id: UUID) -> list[tuple[int, Task]]:

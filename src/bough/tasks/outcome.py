@@ -48,7 +48,7 @@ class RunEnding:
     def change(self, tables: Tables, state: State, error: BoughError | None) -> None:
         """Write the transition for the end of the run. The lease check refuses it if the claim was lost."""
         row = require_row(tables, self.id)
-        to, details = self._judge(row, state, error)
+        to, details = self._choose_transition(row, state, error)
         details = details._replace(usage=subtract_usage(total_usage(state), self.spent_before))
         self._end(tables, row, to, details, error)
 
@@ -56,13 +56,13 @@ class RunEnding:
         """End a claim whose run could not write its end. Does nothing if the claim was lost or has ended."""
         row = find_current(tables, self.id, self.lease)
         if row is not None:
-            to, details = _judge_error(row, error, None)
+            to, details = _choose_after_error(row, error, None)
             self._end(tables, row, to, details, error)
 
     def _end(self, tables: Tables, row: TaskRow, to: TaskState, details: Move, error: BoughError | None) -> None:
-        wait = _retry_wait(row, to, error)
+        wait = _find_retry_delay(row, to, error)
         not_before = None if wait is None else tables.now() + wait * _SECOND
-        # A run that asks or is handed back is not an attempt: counted, it would fail long tasks at `max_attempts`.
+        # A run that asks for input or is handed back does not count, or long tasks would fail at `max_attempts`.
         counts = error is not None or to not in (TaskState.PENDING, TaskState.INPUT_REQUIRED)
         moved = end_claim(
             tables, row, self.lease, to, details, not_before=not_before, counts=counts, enqueue=self.enqueue
@@ -71,14 +71,14 @@ class RunEnding:
         if to is TaskState.PENDING:
             give_job(tables, moved, self.enqueue)
 
-    def _judge(self, row: TaskRow, state: State, error: BoughError | None) -> tuple[TaskState, Move]:
+    def _choose_transition(self, row: TaskRow, state: State, error: BoughError | None) -> tuple[TaskState, Move]:
         """Return the next state of the task, and the details of the transition."""
-        # Checked first: a run that is interrupted to hand its task back looks paused, and would be CANCELLED below.
+        # First, since a run that is interrupted to be handed back has the status "paused", which means CANCELLED below.
         if self.is_handed_back:
             return TaskState.PENDING, Move(reason="handed back")
         text = state.output or None
         if error is not None:
-            return _judge_error(row, error, text)
+            return _choose_after_error(row, error, text)
         if state.waiting:
             return TaskState.INPUT_REQUIRED, Move(request=describe_request(state))
         match state.status:
@@ -86,8 +86,8 @@ class RunEnding:
                 stuck = Move(error="the agent repeats itself", code="limit_exceeded", result=text, reason="stuck")
                 return TaskState.FAILED, stuck
             case "paused" if state.limit is not None:
-                reached = f"the bound of {state.limit} was reached"
-                return TaskState.FAILED, Move(error=reached, code="limit_exceeded", result=text, reason=state.limit)
+                message = f"the limit of {state.limit} was reached"
+                return TaskState.FAILED, Move(error=message, code="limit_exceeded", result=text, reason=state.limit)
             case "paused":
                 return TaskState.CANCELLED, Move(reason=self.why_stopped, result=text)
             case "error":
@@ -96,11 +96,12 @@ class RunEnding:
                 return TaskState.COMPLETED, Move(result=state.output, data=state.data)
 
 
-def _judge_error(row: TaskRow, error: BoughError, text: str | None) -> tuple[TaskState, Move]:
+def _choose_after_error(row: TaskRow, error: BoughError, text: str | None) -> tuple[TaskState, Move]:
     """Return the next state of a task whose run failed: pending again if the store or a server was unavailable."""
-    is_away = isinstance(error, Unavailable | StoreError) and not isinstance(error, CorruptLog)
+    may_pass = isinstance(error, Unavailable | StoreError) and not isinstance(error, CorruptLog)
+    is_retried = may_pass and row.attempts < row.max_attempts
     details = Move(error=describe_error(error), code=error.code, result=text)
-    return (TaskState.PENDING if is_away and row.attempts < row.max_attempts else TaskState.FAILED), details
+    return (TaskState.PENDING if is_retried else TaskState.FAILED), details
 
 
 def describe_error(error: BoughError) -> str:
@@ -112,7 +113,7 @@ def describe_error(error: BoughError) -> str:
 
 
 def describe_request(state: State) -> JsonObject:
-    """Return what a conversation waits for: the first question or asking task, else the calls to approve."""
+    """Return the request that a task shows: the first question, the first task that asks, or the calls to approve."""
     for id, call in state.waiting.items():
         request: Any = call.get("request") or {}
         match call.get("kind"):
@@ -132,7 +133,7 @@ def total_usage(state: State) -> Usage:
     return add_usage(state.own, state.delegated)
 
 
-def _retry_wait(row: TaskRow, to: TaskState, error: BoughError | None) -> int | None:
+def _find_retry_delay(row: TaskRow, to: TaskState, error: BoughError | None) -> int | None:
     """Return the delay in seconds before a task is retried; None if it is not retried after an error."""
     if to is not TaskState.PENDING or error is None:
         return None

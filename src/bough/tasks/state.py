@@ -72,9 +72,9 @@ def require_transition(task_id: str, current: TaskState, to: TaskState) -> None:
     if to in TRANSITIONS[current]:
         return
     if current in TERMINAL_STATES:
-        hint = "a task that has ended stays as it is; `bough tasks retry` continues in a new task"
+        hint = "a task that has ended cannot change; `bough tasks retry` continues it in a new task"
     else:
-        hint = f"from {current.value} a task goes to: {', '.join(sorted(s.value for s in TRANSITIONS[current]))}"
+        hint = f"from {current.value} a task can go to: {', '.join(sorted(s.value for s in TRANSITIONS[current]))}"
     raise InvalidTransition(
         f"task {task_id} cannot go from {current.value} to {to.value}",
         hint=hint,

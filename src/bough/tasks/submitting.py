@@ -119,7 +119,10 @@ class Submitter:
         self._clock = clock or SystemClock()
 
     async def prepare(self, request: SubmissionRequest, *, worker: str | None = None) -> Submission:
-        """Return what a submission writes.
+        """Validate a request, and return the submission to write.
+
+        Args:
+            worker: Name of the submitting process, recorded with the submission.
 
         Raises:
             InvalidInput: A metadata key has an invalid value, or the input is empty.
@@ -144,20 +147,24 @@ class Submitter:
             "check": request.check,
         }
         if conversation is not None:
-            return self._on_conversation(request, conversation, shared)
-        return await self._new(request, id, shared)
+            return self._prepare_existing(request, conversation, shared)
+        return await self._prepare_new(request, id, shared)
 
-    def _on_conversation(self, request: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
+    def _prepare_existing(self, request: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
         """Return a submission that runs an existing conversation."""
         message = None if request.input is None else check_message(request.input, sender=request.sender)
         name = _read_text(request.metadata, "agent_name")
         queue = read_queue(request.metadata) or "default"
         return Submission(conversation=conversation, message=message, agent=name, queue=queue, **shared)
 
-    async def _new(self, request: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
-        """Return a submission that creates its conversation."""
+    async def _prepare_new(self, request: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
+        """Return a submission that creates its conversation.
+
+        Args:
+            shared: The fields that every submission has.
+        """
         message = check_message(request.input or "", sender=request.sender)
-        agent = await self._find(request.metadata)
+        agent = await self._find_agent(request.metadata)
         queue = read_queue(request.metadata)
         if agent is None:
             name = _read_text(request.metadata, "agent_name")
@@ -166,10 +173,10 @@ class Submitter:
             opening = (*opening, *inherit_changed_rules(request.changed_rules))
             return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
         spec, is_configured = agent
-        rules = self._rules(request, spec)
-        private = await self._is_private(spec, rules, is_configured=is_configured)
+        rules = self._make_rules(request, spec)
+        is_private = await self._is_private(spec, rules, is_configured=is_configured)
         spec = with_model(spec, self._model)
-        shared |= {"agent": spec.name, "queue": name_private_queue(spec) if private else queue or spec.queue}
+        shared |= {"agent": spec.name, "queue": name_private_queue(spec) if is_private else queue or spec.queue}
         beginning = Beginning(
             agent=spec,
             workspace=read_workspace(request.metadata),
@@ -210,7 +217,7 @@ class Submitter:
         """
         return request.parent is not None or request.owner is not None or self._runs_here(queue)
 
-    async def _find(self, metadata: Mapping[str, Any]) -> tuple[AgentSpec, bool] | None:
+    async def _find_agent(self, metadata: Mapping[str, Any]) -> tuple[AgentSpec, bool] | None:
         """Return the agent of a task, and whether any process with this `config.yaml` can make it.
 
         Returns None for an unknown name, since a worker may know it.
@@ -229,10 +236,11 @@ class Submitter:
         if spec.model is None and isinstance(self._model, Model):
             return True
         settings = self._settings
-        is_known = is_configured or await has_recorded_agent(spec, settings)
-        return not (is_known and await has_recorded_rules(rules, settings))
+        if not is_configured and not await has_recorded_agent(spec, settings):
+            return True
+        return not await has_recorded_rules(rules, settings)
 
-    def _rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
+    def _make_rules(self, request: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return a new conversation's rules: the spec's, narrowed by the request's limits and the parent's rules."""
         rules = Rules.build(self._settings, **read_spec_rules(spec))
         limits = read_limits(request.metadata)
@@ -267,16 +275,16 @@ def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
 def check_spelling(metadata: Mapping[str, Any]) -> None:
     """Check that no key is a misspelling of an option of the task.
 
-    A misspelt `agent_name` would be stored as a label, and another agent would run the task.
+    A misspelled `agent_name` would be stored as a label, and another agent would run the task.
 
     Raises:
-        InvalidInput: A key is misspelt.
+        InvalidInput: A key is misspelled.
     """
     for key in metadata.keys() - _RESERVED:
         if nearest := difflib.get_close_matches(key, _CHECKED_SPELLING, 1, 0.85):
             raise InvalidInput(
                 f"{key!r} is not an option of a task",
-                hint=f"did you mean {nearest[0]!r}? Give a label of your own a name that differs more",
+                hint=f"did you mean {nearest[0]!r}? For a label, use a name that differs more",
             )
 
 
@@ -296,18 +304,18 @@ def read_stored_metadata(metadata: Mapping[str, Any]) -> JsonObject:
         text = json.dumps(stored, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"a task's metadata must be JSON: {error}", hint="give texts, numbers, lists, objects"
+            f"a task's metadata must be JSON: {error}", hint="use strings, numbers, lists and objects"
         ) from error
     if len(text.encode()) > MAX_METADATA_BYTES:
         raise InvalidInput(
             f"a task's metadata has {len(text.encode())} bytes",
-            hint="at most 64 KiB; put more into a file or the input",
+            hint="at most 64 KiB are allowed: put the rest into a file or the input",
         )
     return json.loads(text)
 
 
 def with_trace(metadata: JsonObject) -> JsonObject:
-    """Add the current span to a task's metadata, as the parent of the task's span. A caller's own `trace` stays."""
+    """Add the current span to a task's metadata, as the parent of the task's span. A `trace` of the caller is kept."""
     traceparent = read_traceparent()
     return metadata if traceparent is None or TRACE in metadata else {**metadata, TRACE: traceparent}
 
@@ -316,7 +324,7 @@ def read_key(metadata: Mapping[str, Any]) -> str | None:
     """Return the idempotency key. Raises `InvalidInput` if it is empty or too long."""
     key = _read_text(metadata, "idempotency_key")
     if key is not None and not 1 <= len(key) <= MAX_KEY_CHARACTERS:
-        raise _wrong("idempotency_key", key[:40], f"1 to {MAX_KEY_CHARACTERS} characters")
+        raise _make_value_error("idempotency_key", key[:40], f"1 to {MAX_KEY_CHARACTERS} characters")
     return key
 
 
@@ -324,7 +332,7 @@ def read_queue(metadata: Mapping[str, Any]) -> str | None:
     """Return the requested queue. Raises `InvalidInput` for an invalid name."""
     queue = _read_text(metadata, "queue")
     if queue is not None and not _QUEUE.fullmatch(queue):
-        raise _wrong("queue", queue, "1 to 64 letters, digits, `_`, `.` or `-`")
+        raise _make_value_error("queue", queue, "1 to 64 letters, digits, `_`, `.` or `-`")
     return queue
 
 
@@ -334,12 +342,12 @@ def read_deadline(metadata: Mapping[str, Any]) -> float | None:
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 10**9:
-        raise _wrong("deadline_seconds", seconds, "a number above 0")
+        raise _make_value_error("deadline_seconds", seconds, "a number above 0")
     return seconds
 
 
 def read_limits(metadata: Mapping[str, Any]) -> Limits | None:
-    """Return the requested limits."""
+    """Return the requested limits, per run by default; None if none are requested."""
     limits = metadata.get("limits")
     if limits is None or isinstance(limits, Limits):
         return limits
@@ -364,7 +372,7 @@ def _read_uuid(metadata: Mapping[str, Any], name: str) -> UUID | None:
         return value
     id = parse_id(value) if isinstance(value, str) else None
     if id is None:
-        raise _wrong(name, value, "a UUID")
+        raise _make_value_error(name, value, "a UUID")
     return id
 
 
@@ -372,7 +380,7 @@ def _read_text(metadata: Mapping[str, Any], name: str) -> str | None:
     value = metadata.get(name)
     if value is None or isinstance(value, str):
         return value
-    raise _wrong(name, value, "text")
+    raise _make_value_error(name, value, "text")
 
 
 def _read_int(metadata: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
@@ -380,7 +388,7 @@ def _read_int(metadata: Mapping[str, Any], name: str, low: int, high: int) -> in
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _wrong(name, value, f"a whole number from {low} to {high}")
+        raise _make_value_error(name, value, f"a whole number from {low} to {high}")
     return value
 
 
@@ -392,9 +400,9 @@ def _read_moment(metadata: Mapping[str, Any], name: str) -> int | None:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise _wrong(name, value, "a time with a time zone") from None
+            raise _make_value_error(name, value, "a time with a time zone") from None
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise _wrong(name, value, "a time with a time zone")
+        raise _make_value_error(name, value, "a time with a time zone")
     return microseconds(value)
 
 
@@ -402,10 +410,10 @@ def _read_tags(metadata: Mapping[str, Any]) -> dict[str, str]:
     tags: Any = metadata.get("tags") or {}
     if isinstance(tags, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in tags.items()):  # pyright: ignore
         return dict(cast("Mapping[str, str]", tags))
-    raise _wrong("tags", metadata["tags"], "an object of texts")
+    raise _make_value_error("tags", metadata["tags"], "an object of texts")
 
 
-def _wrong(name: str, value: object, expected: str) -> InvalidInput:
+def _make_value_error(name: str, value: object, expected: str) -> InvalidInput:
     return InvalidInput(f"{name} cannot be {value!r:.80}", hint=f"give {expected}", details={"key": name})
 
 

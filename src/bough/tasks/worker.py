@@ -68,14 +68,17 @@ class ActiveRun:
 
     def stop(self, reason: StopReason, why: str = "") -> None:
         """Stop the run now, or as soon as it starts."""
-        self.stopped = self.stopped or reason  # the first reason decides: a fenced run must not be handed back later
-        self.ending.is_handed_back = self.ending.is_handed_back or reason == "hand_back"
-        self.ending.why_stopped = why or self.ending.why_stopped
+        if self.stopped is None:  # the first reason decides: a fenced run must not be handed back later
+            self.stopped = reason
+        if reason == "hand_back":
+            self.ending.is_handed_back = True
+        if why:
+            self.ending.why_stopped = why
         if self.runner is not None:
             self.runner.stop(reason)
 
     def hand_back(self) -> None:
-        """Stop the run at the end of its step, so that another worker continues it; at once if it has not started."""
+        """Stop the run at the end of its step, or now if it has not started, so that another worker continues it."""
         if self.runner is None:
             self.stop("hand_back")
         else:
@@ -166,7 +169,7 @@ class Worker:
         elif await self.store.get(task_id) is None:
             LOG.warning("task %s not found", task_id)
         else:
-            LOG.warning("task %s cannot be claimed: it has ended, asks, or runs elsewhere", task_id)
+            LOG.warning("task %s cannot be claimed: it has ended, asks for input, or runs elsewhere", task_id)
 
     async def aclose(self) -> None:
         """Close the MCP servers that tasks started. Idempotent; the next task may start them again."""
@@ -178,13 +181,13 @@ class Worker:
 
         Each claim uses a new owner, so that a second claim does not take over a task that already runs here.
         """
-        return await self._take(self.store.claim(make_owner(), id=task_id, ttl_seconds=self._ttl))
+        return await self._keep_claim(self.store.claim(make_owner(), id=task_id, ttl_seconds=self._ttl))
 
     async def claim_next(self, queues: Collection[str] = (DEFAULT_QUEUE,)) -> Claim | None:
         """Claim the next task of some queues; return None if none is waiting."""
-        return await self._take(self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
+        return await self._keep_claim(self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
 
-    async def _take(self, claiming: Awaitable[Claim | None]) -> Claim | None:
+    async def _keep_claim(self, claiming: Awaitable[Claim | None]) -> Claim | None:
         # A cancelled caller must not keep the claim: without `acquire` the task would wait for its lease to expire.
         claim = await acquire(claiming, self._give_back)
         if claim is not None:
@@ -210,20 +213,20 @@ class Worker:
         for listener in self.on_begin:
             listener(active)
         # Registered before the conversation is opened, which may take longer than the lease lasts.
-        keeping = log.keep_lease(claim.lease, self._ttl, lambda: active.stop("fenced"))
+        renewal = log.keep_lease(claim.lease, self._ttl, lambda: active.stop("fenced"))
         active.work = asyncio.create_task(self._run(active), name=f"run of task {claim.task.id}")
         try:
             while not active.work.done():
                 try:
                     await asyncio.wait({active.work})
                 except asyncio.CancelledError:
-                    # Stop in order first, so that the run writes its end; the claim is only dropped after that.
+                    # The run must write its end before the claim is dropped.
                     active.stop("interrupt")
                     active.work.cancel()
                     await finish(asyncio.wait({active.work}))
                     raise
         finally:
-            keeping.stop()
+            renewal.stop()
             self.active.pop(claim.task.id, None)
             self._report(active)
             for listener in self.on_end:
@@ -276,6 +279,7 @@ class Worker:
         )  # fmt: skip
 
     async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:
+        """Run the opened conversation of a claimed task, and end or hand back its claim."""
         journal, task = opened.journal, active.claim.task
         active.ending.spent_before = await measure_before(journal, task)
         journal.listeners.extend(partial(listener, journal.cid) for listener in self.on_update)
@@ -290,14 +294,14 @@ class Worker:
             ancestors=await self._read_bounds(task),
             find_reached=find_reached,
         )
-        # From the claim, not from the head: interrupts and messages that arrived while the conversation was opened
-        # apply to this run.
+        # From the claim's seq, not from the head: interrupts that arrived while the conversation was opened apply to
+        # this run.
         runner.listen(active.claim.seq, partial(self._on_event, active))
         run = asyncio.create_task(
             runner.run(lease=active.claim.lease, ending=Ending((TASKS,), active.ending.change)),
             name=f"run {journal.cid}",
         )
-        if active.stopped is not None:  # stopped before the run existed; `stop` could not reach it
+        if active.stopped is not None:  # stopped before `active.runner` was set, so `stop` did not stop the runner
             run.cancel()
         try:
             await run
@@ -306,7 +310,7 @@ class Worker:
                 runner.stop("interrupt")
                 await finish(asyncio.wait({run}))
                 raise
-            if active.stopped == "interrupt":  # before the run held its lease, so it has not written its end
+            if active.stopped == "interrupt":  # the run may have been stopped before it could write its end
                 await self._end_interrupted(active)
         except BoughError as error:
             await self._fail(active, error)
@@ -373,13 +377,14 @@ class Worker:
             active.stop(reason, why)
 
     def _report(self, active: ActiveRun) -> None:
+        """Log that a run has ended, or the unexpected exception that ended it."""
         work, task = active.work, active.claim.task
         if work is None or work.cancelled():
             return
         if (error := work.exception()) is not None:
             LOG.error("task %s: its worker failed: %s: %s", task.id, type(error).__name__, error)
         else:
-            LOG.info("task %s: run over agent=%s", task.id, task.agent_name)
+            LOG.info("task %s: run ended agent=%s", task.id, task.agent_name)
 
 
 def _ends(event: Event, task_id: str) -> bool:

@@ -16,7 +16,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Conversation, Delta
 from bough.conversation.log.condenser import KeepFirstCondenser, SummarizingCondenser
 from bough.conversation.remote.remote import RemoteConversation
-from bough.conversation.remote.transport import error_of
+from bough.conversation.remote.transport import make_error
 from bough.errors import (
     OUTCOMES,
     Conflict,
@@ -122,7 +122,7 @@ async def test_what_cannot_be_said_over_http_is_refused_before_anything_is_sent(
         assert refused.value.hint
     with pytest.raises(NotSupported):
         await AsyncConversation.open(uuid4(), server=nowhere, agent="offline")
-    with pytest.raises(InvalidInput, match="whole id"):
+    with pytest.raises(InvalidInput, match="complete id"):
         await AsyncConversation.open("-", server=nowhere)
     with pytest.raises(InvalidInput, match="address"):
         await AsyncConversation.open(uuid4(), server="localhost:8000")
@@ -187,7 +187,7 @@ async def test_what_is_there_is_opened_only_where_it_is_what_was_asked_for(serve
                 (spec, {"limits": Limits(steps=8)}),
                 (spec, {"allow_list": AllowList.of("read_file")}),
             ):
-                with pytest.raises(Conflict, match="is there with another"):
+                with pytest.raises(Conflict, match="exists with another"):
                     await AsyncConversation.create(other, server=server, id=id, exist_ok=True, **given)
 
 
@@ -198,9 +198,9 @@ async def test_a_server_that_is_not_there_is_said() -> None:
 
 def test_errors_of_the_server_are_ours_again() -> None:
     for code in OUTCOMES:
-        assert error_of(code, "what", hint="how").as_dict() == {"code": code, "message": "what", "hint": "how"}
-    assert isinstance(error_of("stale", ""), Conflict)
-    assert error_of("a_new_code", "").code == "internal"
+        assert make_error(code, "what", hint="how").as_dict() == {"code": code, "message": "what", "hint": "how"}
+    assert isinstance(make_error("stale", ""), Conflict)
+    assert make_error("a_new_code", "").code == "internal"
 
 
 def test_keys_are_sent_and_the_twin_without_await_works(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:

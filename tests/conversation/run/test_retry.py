@@ -9,7 +9,7 @@ import pytest
 
 from bough import AsyncConversation, RetryPolicy
 from bough.agents.spec import AgentSpec
-from bough.conversation.run.retry import is_passing
+from bough.conversation.run.retry import is_temporary_failure
 from bough.errors import InvalidInput, ModelError
 from bough.events.model import RequestRetried, UserMessage
 from bough.testing.openai_server import Answer, Failure, OpenAIServer
@@ -156,8 +156,8 @@ def test_how_long_a_wait_is() -> None:
     assert [policy.wait_seconds(n, retry_after=None, random=1.0) for n in (1, 2, 3, 9, 5000)] == [0.5, 1, 2, 60, 60]
     assert policy.wait_seconds(3, retry_after=None, random=0.0) == 1.0
     assert policy.wait_seconds(1, retry_after=10, random=1.0) == pytest.approx(11)
-    assert is_passing(ConnectionResetError())
-    assert not is_passing(ValueError("a mistake in a model's code"))
+    assert is_temporary_failure(ConnectionResetError())
+    assert not is_temporary_failure(ValueError("a mistake in a model's code"))
 
 
 async def test_the_key_of_an_agent_is_used_and_never_recorded(start: Any) -> None:

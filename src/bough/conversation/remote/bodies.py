@@ -1,4 +1,4 @@
-"""What a server is told of agents, rules and forks; functions and objects of this process cannot be told."""
+"""Request bodies for agents, rules, messages and forks. Functions and objects of this process cannot be sent."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ _EMPTY: tuple[Any, ...] = (None, [], {}, ())
 
 
 def agent_body(agent: AgentLike | None) -> str | JsonObject | None:
-    """Return an agent as a body says it; a spec that has nothing but a name is one that the server has by that name.
+    """Return the body of an agent: its fields, or only its name if nothing else is set; None without an agent.
+
+    A name alone refers to an agent that is registered with the server.
 
     Raises:
-        NotSupported: It has what a body cannot say; the message names it.
+        NotSupported: A field of the agent cannot be sent; the message names it.
     """
     spec = spec_of(agent)
     if spec is None:
@@ -39,15 +41,18 @@ def agent_body(agent: AgentLike | None) -> str | JsonObject | None:
     set_fields = {name for name in spec.model_fields_set if getattr(spec, name) not in _EMPTY}
     if set_fields == {"name"}:
         return spec.name
-    if unsaid := sorted(set_fields - _AGENT_FIELDS):
-        raise _not_over_http(f"agent.{unsaid[0]}", "register the agent with `bough serve --agents`, and give its name")
+    unsupported = sorted(set_fields - _AGENT_FIELDS)
+    if unsupported:
+        raise _make_unsupported_error(
+            f"agent.{unsupported[0]}", "register the agent with `bough serve --agents`, and give its name"
+        )
     if not isinstance(spec.model, str | None):
-        raise _not_over_http("a model object", "name the model by its string")
-    return _plain(spec, set_fields)
+        raise _make_unsupported_error("a model object", "name the model by its string")
+    return _encode_fields(spec, set_fields)
 
 
 def rules_body(rules: GivenRules) -> JsonObject:
-    """Return the rules of a new conversation as a body says them; secrets are posted behind it.
+    """Return the body of a new conversation's rules, without secrets, which are sent in a later request.
 
     Raises:
         NotSupported: A rule is a function or an object of this process.
@@ -61,7 +66,7 @@ def rules_body(rules: GivenRules) -> JsonObject:
         body["limits"] = limits_body(limits)
     hooks, allow_list, condenser = rules.get("hooks"), rules.get("allow_list"), rules.get("condenser")
     if hooks is not None and hooks.hooks:
-        raise _not_over_http("hooks", "hooks are the operator's: hooks.json in the server's home")
+        raise _make_unsupported_error("hooks", "hooks are the operator's: hooks.json in the server's home")
     if allow_list is not None and allow_list.lists:
         body["allow_list"] = allow_list.to_json()
     if condenser is not None and not isinstance(condenser, NoCondenser):
@@ -72,42 +77,44 @@ def rules_body(rules: GivenRules) -> JsonObject:
 def _condenser_body(condenser: Condenser) -> JsonObject:
     body = condenser_to_json(condenser)
     if body is None or (isinstance(condenser, SummarizingCondenser) and condenser.model is not None):
-        raise _not_over_http("this condenser", "use KeepFirstCondenser, or SummarizingCondenser without a model")
+        raise _make_unsupported_error(
+            "this condenser", "use KeepFirstCondenser, or SummarizingCondenser without a model"
+        )
     return body
 
 
 def analyzer_body(analyzer: SecurityAnalyzer) -> JsonObject:
-    """Return an analyzer as data.
+    """Return the body of an analyzer.
 
     Raises:
-        NotSupported: It is one of this program.
+        NotSupported: The analyzer is a class of this program, which a server cannot rebuild.
     """
     try:
         body = analyzer.to_json()
         analyzer_from_json(body)
     except (InvalidInput, NotImplementedError) as error:
-        raise _not_over_http("a security_analyzer of your own", "RuleAnalyzer or ModelAnalyzer") from error
+        raise _make_unsupported_error("a custom security_analyzer", "use RuleAnalyzer or ModelAnalyzer") from error
     return body
 
 
 def limits_body(limits: Limits | Sequence[Limits]) -> JsonObject:
-    """Return the bounds of each run.
+    """Return the body of the limits per run; empty if there are none.
 
     Raises:
-        NotSupported: A bound counts the whole conversation.
+        NotSupported: There are limits per conversation.
     """
-    for bounds in [limits] if isinstance(limits, Limits) else limits:
-        if bounds.per == "conversation":
-            if bounds.bounds:
-                raise _not_over_http("limits of a whole conversation", "limits per run")
+    for each in [limits] if isinstance(limits, Limits) else limits:
+        if each.per == "conversation":
+            if each.bounds:
+                raise _make_unsupported_error("limits of a whole conversation", "use limits per run")
             continue
         unset: JsonObject = dict.fromkeys(("steps", "tasks", "depth"))
-        return {**unset, **bounds.bounds, "unpriced": bounds.unpriced}
+        return {**unset, **each.bounds, "unpriced": each.unpriced}
     return {}
 
 
 def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
-    """Return what a fork does otherwise.
+    """Return the body of a fork's overrides.
 
     Raises:
         NotSupported: An override is a function or an object of this process.
@@ -120,44 +127,49 @@ def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
 
 
 def content_body(parts: Sequence[ContentPart]) -> list[JsonObject]:
-    """Return the parts of a message as a body says them.
+    """Return the body of a message's parts.
 
     Raises:
-        NotSupported: A part is a file, which the server has not.
+        NotSupported: A part is a file or the URL of an image.
     """
     return [_part_body(part) for part in parts]
 
 
 def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
-    """Return a filter as a query.
+    """Return the query parameters of a filter.
 
     Raises:
-        NotSupported: It asks for what a server does not tell.
+        NotSupported: The filter has a field that servers do not support.
     """
     if filter is None:
         return {}
     for name in ("owner", "include_deleted", "project", "ids", "statuses"):
         if getattr(filter, name) not in (None, False, (), frozenset()):
-            raise _not_over_http(f"filter.{name}", "status, tags, text, agent, root and times")
-    query: dict[str, Any] = {
-        name: str(value) for name in ("status", "text", "agent", "root") if (value := getattr(filter, name)) is not None
-    }
-    query |= {
-        name: value.isoformat()
-        for name in ("created_after", "created_before", "updated_after", "updated_before")
-        if (value := getattr(filter, name)) is not None
-    }
-    return query | ({"tag": [f"{name}:{value}" for name, value in filter.tags.items()]} if filter.tags else {})
+            raise _make_unsupported_error(f"filter.{name}", "filter by status, tags, text, agent, root or times")
+    query: dict[str, Any] = {}
+    for name in ("status", "text", "agent", "root"):
+        value = getattr(filter, name)
+        if value is not None:
+            query[name] = str(value)
+    for name in ("created_after", "created_before", "updated_after", "updated_before"):
+        moment = getattr(filter, name)
+        if moment is not None:
+            query[name] = moment.isoformat()
+    if filter.tags:
+        query["tag"] = [f"{name}:{value}" for name, value in filter.tags.items()]
+    return query
 
 
-def require_as_asked(document: JsonObject, body: JsonObject) -> None:
-    """Check that a conversation that is there is the one that a body would make, but for its title, tags and place.
+def require_same_conversation(document: JsonObject, body: JsonObject) -> None:
+    """Check that an existing conversation has the agent and the rules of a request body.
+
+    Title, tags and workspace may differ.
 
     Raises:
-        Conflict: Its agent or a rule is another one; over HTTP neither is replaced by opening it.
+        Conflict: The agent or a rule differs. Opening a conversation over HTTP replaces neither.
     """
     differing = _agent_difference(document["spec"], body.get("agent"))
-    for name in ("allow_list", "condenser"):  # a server does not show them, so they cannot be compared
+    for name in ("allow_list", "condenser"):  # servers do not return them, so they cannot be compared
         differing = differing or (name if body.get(name) is not None else None)
     for name in ("confirmation_policy", "limits"):
         requested: JsonObject = body.get(name) or {}
@@ -166,13 +178,13 @@ def require_as_asked(document: JsonObject, body: JsonObject) -> None:
             differing = differing or name
     if differing is not None:
         raise Conflict(
-            f"the conversation is there with another {differing}",
+            f"the conversation exists with another {differing}",
             hint="open it, or fork it with agent= and overrides=",
         )
 
 
 def _agent_difference(spec: JsonObject, agent: str | JsonObject | None) -> str | None:
-    """Return what differs between a recorded agent and one that a body says; None where nothing does."""
+    """Return the first field in which a recorded agent differs from the agent of a body; None if none does."""
     if agent is None:
         return None
     if isinstance(agent, str):
@@ -180,16 +192,16 @@ def _agent_difference(spec: JsonObject, agent: str | JsonObject | None) -> str |
     for field, value in agent.items():
         recorded = spec.get(field)
         if field == "model" and str(recorded).endswith(f":{value}"):
-            continue  # the server has settled whose model of that name it is
+            continue  # the server has added the provider's name
         if field == "workspace_access" and _ACCESS.index(str(recorded)) < _ACCESS.index(str(value)):
-            continue  # the tenant may have no more
+            continue  # the server has limited the access to what the tenant may have
         if recorded != value:
             return f"agent.{field}"
     return None
 
 
-def record_of(document: JsonObject) -> ConversationRecord:
-    """Return the record that a document of the server stands for; rows say more than servers do."""
+def read_record(document: JsonObject) -> ConversationRecord:
+    """Return the record of a conversation from the server's document, which lacks some fields of a stored record."""
     lineage: JsonObject = document.get("lineage") or {}
     id = UUID(document["id"])
     forked_from, event = lineage.get("forked_from"), lineage.get("event_id")
@@ -212,17 +224,17 @@ def record_of(document: JsonObject) -> ConversationRecord:
 
 
 def require_absent(**arguments: object) -> None:
-    """Check that nothing is given that belongs to this process.
+    """Check that no argument is given that only works in this process.
 
     Raises:
-        NotSupported: Something is; the message names it.
+        NotSupported: An argument is neither None nor False; the message names it.
     """
     for name, value in arguments.items():
         if value is not None and value is not False:
-            raise _not_over_http(f"{name}=", "leave it out: the server has its own")
+            raise _make_unsupported_error(f"{name}=", "leave it out; the server uses its own")
 
 
-def _plain(spec: AgentSpec[Any], names: set[str]) -> JsonObject:
+def _encode_fields(spec: AgentSpec[Any], names: set[str]) -> JsonObject:
     values = {name: getattr(spec, name) for name in names}
     if "skill_roots" in values:
         values["skill_roots"] = [str(path) for path in values["skill_roots"]]
@@ -239,10 +251,12 @@ def _part_body(part: ContentPart) -> JsonObject:
         case ImagePart(data=data) if data:
             return {"type": "image", "image_urls": [f"data:{part.media_type};base64,{data}"]}
         case ImagePart():
-            raise _not_over_http("the URL of an image", "give the image itself")
+            raise _make_unsupported_error("the URL of an image", "give the image itself")
         case _:
-            raise _not_over_http("a file in a message", "upload it into the workspace, and name it")
+            raise _make_unsupported_error(
+                "a file in a message", "upload it into the workspace, and give its path in the text"
+            )
 
 
-def _not_over_http(subject: str, hint: str) -> NotSupported:
-    return NotSupported(f"{subject}: not possible with server=", hint=hint)
+def _make_unsupported_error(subject: str, hint: str) -> NotSupported:
+    return NotSupported(f"{subject} cannot be used with server=", hint=hint)

@@ -1,4 +1,4 @@
-"""What an open conversation of a server is, and what people set and decide of it; its run obeys at its next step."""
+"""State, settings and decisions of an open conversation on a server. A run applies changes at its next step."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from bough.types import JsonObject, new_id
 
 
 class RemoteControl(ConversationBase[T]):
-    """An open conversation of a server without its runs and forks: its state, its rules, decisions on its calls.
+    """An open conversation on a server, without its runs and forks: its state, its rules, decisions on its calls.
 
-    Properties say what was read last and ask nobody.
+    Properties return what was read last and send no request.
     """
 
     def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
@@ -49,26 +49,26 @@ class RemoteControl(ConversationBase[T]):
         self._log = RemoteLog(transport, record.id)
         self._view = View()
         self._fold = Fold(view=self._view)
-        self._folding = asyncio.Lock()
+        self._apply_lock = asyncio.Lock()
         self._was_interrupted = False
 
     @property
     def state(self) -> State:
-        """The fold of the events that were read."""
+        """The state after the events that were read."""
         return self._fold.state
 
     async def messages(self) -> list[ModelMessage]:
-        """Return what the model is shown of it, as PydanticAI's messages."""
+        """Return the view of the conversation that the model gets, as PydanticAI messages."""
         return self._view.messages()
 
     @property
     def agent(self) -> AgentSpec:
-        """The agent in use, as its log has it."""
+        """The recorded agent of the conversation."""
         return read_recorded_spec(self.state)
 
     @property
     def events(self) -> AsyncIterator[StoredEvent]:
-        """Iterate its events, shared ones included, from the server."""
+        """Iterate over the events on the server, including those shared with the source of a fork."""
         return self._log.read()
 
     @property
@@ -78,46 +78,48 @@ class RemoteControl(ConversationBase[T]):
 
     @property
     def skills(self) -> NoReturn:
-        """Not known here."""
+        """Not available: raises `NotSupported`."""
         raise NotSupported("skills are the server's", hint="GET /api/skills")
 
     @property
     def executor(self) -> NoReturn:
-        """Not here."""
+        """Not available: raises `NotSupported`."""
         raise NotSupported("the executor is the server's", hint="the operator chooses it")
 
     @property
     def settings(self) -> NoReturn:
-        """Not known here."""
+        """Not available: raises `NotSupported`."""
         raise NotSupported("settings are the operator's", hint="ask the operator")
 
     @property
     def store(self) -> NoReturn:
-        """Not here."""
+        """Not available: raises `NotSupported`."""
         raise NotSupported("the store is the server's", hint="`events` reads the log")
 
     async def refresh(self) -> None:
-        """Read the events that came since. O(new events)."""
-        async with self._folding:
+        """Read the new events from the server. O(new events)."""
+        async with self._apply_lock:
             async for stored in self._log.read(self.state.head):
-                self._take(stored)
+                self._apply_event(stored)
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:
-        """Ask the run to stop at its next step. The server records the key's name, whatever `by` says."""
+        """Ask the run to stop at its next step. The server ignores `by` and records the name of the API key."""
         await self._post("pause", {"reason": reason})
         await self.refresh()
 
     async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
-        """Stop the run now, whichever process started it: tools and scripts are killed. It can be resumed."""
+        """Stop the run now, whichever process started it, and kill its tools and scripts. The run can be resumed."""
         self._was_interrupted = True
         await self._post("interrupt", {"reason": reason}, query={"wait": "true"}, key=new_id())
         await self.refresh()
 
     async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
-        """End the quarantine of what was imported; see `AsyncConversation.adopt`. The server records the key's name.
+        """End the quarantine of an imported conversation; see `AsyncConversation.adopt`.
+
+        The server ignores `by` and records the name of the API key.
 
         Raises:
-            Conflict: It is not in quarantine.
+            Conflict: The conversation is not in quarantine.
         """
         await self._post("adopt", {"policy": None if policy is None else policy.to_json()})
         await self.refresh()
@@ -125,24 +127,24 @@ class RemoteControl(ConversationBase[T]):
     async def approve(
         self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
     ) -> None:
-        """Let waiting calls run; all that wait for an approval where none is named. The next `run` runs them.
+        """Approve the given calls, or all that wait for an approval if none are given. The next `run` runs them.
 
         Args:
-            reason: Why, for the record.
-            arguments: Run the one call that is named with these arguments instead.
+            reason: Recorded with the approval.
+            arguments: Replace the arguments of the given call, which must be exactly one.
 
         Raises:
-            Conflict: No call waits for an approval, or a call that is named does not wait: nothing is approved then.
-            InvalidInput: A call that is named waits for an answer; `arguments` without exactly one call.
+            Conflict: No call waits for an approval, or a given call does not wait. No call is approved then.
+            InvalidInput: A given call waits for an answer; or there are `arguments` but not exactly one call.
         """
         await self.refresh()
         await self._decide(choose_approved(self.state, calls, by=by, reason=reason, arguments=arguments))
 
     async def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
-        """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
+        """Reject the given calls, or all waiting calls if none are given. The next `run` shows the model the reason.
 
         Raises:
-            Conflict: No call waits, or a call that is named does not: nothing is rejected then.
+            Conflict: No call waits, or a given call does not wait. No call is rejected then.
         """
         await self.refresh()
         await self._decide(choose_rejected(self.state, calls, by=by, reason=reason))
@@ -152,21 +154,21 @@ class RemoteControl(ConversationBase[T]):
 
         Raises:
             Conflict: The call does not wait.
-            InvalidInput: The value is none of the question's choices, or cannot be encoded.
+            InvalidInput: The value is not one of the question's choices, or cannot be encoded as JSON.
         """
         await self.refresh()
         await self._decide(choose_answer(self.state, call, encode_result(value), by=by))
 
     async def append(self, *events: Event) -> NoReturn:
         """Raise `NotSupported`: only the server appends to its logs."""
-        raise NotSupported("events are not appended over HTTP", hint="send_message")
+        raise NotSupported("events cannot be appended over HTTP", hint="use send_message")
 
     async def set_title(self, title: str) -> None:
-        """Give it a title."""
+        """Set the title of the conversation."""
         await self._change({"title": title})
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Give it these tags and no others."""
+        """Replace the tags of the conversation."""
         await self._change({"tags": dict(tags)})
 
     async def set_confirmation_policy(self, policy: Policy) -> None:
@@ -175,7 +177,12 @@ class RemoteControl(ConversationBase[T]):
         await self.refresh()
 
     async def set_limits(self, *limits: Limits) -> None:
-        """Change the bounds of each run, from the next step on."""
+        """Change the limits per run, from the next step on.
+
+        Raises:
+            InvalidInput: No limits are given.
+            NotSupported: There are limits per conversation.
+        """
         if not limits:
             raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
         await self._post("limits", limits_body(limits))
@@ -185,24 +192,25 @@ class RemoteControl(ConversationBase[T]):
         """Continue with another model from the next step.
 
         Raises:
-            NotSupported: It is a model object, which cannot be sent.
+            NotSupported: `model` is an object, which cannot be sent.
         """
         if not isinstance(model, str):
-            raise NotSupported("a model object cannot be sent to a server", hint="name the model")
+            raise NotSupported("a model object cannot be sent to a server", hint="give the model's name")
         await self._post("model", {"model": model})
         await self.refresh()
 
-    # How it does it.
-
-    def _take(self, stored: StoredEvent) -> None:
-        """Fold an event and tell of it, once."""
+    def _apply_event(self, stored: StoredEvent) -> None:
+        """Apply an event to the state and pass it to the listeners. Does nothing if it was applied before."""
         if stored.seq == self.state.head:
             self._fold.apply(stored.event)
             self._listeners.notify(stored)
 
     async def _decide(self, decision: CallDecision) -> None:
-        """Have the server record a decision, call by call: it knows them by their ids."""
-        decide(self.state, decision)  # refuses what does not wait before anything is sent
+        """Send a decision to the server, one request per call.
+
+        Raises: see `decide`.
+        """
+        decide(self.state, decision)  # raises before anything is sent
         for call in decision.calls:
             body: JsonObject = {"decision": "approve", "reason": decision.reason, "run": False}
             if call in decision.reject:

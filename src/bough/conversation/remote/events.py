@@ -1,4 +1,4 @@
-"""Events of a conversation on a server: read in pages, followed as they come, the same objects as from a store."""
+"""Read and follow the events of a conversation on a server, as the same objects that an event store returns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bough.errors import Unavailable
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
-_PAGE = 500
-_PLACE = ("seq", "id", "kind", "ts")
+_PAGE_SIZE = 500
+_ENVELOPE = ("seq", "id", "kind", "ts")
 
 
 def read_stored(document: JsonObject) -> StoredEvent:
     """Return an event from its flat form."""
-    payload = {name: value for name, value in document.items() if name not in _PLACE}
+    payload = {name: value for name, value in document.items() if name not in _ENVELOPE}
     return StoredEvent(
         seq=document["seq"],
         id=UUID(document["id"]),
@@ -39,29 +39,30 @@ class RemoteLog:
     async def read(
         self, start: int = 0, stop: int | None = None, *, reverse: bool = False
     ) -> AsyncIterator[StoredEvent]:
-        """Iterate events by seq, 500 a request.
+        """Iterate over events by seq, 500 per request.
 
         Raises:
-            NotFound: The conversation is not there.
+            NotFound: The server has no such conversation.
         """
         if reverse:
             async for stored in self._read_backwards(start, stop):
                 yield stored
             return
-        place = start
-        while stop is None or place < stop:
-            query: dict[str, Any] = {"after": place - 1, "limit": _PAGE} | ({} if stop is None else {"before": stop})
+        next_seq = start
+        while stop is None or next_seq < stop:
+            query: dict[str, Any] = {"after": next_seq - 1, "limit": _PAGE_SIZE}
+            query |= {} if stop is None else {"before": stop}
             page = await self._transport.send("GET", f"{self._path}/search", query=query)
             for document in page["items"]:
                 yield read_stored(document)
-            place += len(page["items"])
+            next_seq += len(page["items"])
             if page["next_page_id"] is None:
                 return
 
     async def _read_backwards(self, start: int, stop: int | None) -> AsyncIterator[StoredEvent]:
         before_seq = stop
         while before_seq is None or before_seq > start:
-            query: dict[str, Any] = {"after": start - 1, "limit": _PAGE, "sort_order": "TIMESTAMP_DESC"}
+            query: dict[str, Any] = {"after": start - 1, "limit": _PAGE_SIZE, "sort_order": "TIMESTAMP_DESC"}
             query |= {} if before_seq is None else {"before": before_seq}
             page = await self._transport.send("GET", f"{self._path}/search", query=query)
             for document in page["items"]:
@@ -71,43 +72,48 @@ class RemoteLog:
                 return
 
     async def follow(self, head: int) -> AsyncIterator[StoredEvent | ServerFrame]:
-        """Iterate events from seq `head` on as they come, with pieces of text; a lost connection is made anew.
+        """Iterate over live events from seq `head` on, with the streamed pieces of text. Reconnects if necessary.
+
+        Ends after two connections in a row that brought nothing.
 
         Raises:
-            NotFound: The conversation is not there.
+            NotFound: The server has no such conversation.
             Unavailable: The server cannot be reached.
         """
-        place, lost = head, 0
-        while lost < 2:
-            query: Mapping[str, Any] = {"after": place - 1} if place else {}
+        next_seq, empty_connections = head, 0
+        while empty_connections < 2:
+            query: Mapping[str, Any] = {"after": next_seq - 1} if next_seq else {}
             try:
                 async for frame in self._transport.follow(f"{self._path}/stream", query):
-                    lost = 0
+                    empty_connections = 0
                     if frame.kind != "event":
                         yield frame
                         continue
                     stored = read_stored(frame.data)
-                    place = stored.seq + 1
+                    next_seq = stored.seq + 1
                     yield stored
             except Unavailable:
-                if lost:
+                if empty_connections:
                     raise
-            lost += 1  # an end without a frame in between, twice: nobody is there
+            empty_connections += 1
 
 
 class RemoteLogs:
-    """Two logs of one server and how much they share, as `compare` reads them."""
+    """Two logs of one server and the number of events that they share, in the form that `compare` reads."""
 
     def __init__(self, logs: Mapping[UUID, RemoteLog], common: int) -> None:
         self._logs = logs
         self._common = common
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return how much they share; who wrote that is not asked."""
+        """Return `a` and the number of shared events; None if they share none. The result may not be the ancestor's id.
+
+        `compare` only uses the number.
+        """
         return (a, self._common) if self._common else None
 
     def read(
         self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
     ) -> AsyncIterator[StoredEvent]:
-        """Iterate events of one of them."""
+        """Iterate over the events of one of the two logs."""
         return self._logs[cid].read(start, stop, reverse=reverse)

@@ -1,7 +1,7 @@
-"""A conversation of an agent server, under the names of a local one.
+"""A conversation on an agent server, with the interface of a local one.
 
-The server runs it and keeps it; here its events are read and folded as a local conversation folds its own. Properties
-say what was read last and ask nobody; `refresh` reads what came since.
+The server stores and runs the conversation. This process reads its events and derives its state from them, as a local
+conversation does. Properties return what was read last and send no request; `refresh` reads the new events.
 
 Source: server.md, 21. Remote client.
 """
@@ -26,9 +26,9 @@ from bough.conversation.remote.bodies import (
     content_body,
     filter_query,
     overrides_body,
-    record_of,
+    read_record,
     require_absent,
-    require_as_asked,
+    require_same_conversation,
     rules_body,
 )
 from bough.conversation.remote.events import RemoteLogs
@@ -46,10 +46,10 @@ from bough.types import JsonObject, new_id
 
 
 class RemoteConversation(RemoteRuns[T]):
-    """A conversation that a server runs; names, results and errors are those of `AsyncConversation`.
+    """A conversation that a server runs. Names, results and errors are those of `AsyncConversation`.
 
-    Make one with `AsyncConversation.create(server=…)` or `open(server=…)`. Losing the connection does not stop a run;
-    cancelling the one who waits for it does.
+    Make one with `AsyncConversation.create(server=…)` or `open(server=…)`. A lost connection does not stop a run;
+    cancelling the call that waits for the run does.
     """
 
     @classmethod
@@ -66,18 +66,20 @@ class RemoteConversation(RemoteRuns[T]):
         exist_ok: bool = False,
         **given: Unpack[GivenRules],
     ) -> RemoteConversation[T]:
-        """Start a conversation on a server; it is durable there on return.
+        """Create a conversation on a server; durable there on return.
 
         Args:
-            agent: A model string, or a spec of data; a spec that has nothing but a name is one of the server's.
-            workspace: A folder there, relative to the tenant's; `.` is one of the conversation's own.
+            agent: A model string, or a spec without code. A spec with only a name is an agent registered there.
+            workspace: A folder on the server, relative to the tenant's folder; `.` makes a new one.
+            exist_ok: Open the conversation with this id if it exists already.
 
         Raises:
-            NotSupported: Something is given that cannot be said over HTTP; nothing was sent.
-            Conflict: `id` is taken, and `exist_ok` is not given or its agent or a rule is another one.
+            NotSupported: An argument cannot be sent over HTTP. Nothing was sent.
+            InvalidInput: `exist_ok` is given without an id.
+            Conflict: The id is taken, and `exist_ok` is False, or the agent or a rule differs.
         """
         if exist_ok and id is None:
-            raise InvalidInput("exist_ok needs an id", hint="say which conversation: id=…")
+            raise InvalidInput("exist_ok needs an id", hint="give the id of the conversation: id=…")
         body: JsonObject = {"id": str(id or new_id()), "title": title, "tags": dict(tags or {})}
         body |= {"agent": agent_body(agent), **rules_body(given)}
         body |= {} if str(workspace) == "." else {"workspace": {"working_dir": str(workspace)}}
@@ -91,11 +93,11 @@ class RemoteConversation(RemoteRuns[T]):
                 if not exist_ok:
                     raise
                 document = await transport.send("GET", f"/api/conversations/{id}")
-                require_as_asked(document, body)
+                require_same_conversation(document, body)
         except BaseException:
             await transport.aclose()
             raise
-        conversation = cls(transport, record_of(document))
+        conversation = cls(transport, read_record(document))
         if values:
             await conversation._post("secrets", {"secrets": values})
         await conversation.refresh()
@@ -105,23 +107,23 @@ class RemoteConversation(RemoteRuns[T]):
     async def open(
         cls, id: UUID | str, *, server: str, api_key: str | None = None, **given: Unpack[GivenRules]
     ) -> RemoteConversation[T]:
-        """Open a conversation of a server. Reads its log once: O(events).
+        """Open a conversation on a server. Reads its log once: O(events).
 
         Raises:
-            NotFound: There is no such conversation, or it is another tenant's.
-            InvalidInput: The id is not a whole one.
-            NotSupported: Rules are given, which are the server's.
+            NotFound: There is no such conversation, or it belongs to another tenant.
+            InvalidInput: `id` is not a complete UUID.
+            NotSupported: Rules are given, which only the server can change.
         """
         require_absent(**given)
         try:
             cid = UUID(str(id))
         except ValueError as error:
             raise InvalidInput(
-                f"{id!r:.80} is not a whole id", hint="a server identifies conversations by it"
+                f"{id!r:.80} is not a complete id", hint="a server accepts no abbreviated ids: give the whole UUID"
             ) from error
         transport = ServerTransport(server, api_key)
         try:
-            opened = cls(transport, record_of(await transport.send("GET", f"/api/conversations/{cid}")))
+            opened = cls(transport, read_record(await transport.send("GET", f"/api/conversations/{cid}")))
             await opened.refresh()
         except BaseException:
             await transport.aclose()
@@ -146,7 +148,7 @@ class RemoteConversation(RemoteRuns[T]):
             page = await transport.send("GET", "/api/conversations/search", query=query)
         finally:
             await transport.aclose()
-        return Page(items=[record_of(item) for item in page["items"]], next_cursor=page["next_page_id"])
+        return Page(items=[read_record(item) for item in page["items"]], next_cursor=page["next_page_id"])
 
     @classmethod
     async def import_(
@@ -158,25 +160,27 @@ class RemoteConversation(RemoteRuns[T]):
         accept_unknown: bool = False,
         workspace: str | None = None,
     ) -> RemoteConversation[T]:
-        """Have a server take in a bundle, and open it. It stays in quarantine until `adopt`; twice adds nothing.
+        """Import a bundle into a server, and open the conversation. It is in quarantine until `adopt`.
+
+        Importing the same bundle again adds nothing.
 
         Args:
-            file: Open for reading; it is sent as a whole, from memory.
-            accept_unknown: Whoever signed it; otherwise one whom the server's operator knows.
-            workspace: A folder there, relative to the tenant's; None makes one of its own.
+            file: Open for reading. Read completely into memory, then sent.
+            accept_unknown: Accept a bundle whose signer the server's operator does not know.
+            workspace: A folder on the server, relative to the tenant's folder; None makes a new one.
 
         Raises:
-            InvalidInput: It is not a bundle.
-            PermissionDenied: Nobody known there signed it.
-            Conflict: An id in it is taken there, or it went another way there.
+            InvalidInput: The file is not a bundle.
+            PermissionDenied: The server does not know the signer.
+            Conflict: An id of the bundle is taken on the server, or the conversation has other events there.
         """
         query: dict[str, Any] = {"accept_unknown": accept_unknown}
         query |= {} if workspace is None else {"workspace": workspace}
         transport = ServerTransport(server, api_key)
         try:
-            sent = await asyncio.to_thread(file.read)
-            document = await transport.send("POST", "/api/conversations/import", content=sent, query=query)
-            imported = cls(transport, record_of(document))
+            content = await asyncio.to_thread(file.read)
+            document = await transport.send("POST", "/api/conversations/import", content=content, query=query)
+            imported = cls(transport, read_record(document))
             await imported.refresh()
         except BaseException:
             await transport.aclose()
@@ -184,7 +188,7 @@ class RemoteConversation(RemoteRuns[T]):
         return imported
 
     async def export(self, file: IO[bytes], *, format: Literal["bundle", "jsonl", "md"] = "bundle") -> None:
-        """Write it to a file as the server does: a signed bundle, JSON lines, or a document to read."""
+        """Write the server's export to a file: a signed bundle, JSON lines, or a Markdown document."""
         await self._transport.download(f"{self._path}/export", {"format": format}, file)
 
     async def send_message(
@@ -196,19 +200,19 @@ class RemoteConversation(RemoteRuns[T]):
         id: UUID | None = None,
         sender: str = "user",
     ) -> UUID:
-        """Append a message, durable on return, and return the id of its event. A run sees it at its next step.
+        """Append a message and return the id of its event; durable on return. A run sees the message at its next step.
 
         Args:
-            images: Paths or bytes of images; they are sent with the message.
+            images: Paths or bytes of images, sent with the message.
             files: Not supported by servers.
-            id: The id of its event. A message sent again with the same id is appended once.
+            id: The id of the event. A message sent again with the same id is appended once.
 
         Raises:
             Conflict: `id` belongs to another event.
             InvalidInput: The message is empty or too long, or an image cannot be read.
             LimitExceeded: An image has more than 20 MiB, or all of them more than 64 MiB.
             NotSupported: `files` is not empty, or an image is a URL.
-            PermissionDenied: A hook of the server refuses it.
+            PermissionDenied: A hook of the server refuses the message.
         """
         event = check_message(add_inputs(message, images, files, sender=sender), sender=sender)
         chosen = event.id if id is None else parse_id(id)
@@ -219,10 +223,10 @@ class RemoteConversation(RemoteRuns[T]):
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Raise `NotSupported`: the server prepares messages itself."""
-        raise NotSupported("messages are prepared by the server", hint="send_message")
+        raise NotSupported("messages are prepared by the server", hint="use send_message")
 
     async def ask(self, question: str) -> str:
-        """Return the model's answer to a question about the conversation; the log is left untouched."""
+        """Return the model's answer to a question about the conversation. Neither is recorded in the log."""
         return (await self._post("ask_agent", {"question": question}))["response"]
 
     async def fork(
@@ -244,10 +248,12 @@ class RemoteConversation(RemoteRuns[T]):
         actor: str | None = None,
         ephemeral: bool = False,
     ) -> RemoteConversation[T]:
-        """Branch off on the server; see `AsyncConversation.fork`. The server records the key's name as the actor.
+        """Fork the conversation on the server; see `AsyncConversation.fork`.
+
+        The server ignores `actor` and records the name of the API key.
 
         Raises:
-            NotSupported: `at` is a `Turn`, or `secrets="none"`, `ephemeral` or an override of functions is given.
+            NotSupported: `at` is a `Turn`, or `secrets="none"`, `ephemeral` or an override with functions is given.
         """
         require_absent(secrets=secrets if secrets != "reference" else None, ephemeral=ephemeral)
         require_absent(turn=at if isinstance(at, Turn) else None)
@@ -258,33 +264,33 @@ class RemoteConversation(RemoteRuns[T]):
         if at is not None:
             body |= {"at": at} if isinstance(at, int) else {"from_event_id": str(at)}
         document = await self._post("fork", body, key=new_id())
-        fork: RemoteConversation[T] = RemoteConversation(self._transport.copy(), record_of(document))
+        fork: RemoteConversation[T] = RemoteConversation(self._transport.copy(), read_record(document))
         await fork.refresh()
         return fork
 
     async def compare(self, other: RemoteConversation[Any]) -> Comparison:
-        """Return what this conversation (`a`) and another one of the server (`b`) share, and where they differ."""
-        answer = await self._transport.send("GET", f"{self._path}/compare/{other.id}")
-        logs = RemoteLogs({self.id: self._log, other.id: other._log}, answer["common"])
-        files = tuple(FileDifference(path=file["path"], change=file["change"]) for file in answer["files"])
+        """Return the common events and the differences of this conversation (`a`) and another on the server (`b`)."""
+        document = await self._transport.send("GET", f"{self._path}/compare/{other.id}")
+        logs = RemoteLogs({self.id: self._log, other.id: other._log}, document["common"])
+        files = tuple(FileDifference(path=file["path"], change=file["change"]) for file in document["files"])
         return replace(await compare(logs, self.id, other.id), files=files)
 
     async def graft(
         self, source: RemoteConversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
-        """Tell this conversation what happened in another one of the server."""
+        """Add a report of events of another conversation on the server to this one; see `AsyncConversation.graft`."""
         await self._post("graft", {"source": str(source.id), "start": start, "stop": stop, "summary": summary})
         await self.refresh()
 
     async def lineage(self) -> builtins.list[ConversationRecord]:
-        """Return the conversations this one descends from, itself last."""
-        line = await self._transport.send("GET", f"{self._path}/lineage")
-        ids = [item["id"] for item in line["items"]]
+        """Return the conversations from which this one descends, oldest first, and this one last."""
+        lineage = await self._transport.send("GET", f"{self._path}/lineage")
+        ids = [item["id"] for item in lineage["items"]]
         documents = await self._transport.send("GET", "/api/conversations", query={"ids": ids})
-        return [record_of(document) for document in documents if document is not None]
+        return [read_record(document) for document in documents if document is not None]
 
     async def condense(self) -> bool:
-        """Condense what the model sees now, and say whether there was something to condense."""
+        """Condense the view now, and return whether there was something to condense."""
         try:
             await self._post("condense", None)
         except Conflict as error:
@@ -295,7 +301,7 @@ class RemoteConversation(RemoteRuns[T]):
         return True
 
     async def aclose(self) -> None:
-        """Interrupt a run that this object waits for, and close its connections. Closing twice is fine."""
+        """Interrupt the run that this object waits for, if any, and close its connections. Idempotent."""
         if self._is_running:
             await self.interrupt()
         await self._transport.aclose()

@@ -1,4 +1,4 @@
-"""Runs of a conversation by its server: started, followed as they continue, and told as those of this process are."""
+"""Run a conversation on its server: start the run, follow its events, and return its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from bough.conversation.log.listeners import Delta, OnEvent, Update
 from bough.conversation.remote.bodies import require_absent
 from bough.conversation.remote.control import RemoteControl
-from bough.conversation.remote.transport import ServerTransport, error_of
+from bough.conversation.remote.transport import ServerTransport, make_error
 from bough.conversation.result import RunResult, T, list_waiting
 from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.outcome import RunOutcome
@@ -22,7 +22,7 @@ _WAIT_SECONDS = 30
 
 
 class RemoteRuns(RemoteControl[T]):
-    """An open conversation of a server, with its runs. Losing the connection stops none of them."""
+    """An open conversation on a server, with its runs. A lost connection does not stop a run."""
 
     def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
         super().__init__(transport, record)
@@ -35,14 +35,14 @@ class RemoteRuns(RemoteControl[T]):
         on_node: NodeListener | None = None,
         limits: Limits | None = None,
     ) -> RunResult[T]:
-        """Have the server run it until the model has answered everything, and return how it ended.
+        """Run the conversation on the server until the model has answered everything, and return the result.
 
         Args:
-            on_event: Called for durable events and pieces of text in order, all of them before this returns.
+            on_event: Called in order for all durable events and pieces of text of the run, before this returns.
 
         Raises:
-            Conflict: It is running already.
-            ModelError: The model failed; the conversation is in `error` and can be run again.
+            Conflict: This object already waits for a run.
+            ModelError: The model failed. The conversation has the status `error` and can be run again.
             NotSupported: `on_node` or `limits` are given.
         """
         require_absent(on_node=on_node, limits=limits)
@@ -61,22 +61,22 @@ class RemoteRuns(RemoteControl[T]):
         finally:
             self._is_running = False
 
-    # How it does it.
-
     async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Cancel the one who waits for a run, who interrupts it then: it may not have been asked for yet."""
+        """Cancel the asyncio task that waits for a run; the task then interrupts the run, if it has started."""
         run.cancel()
 
     async def _run(self) -> RunResult[T]:
+        """Start a run on the server, pass its events to the listeners, and return its result."""
         await self.refresh()
         start, key = self.state.head, new_id()
         following = asyncio.create_task(self._follow(start)) if self._listeners.listeners else None
         try:
-            # The same key, the same run: asked again when it takes longer, or when an answer got lost.
-            while (ended := await self._post("run", {"wait": _WAIT_SECONDS}, key=key))["status"] == "running":
-                pass
+            # With the same key, each request waits for the same run; a lost response is asked for again.
+            document = await self._post("run", {"wait": _WAIT_SECONDS}, key=key)
+            while document["status"] == "running":
+                document = await self._post("run", {"wait": _WAIT_SECONDS}, key=key)
             if following is not None:
-                await self._wait_for(following, ended["head"])
+                await self._wait_for(following, document["head"])
             await self.refresh()
         finally:
             if following is not None:
@@ -85,23 +85,26 @@ class RemoteRuns(RemoteControl[T]):
         return await self._read_result(start)
 
     async def _follow(self, head: int) -> None:
-        """Fold events as they come, and tell listeners of them and of pieces of text."""
+        """Apply live events to the state, and pass them and the pieces of text to the listeners."""
         async for update in self._log.follow(head):
             if isinstance(update, StoredEvent):
-                async with self._folding:
-                    self._take(update)
+                async with self._apply_lock:
+                    self._apply_event(update)
             elif update.kind == "delta":
                 self._listeners.notify(Delta(text=update.data["text"], kind=update.data["kind"]))
 
     async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
-        """Return when the events up to `head` were heard, or nothing is heard any more: the rest is read then."""
+        """Wait until the events up to `head` were followed. Returns earlier if `following` ends or after a timeout.
+
+        The caller then reads the missing events.
+        """
         reached = asyncio.Event()
 
-        def look(update: Update) -> None:
+        def check_head(update: Update) -> None:
             if self.state.head >= head:
                 reached.set()
 
-        self._listeners.listeners.append(look)
+        self._listeners.listeners.append(check_head)
         try:
             if self.state.head < head:
                 waiting = asyncio.create_task(reached.wait())
@@ -109,9 +112,14 @@ class RemoteRuns(RemoteControl[T]):
                 waiting.cancel()
         finally:
             with suppress(ValueError):
-                self._listeners.listeners.remove(look)
+                self._listeners.listeners.remove(check_head)
 
     async def _read_result(self, start: int) -> RunResult[T]:
+        """Return the result of the run whose first event has seq `start`, from its events.
+
+        Raises:
+            BoughError: The run ended with an error.
+        """
         steps, failure, outcome = 0, None, RunOutcome()
         async for stored in self._log.read(start, self.state.head):
             outcome.watch(stored.event)
@@ -121,7 +129,7 @@ class RemoteRuns(RemoteControl[T]):
                 failure = event
         state = self.state
         if state.status == "error" and failure is not None:
-            raise error_of(failure.code, failure.message, hint=failure.hint)
+            raise make_error(failure.code, failure.message, hint=failure.hint)
         outcome.interrupted = state.status == "paused" and self._was_interrupted
         self._result = RunResult(
             conversation=self.id,

@@ -1,4 +1,4 @@
-"""HTTP to an agent server: the key, errors as ours, and what may be sent again when it got lost.
+"""HTTP requests to an agent server: API key, repeats, and errors as exceptions of bough.
 
 Source: server.md, 21. Remote client.
 """
@@ -25,7 +25,7 @@ OUR_EVENTS = "application/vnd.bough.event+json"
 _TRIES = 5
 _FIRST_WAIT_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 10.0
-_AGAIN_LATER = (429, 503)
+_RETRY_STATUSES = (429, 503)
 
 
 class ServerFrame(NamedTuple):
@@ -39,18 +39,20 @@ class ServerTransport:
     """Requests to one agent server.
 
     Args:
-        url: Its address.
-        api_key: A key of it; None takes `BOUGH_API_KEY`, and none where that is not set.
+        url: The address of the server.
+        api_key: None uses the environment variable `BOUGH_API_KEY`, or no key if that is not set.
 
     Raises:
-        InvalidInput: The address is none of HTTP.
+        InvalidInput: `url` does not start with `http://` or `https://`.
     """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
         key = api_key or os.environ.get(KEY_VARIABLE)
         headers = {"Accept": OUR_EVENTS} | ({} if key is None else {"X-Session-API-Key": key})
         if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"{url!r:.200} is not the address of a server", hint="for example http://127.0.0.1:8000")
+            raise InvalidInput(
+                f"{url!r:.200} is not the address of a server", hint="give one like http://127.0.0.1:8000"
+            )
         self.url = url.rstrip("/")
         self._key = key
         # Redirects are not followed: they could carry the key elsewhere.
@@ -67,78 +69,81 @@ class ServerTransport:
         query: Mapping[str, Any] | None = None,
         key: UUID | None = None,
     ) -> Any:
-        """Return the JSON of an answer.
+        """Send a request, and return the JSON of the response; None if it is empty.
+
+        A request that fails temporarily is repeated, except a POST without `key`.
 
         Args:
-            body: Sent as JSON; `content` is sent as it is.
-            key: Makes a POST that is sent twice one; without it a POST is sent once.
+            body: Sent as JSON.
+            content: Sent unchanged instead of `body`.
+            key: Idempotency key: the server executes a repeated POST with the same key once.
 
         Raises:
-            BoughError: The class of the code that the server answered with.
-            Unavailable: It cannot be reached, or does not answer.
+            BoughError: The server responded with an error; the class is that of its code.
+            Unavailable: The server cannot be reached, or does not respond.
         """
         headers = {} if key is None else {"Idempotency-Key": str(key)}
-        sent: dict[str, Any] = {"json": body} if content is None else {"content": content}
+        payload: dict[str, Any] = {"json": body} if content is None else {"content": content}
         is_repeatable = method in ("GET", "PATCH", "DELETE") or key is not None
         wait = _FIRST_WAIT_SECONDS
         for tries_left in reversed(range(_TRIES if is_repeatable else 1)):
             try:
-                answer = await self._http.request(method, path, params=query, headers=headers, **sent)
+                response = await self._http.request(method, path, params=query, headers=headers, **payload)
             except httpx2.TransportError as error:
                 if tries_left == 0:
                     raise self._unreachable(error) from error
             else:
-                if tries_left == 0 or answer.status_code not in _AGAIN_LATER:
-                    return _read_answer(answer)
-                wait = _seconds_of(answer.headers.get("Retry-After"), wait)
+                if tries_left == 0 or response.status_code not in _RETRY_STATUSES:
+                    return _read_response(response)
+                wait = _parse_retry_after(response.headers.get("Retry-After"), wait)
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
         raise AssertionError("the last try returns or raises")
 
     async def download(self, path: str, body: Any, file: IO[bytes]) -> None:
-        """Write the bytes of an answer to a file as they come.
+        """Send a POST, and write the response to a file as it arrives.
 
         Raises:
-            BoughError: The server refused it.
-            Unavailable: It cannot be reached, or the connection broke; the file is not whole then.
+            BoughError: The server responded with an error.
+            Unavailable: The server cannot be reached, or the connection broke. The file is then incomplete.
         """
         try:
-            async with self._http.stream("POST", path, json=body) as answer:
-                await _require_success(answer)
-                async for chunk in answer.aiter_bytes():
+            async with self._http.stream("POST", path, json=body) as response:
+                await _require_success(response)
+                async for chunk in response.aiter_bytes():
                     file.write(chunk)
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
     async def follow(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[ServerFrame]:
-        """Iterate the frames of one connection to a stream; it ends when the server or the network ends it.
+        """Iterate over the server-sent events of one connection, until the server closes it.
 
         Raises:
-            BoughError: The server refused it.
-            Unavailable: It cannot be reached.
+            BoughError: The server responded with an error.
+            Unavailable: The server cannot be reached, or the connection broke.
         """
         try:
             async with self._open_stream(path, query) as lines:
-                frame = _FrameReader()
+                reader = _FrameReader()
                 async for line in lines:
-                    for complete in frame.take(line):
-                        yield complete
+                    for frame in reader.take(line):
+                        yield frame
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
     def copy(self) -> ServerTransport:
-        """Return one to the same server, with connections of its own."""
+        """Return a transport to the same server with separate connections."""
         return ServerTransport(self.url, self._key)
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     @asynccontextmanager
     async def _open_stream(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[AsyncIterator[str]]:
-        async with self._http.stream("GET", path, params=query) as answer:
-            await _require_success(answer)
-            yield answer.aiter_lines()
+        async with self._http.stream("GET", path, params=query) as response:
+            await _require_success(response)
+            yield response.aiter_lines()
 
     def _unreachable(self, error: Exception) -> Unavailable:
         reason = str(error) or type(error).__name__
@@ -146,14 +151,14 @@ class ServerTransport:
 
 
 class _FrameReader:
-    """Makes frames of the lines of a stream."""
+    """Parses the lines of an event stream into frames."""
 
     def __init__(self) -> None:
         self._kind = ""
         self._data: list[str] = []
 
     def take(self, line: str) -> Iterator[ServerFrame]:
-        """Take one line, and yield the frame that it ends."""
+        """Parse one line, and yield the frame that the line completes, if any."""
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
@@ -165,42 +170,48 @@ class _FrameReader:
             self._kind, self._data = "", []
 
 
-def error_of(code: str, message: str, *, hint: str = "", details: JsonObject | None = None) -> BoughError:
-    """Return the error of a code: of its class, where there is one."""
+def make_error(code: str, message: str, *, hint: str = "", details: JsonObject | None = None) -> BoughError:
+    """Return the error for a code of the server: of the class with that code, else a `BoughError`."""
     for kind in vars(errors).values():
-        # A code is that of the class that says it; those below it may take other arguments.
+        # Only classes that define the code themselves: subclasses inherit it and may take other arguments.
         if isinstance(kind, type) and issubclass(kind, BoughError) and vars(kind).get("code") == code:
             return kind(message, hint=hint, details=details)
     return BoughError(message, hint=hint, details=details, code=code if code in OUTCOMES else "internal")
 
 
-async def _require_success(answer: httpx2.Response) -> None:
-    if not answer.is_success:
-        await answer.aread()
-        _read_answer(answer)
+async def _require_success(response: httpx2.Response) -> None:
+    if not response.is_success:
+        await response.aread()
+        _read_response(response)
 
 
-def _read_answer(answer: httpx2.Response) -> Any:
+def _read_response(response: httpx2.Response) -> Any:
+    """Return the JSON of a response; None if it is empty or not JSON.
+
+    Raises:
+        BoughError: The response is an error of bough.
+        Unavailable: The response is another error, for example of a proxy.
+    """
     try:
-        content = answer.json() if answer.content else None
+        content = response.json() if response.content else None
     except ValueError:
         content = None
-    if answer.is_success:
+    if response.is_success:
         return content
     problem = cast("JsonObject", content) if isinstance(content, dict) else {}
     if "code" not in problem:
         raise Unavailable(
-            f"the server answered with status {answer.status_code} and no reason",
-            hint="is it an agent server of bough?",
+            f"the server responded with status {response.status_code} without an error code",
+            hint="check that the address is that of a bough server",
         )
     details = problem.get("details")
-    raise error_of(
+    raise make_error(
         str(problem["code"]), str(problem.get("detail", "")), hint=str(problem.get("hint", "")), details=details
     )
 
 
-def _seconds_of(retry_after: str | None, otherwise: float) -> float:
-    """Return how long to wait as the server says it, within bounds."""
+def _parse_retry_after(retry_after: str | None, otherwise: float) -> float:
+    """Return the seconds of a `Retry-After` header, up to the longest wait; `otherwise` if it has no number."""
     if retry_after is None or not retry_after.isdecimal():
         return otherwise
     return min(float(retry_after), _LONGEST_WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Asking a model something beside the conversation: nothing of it enters the log."""
+"""Ask a model a question outside of the conversation. Neither question nor answer is recorded in the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMMARIZE = (
 
 
 async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, instructions: str) -> tuple[str, Usage]:
-    """Return the model's answer to `question` after `messages`, without tools, and what it consumed.
+    """Return the model's answer to `question` after `messages`, and its usage. The model gets no tools.
 
     Raises:
         ModelError: The model failed.
@@ -40,7 +40,7 @@ async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, 
 
 
 async def summarize(model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
-    """Return a summary of `messages` and what making it consumed.
+    """Return a summary of `messages`, and the usage of making it.
 
     Raises:
         ModelError: The model failed.
@@ -49,17 +49,17 @@ async def summarize(model: Model, messages: Sequence[ModelMessage]) -> tuple[str
 
 
 def _close_calls(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return a history that takes a new prompt: a request comes first, and calls left open at its end are answered."""
+    """Return a history to which a prompt can be added: it starts with a request, and its last calls have results."""
     history = list(messages)
     while history and history[0].kind == "response":
         history.pop(0)
-    last = history[-1] if history else None
-    if last is not None and last.kind == "response" and last.tool_calls:
+    if not history:
+        return [ModelRequest(parts=[UserPromptPart("(nothing was said yet)")])]
+    last_message = history[-1]
+    if last_message.kind == "response" and last_message.tool_calls:
         parts = [
             ToolReturnPart(tool_name=call.tool_name, content="still running", tool_call_id=call.tool_call_id)
-            for call in last.tool_calls
+            for call in last_message.tool_calls
         ]
         history.append(ModelRequest(parts=parts))
-    if not history:
-        history.append(ModelRequest(parts=[UserPromptPart("(nothing was said yet)")]))
     return history

@@ -1,4 +1,4 @@
-"""What stands between the parts of a step: pauses, limits, circles, condensation, and the guard's review of calls."""
+"""The checks between the parts of a step: pauses, limits, repetition, condensation, and the guard's review of calls."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ NUDGE = (
     "or tell the user what stands in the way."
 )
 FindReached: TypeAlias = Callable[[], Awaitable[LimitReached | None]]
-"""Returns a bound that was reached; None where there is room."""
+"""Returns the limit that was reached; None if none was."""
 
 MAX_SENT_BACK = 3
-"""How often stop hooks may send the agent back in one run."""
+"""How often stop hooks may send the agent back to work in one run."""
 
 
 class Supervisor:
-    """The checks of one run. Whatever it decides is in the log before it takes effect.
+    """The checks of one run. Every decision is in the log before it takes effect.
 
     Attributes:
-        condenser: Keeps what the model sees short.
+        condenser: Shortens the view when it has grown too long.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Supervisor:
         """Supervise a run.
 
         Args:
-            shared: Bounds that it keeps together with tasks of its own, and with those beside it.
-            find_reached: Asked before each request, when all that was used until then is durable.
+            shared: Limits that the run shares with its own tasks and with sibling tasks.
+            find_reached: Called before each request, when all usage so far is durable.
         """
         self._journal = journal
         self._recorder = recorder
@@ -87,11 +87,11 @@ class Supervisor:
         self._nudged = False
 
     def watch(self, event: Event) -> None:
-        """Take in what happens, to notice circles."""
+        """Pass an event to the detector of repetition."""
         self._stuck.apply(event)
 
     async def before_request(self) -> Stop:
-        """Stop for a pause, a call that waits, a limit or a circle; condense what has grown too long."""
+        """Stop for a waiting call, a pause, a hand-back, a limit or repetition; else condense the view if needed."""
         state = self._journal.state
         if self._record_waits():
             return "waiting_for_confirmation"
@@ -99,15 +99,15 @@ class Supervisor:
             return "paused"
         if state.waiting:
             return "waiting_for_confirmation"
-        if self._note.hands_back():
+        if self._note.accept_hand_back():
             return "paused"
-        if (
-            stop := await self._stop_at_limit(self._steps)
+        stop = (
+            await self._stop_at_limit(self._steps)
             or await self._stop_at_shared_limit()
             or await self._stop_at_quota()
-        ):
-            return stop
-        if stop := await self._circles():
+            or self._stop_if_stuck()
+        )
+        if stop:
             return stop
         await condense(self._journal, self.condenser)
         self._steps += 1
@@ -126,44 +126,45 @@ class Supervisor:
         events: list[Event] = []
         for call in state.open_calls:
             if call.tool in self._recorder.output_tools:
-                continue  # it gives the answer, and does nothing else
+                continue  # the call only returns the answer
             if self._recorder.tools is not None and call.tool not in self._recorder.tools:
-                continue  # no tool has this name: the model is told so, and nothing runs that was not reviewed
+                continue  # no tool has this name: nothing runs, and the model gets an error
             reviewed, wait = await self._decide(call)
             events += reviewed
             if wait is not None:
                 waiting[call.id] = wait
         if waiting:
-            events.append(_wait_for(waiting))
-        self._journal.stage(*events)  # written with the calls, before any of them runs
+            events.append(_make_wait(waiting))
+        self._journal.stage(*events)  # durable before any of the calls runs
         return "waiting_for_confirmation" if waiting else None
 
     def _record_waits(self) -> bool:
-        """Write down which calls wait for somebody's answer; say whether one does.
+        """Record the calls that wait for an approval or a result, and return whether any does.
 
-        Called once all parallel calls have ended, so that the run can end and continue from the log alone.
+        Called once all parallel calls have ended, so that the run can end and later continue from the log alone.
         """
         waits = {id: wait for id, wait in self._recorder.waits.items() if _is_open(self._journal.state, id)}
         self._recorder.waits.clear()
         if waits:
-            self._journal.stage(_wait_for({**self._journal.state.waiting, **waits}))
+            self._journal.stage(_make_wait({**self._journal.state.waiting, **waits}))
         return bool(waits)
 
     async def review_again(self, id: str) -> bool:
-        """Review a call once more, by what the log says now, and say whether it may start."""
+        """Review a call again under the rules that the log has now, and return whether the call may start."""
         state = self._journal.state
         call = state.calls.get(id)
         if call is None or call.outcome is not None or state.pausing or id in state.waiting:
             return False
         events, wait = await self._decide(call)
         if wait is not None:
-            events.append(_wait_for({**state.waiting, id: wait}))
+            events.append(_make_wait({**state.waiting, id: wait}))
         self._journal.stage(*events)
         return wait is None and call.outcome is None
 
     async def _decide(self, call: ToolCall) -> tuple[list[Event], JsonObject | None]:
-        """Review a call; return what to record, and what a person is told where it has to wait for one."""
-        self._recorder.reviewed[call.id] = self._journal.controls  # before the review: what comes during it counts
+        """Review a call. Returns the events to record, and the request for approval if the call has to wait."""
+        # Set before the review, so that a change during the review makes it outdated.
+        self._recorder.reviewed[call.id] = self._journal.controls
         review = await self._review(call)
         events: list[Event] = list(review.events)
         if review.risk is not None:
@@ -172,7 +173,7 @@ class Supervisor:
             events.append(UserMessage.text(review.context, sender="hook"))
         if review.decision == "reject":
             events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
-        return events, _describe_call(call, review) if review.decision == "confirm" else None
+        return events, _make_approval_request(call, review) if review.decision == "confirm" else None
 
     async def at_end(self) -> None:
         """Let stop hooks send the agent back to work."""
@@ -186,12 +187,17 @@ class Supervisor:
         self._journal.stage(*events)
 
     async def _stop_at_limit(self, steps: int) -> Stop:
-        """Stop if the run has reached a limit, or if the conversation with what it inherited as a fork has."""
+        """Stop if the run or the conversation has reached a limit. Usage that a fork inherited counts.
+
+        Args:
+            steps: Steps of this run to check; 0 skips the check of steps.
+        """
         rules, state = self._rules(), self._journal.state
         elapsed = self._clock.monotonic() - self._started
-        reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps) or check(
-            rules.total, state.used_in_all, elapsed_seconds=elapsed, steps=state.used_in_all.requests
-        )
+        reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps)
+        if reached is None:
+            total_steps = state.used_in_all.requests
+            reached = check(rules.total, state.used_in_all, elapsed_seconds=elapsed, steps=total_steps)
         if reached is None:
             return None
         self._journal.stage(reached)
@@ -206,17 +212,18 @@ class Supervisor:
         return "paused"
 
     async def _stop_at_quota(self) -> Stop:
-        """Stop where a bound of those who run it is reached."""
+        """Stop if the run has reached a limit that its caller checks, such as a tenant's quota."""
         if self._find_reached is None:
             return None
-        await self._journal.settle()  # what this run has used counts as well
+        await self._journal.settle()  # so that the check counts the usage of this run
         reached = await self._find_reached()
         if reached is None:
             return None
         self._journal.stage(reached)
         return "paused"
 
-    async def _circles(self) -> Stop:
+    def _stop_if_stuck(self) -> Stop:
+        """Tell a model that repeats itself to do something else; stop the run if it repeats itself again."""
         pattern = self._stuck.find_pattern()
         if pattern is None:
             return None
@@ -229,12 +236,15 @@ class Supervisor:
         return None
 
     def guard(self) -> Guard:
-        """Return the guard by the rules in force now."""
+        """Return the guard of the rules in force now."""
         state = self._journal.state
         return replace(self._rules().guard(self._journal.cid, state.workspace), settle=self._journal.settle)
 
     def _guard_of_calls(self) -> Guard:
-        """Return the guard with what the skills in use let be called; their own files and scripts always may."""
+        """Return the guard, narrowed to the tools that the active skills allow.
+
+        The tools that read a skill's files and run its scripts are always allowed.
+        """
         guard, allowed = self.guard(), self._journal.state.allowed_tools
         if allowed is None:
             return guard
@@ -242,18 +252,20 @@ class Supervisor:
         return replace(guard, rules=replace(guard.rules, allow_list=allow_list))
 
     async def _review(self, call: ToolCall) -> Review:
+        """Return the guard's review of a call. A call from before a fork needs a confirmation if it would run."""
         request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
         review = await self._guard_of_calls().review(request, approved=call.approved)
-        if call.carried and not call.approved and review.decision == "run":
+        is_unapproved_copy = call.carried and not call.approved
+        if is_unapproved_copy and review.decision == "run":
             return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
         return review
 
 
 async def condense(journal: Journal, condenser: Condenser, *, force: bool = False) -> bool:
-    """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
+    """Condense the view if it is too long, and return whether it was condensed. A failure is recorded in the log."""
     view = await journal.render()
     if view.shown and view.shown[-1].stop > journal.durable:
-        await journal.settle()  # a range is named by the places of its events, which must be final
+        await journal.settle()  # a condensed range is recorded by the seqs of its events, which must be final
         view = await journal.render()
     size = Size(messages=len(view.shown), tokens=journal.state.request_tokens)
     try:
@@ -273,12 +285,12 @@ def _is_open(state: State, id: str) -> bool:
     return call is not None and call.outcome is None
 
 
-def _wait_for(waiting: dict[str, JsonObject]) -> StateChanged:
+def _make_wait(waiting: dict[str, JsonObject]) -> StateChanged:
     return StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting})
 
 
-def _describe_call(call: ToolCall, review: Review) -> JsonObject:
-    """Return what a person is told who is asked about a call."""
+def _make_approval_request(call: ToolCall, review: Review) -> JsonObject:
+    """Return the request for approval that a person is shown for a call."""
     risk = None if review.risk is None else review.risk.value
     return {
         "kind": "approval",
@@ -290,82 +302,88 @@ def _describe_call(call: ToolCall, review: Review) -> JsonObject:
     }
 
 
-REPEATS = 4
-"""The same call with the same result this often in a row."""
-ERRORS = 3
-"""The same call failing, refused ones too, this often in a row."""
-ERRORS_AGAIN = 2
-"""The same after a nudge: the fifth identical failure ends the run."""
-MONOLOGUE = 3
-"""The same text without a call this often in a row."""
-ALTERNATIONS = 3
-"""Two calls taking turns this often."""
+MAX_SAME_RESULTS = 4
+"""So many identical calls in a row with the same result count as stuck."""
+MAX_SAME_FAILURES = 3
+"""So many identical calls in a row that fail or are refused count as stuck."""
+MAX_SAME_FAILURES_AFTER_NUDGE = 2
+"""Replaces `MAX_SAME_FAILURES` after a nudge: the fifth identical failure ends the run."""
+MAX_SAME_TEXTS = 3
+"""So many identical texts in a row without a call count as stuck."""
+MAX_ALTERNATIONS = 3
+"""So many alternations of two calls count as stuck."""
 
 
 _FAILED = "failed"
 
 
-def _text(arguments: object) -> str:
+def _encode_arguments(arguments: object) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
 
 
 @dataclass
 class StuckDetector:
-    """Looks at the latest calls and texts since the user spoke. O(1) an event."""
+    """Detects repetition in the latest calls and texts since the user's last message. O(1) per event."""
 
-    _calls: dict[str, str] = field(default_factory=dict[str, str])
-    _done: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=2 * ALTERNATIONS))
-    _texts: deque[str] = field(default_factory=lambda: deque[str](maxlen=MONOLOGUE))
+    _open_calls: dict[str, str] = field(default_factory=dict[str, str])
+    _ended_calls: deque[tuple[str, str]] = field(
+        default_factory=lambda: deque[tuple[str, str]](maxlen=2 * MAX_ALTERNATIONS)
+    )
+    _texts: deque[str] = field(default_factory=lambda: deque[str](maxlen=MAX_SAME_TEXTS))
     _was_reset: bool = False
 
     def apply(self, event: Event) -> None:
-        """Take one event in."""
+        """Update the latest calls and texts with an event."""
         match event:
             case UserMessage() if event.sender == "user":
-                self._calls.clear()
-                self._done.clear()
+                self._open_calls.clear()
+                self._ended_calls.clear()
                 self._texts.clear()
             case ToolCalled():
-                self._calls[event.tool_call_id] = f"{event.tool} {_text(event.arguments)}"
+                self._open_calls[event.tool_call_id] = f"{event.tool} {_encode_arguments(event.arguments)}"
             case ToolReturned():
-                self._end(event.tool_call_id, "returned " + json.dumps(event.result, sort_keys=True, default=str))
+                self._record_outcome(
+                    event.tool_call_id, "returned " + json.dumps(event.result, sort_keys=True, default=str)
+                )
             case ToolFailed() | ToolRejected():
-                self._end(event.tool_call_id, _FAILED)
+                self._record_outcome(event.tool_call_id, _FAILED)
             case ModelResponded():
-                self._respond(event)
+                self._read_response(event)
             case _:
                 pass
 
     def find_pattern(self) -> StuckDetected | None:
-        """Return what pattern the latest events show; None where they show none."""
-        done, texts = list(self._done), list(self._texts)
-        if len(done) >= REPEATS and len(set(done[-REPEATS:])) == 1:
+        """Return the pattern of repetition that the latest events show; None if they show none."""
+        calls, texts = list(self._ended_calls), list(self._texts)
+        if len(calls) >= MAX_SAME_RESULTS and len(set(calls[-MAX_SAME_RESULTS:])) == 1:
             return StuckDetected(pattern="the same call with the same result")
-        errors = ERRORS_AGAIN if self._was_reset else ERRORS
-        if len(done) >= errors and len(set(done[-errors:])) == 1 and done[-1][1] == _FAILED:
+        failures = MAX_SAME_FAILURES_AFTER_NUDGE if self._was_reset else MAX_SAME_FAILURES
+        if len(calls) >= failures and len(set(calls[-failures:])) == 1 and calls[-1][1] == _FAILED:
             return StuckDetected(pattern="the same call failing")
-        if len(texts) == MONOLOGUE and len(set(texts)) == 1:
+        if len(texts) == MAX_SAME_TEXTS and len(set(texts)) == 1:
             return StuckDetected(pattern="the same text")
-        if len(done) == 2 * ALTERNATIONS and len(set(done[::2])) == len(set(done[1::2])) == 1:
+        if len(calls) == 2 * MAX_ALTERNATIONS and len(set(calls[::2])) == len(set(calls[1::2])) == 1:
             return StuckDetected(pattern="two calls taking turns")
         return None
 
     def reset(self) -> None:
-        """Forget the latest events, so that a nudge gets its chance."""
-        self._done.clear()
+        """Forget the latest calls and texts, so that the model can react to the nudge."""
+        self._ended_calls.clear()
         self._texts.clear()
         self._was_reset = True
 
-    def _end(self, call: str, outcome: str) -> None:
-        if (action := self._calls.pop(call, None)) is not None:
-            self._done.append((action, outcome))
+    def _record_outcome(self, call: str, outcome: str) -> None:
+        if (action := self._open_calls.pop(call, None)) is not None:
+            self._ended_calls.append((action, outcome))
 
-    def _respond(self, event: ModelResponded) -> None:
+    def _read_response(self, event: ModelResponded) -> None:
         parts = event.response.get("parts", [])
         calls = [part for part in parts if part.get("part_kind") == "tool-call"]
         if calls:
             self._texts.clear()
-            # A call that never starts (refused, of an unknown tool, with arguments that do not fit) counts as well.
-            self._calls = {part["tool_call_id"]: f"{part['tool_name']} {_text(part.get('args'))}" for part in calls}
+            # Recorded here, not at `ToolCalled`, since a refused or invalid call never starts but counts too.
+            self._open_calls = {
+                part["tool_call_id"]: f"{part['tool_name']} {_encode_arguments(part.get('args'))}" for part in calls
+            }
         else:
             self._texts.append("".join(part.get("content") or "" for part in parts if part.get("part_kind") == "text"))

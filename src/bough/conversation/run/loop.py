@@ -1,8 +1,8 @@
-"""One run: step after step until the model has answered everything, or something says stop.
+"""The loop of one run: step after step until the model has answered everything, or a check stops the run.
 
-Every request is what the view shows of the log, never what PydanticAI remembers: a resumed run is therefore nothing
-special. What others append in the middle (messages, a wish to pause) is found by the run's own next append, of which
-each step has at least one, and so is seen at the next step.
+Every request is built from the view of the log, never from PydanticAI's own history, so a resumed run needs no special
+case. Each step appends at least once, and an append also reads what other processes have appended (messages, requests
+to pause). The next step therefore sees it.
 """
 
 from __future__ import annotations
@@ -32,31 +32,34 @@ from bough.events.model import OutputGiven, ToolInterrupted, UserMessage
 from bough.events.record import Status
 
 MAX_EMPTY_RESPONSES = 3
-"""How often in a row a model may answer with nothing usable before the run ends in an error."""
+"""After this many unusable responses in a row, the run ends in an error."""
 
 REMINDER = "bough"
-"""Sender of messages by which the runtime itself speaks to the model."""
+"""Sender of the messages that the runtime itself writes to the model."""
 
 NodeListener: TypeAlias = Callable[[AgentRun[ToolContext, Any], Any], Awaitable[None]]
 """Called with PydanticAI's run and its node: the prompt, a model request, tool calls, the end."""
 
 Stop = Status | None
-"""The status a run stops with; None to continue."""
+"""The status with which a run stops; None to continue."""
 
 
 class Checks(Protocol):
-    """What is asked between the parts of a step; each may append events."""
+    """Checks between the parts of a step. Each may append events."""
 
     async def before_request(self) -> Stop:
-        """Say whether the model may be asked now."""
+        """Return the status with which the run stops before its next model request; None to send the request."""
         ...
 
     async def before_tools(self) -> Stop:
-        """Say whether the open calls may run now; those that may not have an outcome afterwards."""
+        """Return the status with which the run stops before its open calls; None to run them.
+
+        Calls that may not run have an outcome afterwards.
+        """
         ...
 
     async def at_end(self) -> None:
-        """Look at the run now that nothing is left to do; what is appended continues with it."""
+        """Check a run that has no work left. If this appends a message, the run continues with that message."""
         ...
 
 
@@ -65,7 +68,7 @@ class Loop:
 
     Attributes:
         steps: Model requests so far.
-        data: The latest value of the output type that this run gave; None before one.
+        data: The latest value of the output type that this run returned; None if it has not returned one.
     """
 
     def __init__(
@@ -78,23 +81,24 @@ class Loop:
         retries: Retries,
         on_node: NodeListener | None = None,
     ) -> None:
-        """Drive a run.
+        """Create the loop of a run.
 
         Args:
-            finish: Writes down that the run is finished, unless there is work again; says whether it did.
+            checks: Called between the parts of a step.
+            finish: Records that the run is finished, unless there is new work. Returns whether it did.
             on_node: Awaited for every node of PydanticAI's graph, before that node runs.
-            retries: Says what becomes of requests that failed, and which model is asked.
+            retries: Selects the model, and decides whether a failed request is repeated.
         """
         self._retries = retries
         self._output_type: Any = str
-        self._rendered = -1
+        self._view_version = -1
         self._on_node = on_node
         self._is_current: Callable[[], Awaitable[bool]] | None = None
         self._journal = journal
         self._recorder = recorder
         self._checks = checks
         self._finish = finish
-        self._empty = 0
+        self._unusable_count = 0
         self.steps = 0
         self.data: Any = None
 
@@ -106,18 +110,19 @@ class Loop:
         *,
         is_current: Callable[[], Awaitable[bool]],
     ) -> Stop:
-        """Run until nothing is left to do or a check says stop, and return the status to leave with.
+        """Run until no work is left or a check stops the run, and return the final status.
+
+        Returns None if the conversation has another agent now, which must continue the run.
 
         Args:
-            output_type: What the agent answers with.
-            is_current: Says at each step whether `agent` is still the conversation's; where it is not, None is
-                returned, and another one continues.
+            output_type: The type of the agent's answer.
+            is_current: Called at each step. Returns whether `agent` is still the conversation's agent.
 
         Raises:
-            ModelError: The model failed, or answered nothing usable several times in a row.
+            ModelError: The model failed, or gave several unusable responses in a row.
             StoreError: An event could not be written.
         """
-        self._is_current, self._output_type, self._rendered = is_current, output_type, -1
+        self._is_current, self._output_type, self._view_version = is_current, output_type, -1
         await self._close_lost_calls()
         while True:
             while self._journal.state.has_work:
@@ -135,31 +140,37 @@ class Loop:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Whether the answer is cut off, and gives no value all the same."""
+        """Whether the answer is cut off and has no value of the output type either."""
         return self._journal.state.partial and self.data is None
 
     async def _close_lost_calls(self) -> None:
-        """Close the calls that had started when their run died; whether they had effects nobody knows."""
-        lost = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
-        if lost:
-            self._journal.stage(
-                *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
-            )
+        """Record calls as interrupted that had started when an earlier run died. Their effects are unknown.
+
+        Idempotent calls stay open and run again.
+        """
+        lost_calls = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
+        self._journal.stage(
+            *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost_calls)
+        )
 
     async def _run_agent_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
+        """Run the agent; after a failed request, wait or change the model. Returns the status of a run that stops."""
         try:
             return await self._run_agent(agent, deps)
         except ModelError as error:
             state = self._journal.state
             if state.partial and not state.has_work:
-                return None  # it is cut off before it says anything: a result, no failure
+                return None  # the response was cut off before any text: a result, not a failure
             return None if await self._retries.recover(error) else "paused"
 
     async def _run_agent(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
-        """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
-        await self._show()
+        """Run PydanticAI on the messages of the log until it has its answer.
+
+        Returns earlier if a check stops the run, the view was condensed, or the conversation has another agent now.
+        """
+        await self._settle_prompts()
         view = await self._journal.render()
-        self._rendered = view.version
+        self._view_version = view.version
         messages = await self._journal.messages()
         try:
             async with agent.iter(
@@ -176,62 +187,72 @@ class Loop:
             raise model_error(error) from error
 
     async def _drive(self, run: AgentRun[ToolContext, Any]) -> Stop:
+        """Run the nodes of PydanticAI's graph with the checks between them. See `_run_agent`."""
         node: Any = run.next_node
-        acted = False
+        has_run_tools = False
         while not isinstance(node, End):
             if Agent.is_call_tools_node(node):
                 if node.model_response.tool_calls and (stop := await self._checks.before_tools()):
                     return stop
-                acted = True
+                has_run_tools = True
                 self._recorder.begin_metering(run.usage)
             elif Agent.is_model_request_node(node):
-                if acted:
-                    self._settle(node.request)
+                if has_run_tools:
+                    self._record_unlogged(node.request)
                     if self._is_current is not None and not await self._is_current():
-                        return None  # with another model: begin anew from the log
+                        return None  # the agent was changed: start again from the log
                     if stop := await self._checks.before_request():
                         return stop
-                    await self._show()
-                    if self._journal.view.version != self._rendered:
-                        return None  # what the model sees has been condensed: begin anew from the log
+                    await self._settle_prompts()
+                    if self._journal.view.version != self._view_version:
+                        return None  # the view was condensed: start again from the log
                     node.request = self._next_request()
                     await fill_inputs(self._journal.store, [node.request])
                 self.steps += 1
-            await self._tell(run, node)
-            node = await _next(run, node)
-        await self._tell(run, node)
+            await self._call_listener(run, node)
+            node = await _run_node(run, node)
+        await self._call_listener(run, node)
         if self._output_type is not str:
-            self._give_output(run)
+            self._record_output(run)
         return None
 
-    async def _tell(self, run: AgentRun[ToolContext, Any], node: Any) -> None:
+    async def _call_listener(self, run: AgentRun[ToolContext, Any], node: Any) -> None:
         if self._on_node is not None:
             await self._on_node(run, node)
 
-    def _give_output(self, run: AgentRun[ToolContext, Any]) -> None:
-        """Write down the run's value, and how the calls ended that gave it."""
+    def _record_output(self, run: AgentRun[ToolContext, Any]) -> None:
+        """Record the value that the run returned, and the outcomes of the output tools that returned it."""
         if run.result is None:
             return
-        last = run.all_messages()[-1]
-        if isinstance(last, ModelRequest):
-            self._recorder.record_unseen([part for part in last.parts if isinstance(part, ToolReturnPart)])
+        last_message = run.all_messages()[-1]
+        if isinstance(last_message, ModelRequest):
+            self._recorder.record_unseen([part for part in last_message.parts if isinstance(part, ToolReturnPart)])
         self.data = run.result.output
         name = describe_output_type(self._output_type)["name"]
         self._journal.stage(OutputGiven(data=encode_result(self.data), output_type=name))
 
-    async def _show(self) -> None:
-        """Settle what the next request shows; results may still be on their way, since they are shown in any place."""
+    async def _settle_prompts(self) -> None:
+        """Wait until the prompts of the next request are durable, and tell the recorder how many events it shows.
+
+        Results may still be unwritten: a request shows them wherever they are in the log.
+        """
         await self._journal.settle_prompts()
         self._recorder.seen = self._journal.durable
 
-    def _settle(self, request: ModelRequest) -> None:
-        """Write down what the next request says that the log does not: refused calls, and that an answer is missing."""
+    def _record_unlogged(self, request: ModelRequest) -> None:
+        """Record what only the next request has: outcomes of refused calls, and feedback on a missing answer.
+
+        Raises:
+            ModelError: The model gave several unusable responses in a row.
+        """
         self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
         feedback = "\n".join(str(part.content) for part in request.parts if isinstance(part, RetryFeedbackPart))
-        self._empty = self._empty + 1 if feedback else 0
-        if self._empty >= MAX_EMPTY_RESPONSES and self._output_type is str:  # else `output_retries` is the bound
+        self._unusable_count = self._unusable_count + 1 if feedback else 0
+        # For other output types, `output_retries` is the limit.
+        if self._unusable_count >= MAX_EMPTY_RESPONSES and self._output_type is str:
             raise ModelError(
-                f"the model gave no usable answer {self._empty} times in a row: {feedback}", hint="try another model"
+                f"the model gave no usable answer {self._unusable_count} times in a row: {feedback}",
+                hint="try another model",
             )
         if feedback:
             self._journal.stage(UserMessage.text(feedback, sender=REMINDER))
@@ -242,8 +263,12 @@ class Loop:
         return request
 
 
-async def _next(run: AgentRun[ToolContext, Any], node: Any) -> Any:
-    """Take a step. Whatever else goes wrong while a model is asked (a lost connection, say) is the model's failure."""
+async def _run_node(run: AgentRun[ToolContext, Any], node: Any) -> Any:
+    """Run a node and return the next one.
+
+    Raises:
+        ModelError: A model request failed with an error that PydanticAI does not translate, such as a lost connection.
+    """
     try:
         return await run.next(node)
     except (BoughError, AgentRunError, UserError):

@@ -1,4 +1,4 @@
-"""What one run came to, gathered while it happens: its last answer, and what kept it from being simply done."""
+"""The outcome of one run, collected from its events: the last answer, and why the run did not simply finish."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from bough.events.model import ErrorRaised, Event, FinishReason, ModelResponded,
 
 
 class RunOutcome:
-    """The facts of one run that its result tells.
+    """Collects the outcome of one run from its events.
 
     Attributes:
-        output: Text of the response that ended the run; empty before one.
-        finish_reason: Why it ended.
-        interrupted: The run was stopped.
+        output: Text of the latest response without tool calls; empty before one.
+        finish_reason: Why that response ended.
+        partial: Whether that response was cut off.
+        interrupted: Whether the run was stopped.
     """
 
     def __init__(self) -> None:
@@ -28,30 +29,30 @@ class RunOutcome:
         self.partial = False
         self.interrupted = False
         self._error = ""
-        self._stuck = False
+        self._is_stuck = False
         self._script_failed = False
         self._nothing_fits = False
 
     def take_over(self, state: State) -> None:
-        """Count what a run that died had answered already as this one's: nothing else is left to do."""
+        """Adopt the answer of a run that died after it: this run has nothing left to do."""
         self.output, self.finish_reason, self.partial = state.output, state.finish_reason, state.partial
 
     def watch(self, event: Event) -> None:
-        """Take in what happens."""
+        """Update the outcome with an event of the run."""
         match event:
             case ModelResponded():
-                self._respond(event)
+                self._read_response(event)
             case ScriptRan():
                 self._script_failed = event.status != "success"
             case ErrorRaised():
                 self._error = event.code
             case StuckDetected():
-                self._stuck = True
+                self._is_stuck = True
             case _:
                 pass
 
     def reason(self, state: State) -> str:
-        """Return why the run is not simply done, empty where it is; the most severe comes first."""
+        """Return why the run did not simply finish, the most severe reason first; empty if it did."""
         if state.status == "error" and self._error:
             return self._error
         if state.limit is not None:
@@ -60,7 +61,7 @@ class RunOutcome:
             return "interrupted"
         if state.status == "paused" and self._error:
             return self._error
-        if self._stuck:
+        if self._is_stuck:
             return "stuck"
         if self.partial:
             return self.finish_reason if self.finish_reason in ("length", "content_filter") else "no_finish"
@@ -69,11 +70,11 @@ class RunOutcome:
         return "nothing_fits" if self._nothing_fits else ""
 
     def result(self, state: State, conversation: UUID, *, start: int, steps: int, data: Any) -> RunResult:
-        """Return it as a caller gets it.
+        """Return the result for the caller of the run.
 
         Args:
             start: Seq of the first event of the run.
-            data: The value that it gave.
+            data: The value of the output type that the run returned.
         """
         return RunResult(
             conversation=conversation,
@@ -91,10 +92,12 @@ class RunOutcome:
             waiting=list_waiting(state.waiting),
         )
 
-    def _respond(self, event: ModelResponded) -> None:
+    def _read_response(self, event: ModelResponded) -> None:
+        """Take the output from a response. A response clears the error before it."""
         parts = event.response.get("parts", [])
         is_answer = not calls_of(event)
-        self.output = "".join(p["content"] for p in parts if p.get("part_kind") == "text") if is_answer else ""
+        text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
+        self.output = text if is_answer else ""
         self.finish_reason, self.partial = event.finish_reason, event.partial
         details: Any = event.response.get("provider_details") or {}
         self._nothing_fits = details.get("nothing_fits") is True
@@ -102,7 +105,7 @@ class RunOutcome:
 
 
 def read_data(output_type: Any, live: Any, recorded: Any) -> Any:
-    """Return the value that a run gave; of a run that had ended before, the recorded one as its type reads it."""
+    """Return the value that a run returned, else the recorded value, parsed as `output_type` if it can be."""
     if live is not None or recorded is None:
         return live
     try:

@@ -1,8 +1,8 @@
-"""The capability that records a run: each step before it happens and its outcome afterwards.
+"""The PydanticAI capability that records a run: each step before it starts, and its outcome afterwards.
 
 Order: a response and its calls are durable before any of its tools runs. The outcome of the last call may still be in
-the write buffer while the model is asked, and is durable before or with the model's response. PydanticAI gets results
-in the form that the log has, so that a resumed run sees what the live run saw.
+the write buffer during the next model request, and is durable before or with the response. PydanticAI gets results in
+the form that the log has, so that a resumed run sees what the live run saw.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from bough.conversation.log.tool_result import (
 )
 from bough.conversation.log.view import outcome_part, response_json
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
-from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, run_here, wait_of
+from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, pass_to_recorder, read_wait
 from bough.errors import BoughError
 from bough.events.model import (
     Event,
@@ -78,7 +78,7 @@ from bough.types import JsonObject, new_id
 
 
 class ResponsePieces:
-    """Numbers the pieces of each response, and tells which call a piece of arguments belongs to."""
+    """Turns the events of a streamed response into numbered deltas, each with the tool call that it belongs to."""
 
     def __init__(self) -> None:
         self._response = new_id()
@@ -86,31 +86,31 @@ class ResponsePieces:
         self._calls: dict[int, tuple[str, str]] = {}
 
     def begin(self, response: UUID) -> None:
-        """Begin a response, whose event will have this id."""
+        """Start a new response. `response` is the id that its event will have."""
         self._response, self._order, self._calls = response, 0, {}
 
     def read(self, event: AgentStreamEvent) -> Delta | None:
-        """Return the piece that an event brings; None where it brings none."""
+        """Return the delta for an event of the stream; None if the event adds no text."""
         match event:
             case PartStartEvent(index=index, part=ToolCallPart() as call):
                 self._calls[index] = (call.tool_call_id, call.tool_name)
-                return self._piece("tool_arguments", _text(call.args), index)
+                return self._make_delta("tool_arguments", _arguments_text(call.args), index)
             case PartDeltaEvent(index=index, delta=ToolCallPartDelta() as delta):
                 id, name = self._calls.get(index, ("", ""))
                 self._calls[index] = (delta.tool_call_id or id, name + (delta.tool_name_delta or ""))
-                return self._piece("tool_arguments", _text(delta.args_delta), index)
+                return self._make_delta("tool_arguments", _arguments_text(delta.args_delta), index)
             case PartStartEvent(part=TextPart(content=text)):
-                return self._piece("text", text)
+                return self._make_delta("text", text)
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                return self._piece("text", text)
+                return self._make_delta("text", text)
             case PartStartEvent(part=ThinkingPart(content=text)):
-                return self._piece("thinking", text)
+                return self._make_delta("thinking", text)
             case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
-                return self._piece("thinking", text or "")
+                return self._make_delta("thinking", text or "")
             case _:
                 return None
 
-    def _piece(self, kind: DeltaKind, text: str, index: int | None = None) -> Delta | None:
+    def _make_delta(self, kind: DeltaKind, text: str, index: int | None = None) -> Delta | None:
         if not text:
             return None
         call, tool = (None, None) if index is None else self._calls[index]
@@ -126,7 +126,7 @@ class ResponsePieces:
         return piece
 
 
-def _text(args: Any) -> str:
+def _arguments_text(args: Any) -> str:
     if isinstance(args, str):
         return args
     return json.dumps(args, ensure_ascii=False) if args else ""
@@ -137,7 +137,7 @@ LONG_SECONDS = 0.05
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
 
-_WAITS = (CallWaits, CallDeferred, ApprovalRequired)
+_WAIT_EXCEPTIONS = (CallWaits, CallDeferred, ApprovalRequired)
 
 ReviewAgain = Callable[[str], Awaitable[bool]]
 """Reviews the call with this id under the current rules. Returns whether it may start."""
@@ -192,11 +192,11 @@ class Recorder(AbstractCapability[ToolContext]):
         self._pieces = ResponsePieces()
 
     def configure(self, result_chars: int, *, streams: bool) -> None:
-        """Record the steps of another model.
+        """Set the properties of the model whose steps are recorded from now on.
 
         Args:
-            result_chars: How many characters of a result it is shown.
-            streams: Whether it can stream its response.
+            result_chars: Maximum number of characters of a result that the model is shown.
+            streams: Whether the model can stream its response.
         """
         self._result_chars, self._streams = result_chars, streams
 
@@ -228,7 +228,7 @@ class Recorder(AbstractCapability[ToolContext]):
             response = with_distinct_calls(await handler(replace(request_context, model_settings=settings or None)))
         finally:
             self._journal.end_stream()
-        finish_reason, partial = finish_of(response, streamed=self._streams)
+        finish_reason, partial = read_finish(response, streamed=self._streams)
         event = ModelResponded(
             id=id,
             response=response_json(response),
@@ -243,19 +243,20 @@ class Recorder(AbstractCapability[ToolContext]):
         return self._journal.view.latest_response() or response
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[ToolContext]) -> AbstractToolset[ToolContext]:
-        """Let tools that ask for an approval run if the log has one."""
+        """Wrap the tools so that their calls get the approvals that the log has."""
         return ApprovedCalls(toolset, self._journal.state)
 
     async def prepare_tools(
         self, ctx: RunContext[ToolContext], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        """Offer no tool that the allow-list forbids whatever its arguments.
+        """Leave out tools that the allow-list forbids for all arguments.
 
-        What skills narrow stays offered and is refused when called: the list of tools is part of a cached prefix.
+        Tools that only the active skills forbid stay in the list and are refused when called, since a changed list of
+        tools would invalidate the provider's prefix cache.
         """
         self.tools = frozenset(definition.name for definition in tool_defs)
         allow_list = self._guard().rules.allow_list
-        return [run_here(tool) for tool in tool_defs if allow_list.may_permit(tool.name)]
+        return [pass_to_recorder(tool) for tool in tool_defs if allow_list.may_permit(tool.name)]
 
     async def wrap_tool_execute(
         self,
@@ -266,42 +267,45 @@ class Recorder(AbstractCapability[ToolContext]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Record the call, run the tool, record how it ended. A call that has an outcome is answered from the log."""
+        """Record the call, run the tool, and record the outcome. A call with a recorded outcome is not run again."""
         recorded = self._journal.state.calls.get(call.tool_call_id)
-        if (wait := find_wait(tool_def, recorded)) is not None:
+        wait = find_wait(tool_def, recorded)
+        if wait is not None:
             return self._wait(call, args, wait)
         if not await self._start(call, tool_def, args):
             recorded = self._journal.state.calls.get(call.tool_call_id)
             if recorded is not None and recorded.outcome is not None:
-                return _answer(recorded.outcome)
+                return _show_outcome(recorded.outcome)
             self.deferred.add(call.tool_call_id)
             return None  # not shown to the model: the run stops before the next request
         started = time.monotonic()
         try:
-            outcome = await self._outcome(call, args, handler)
-        except _WAITS as raised:
-            return self._wait(call, args, wait_of(raised))
-        if (used := self._meter.take(ctx.usage)) is not None:
-            outcome = outcome.model_copy(update={"usage": used})
+            outcome = await self._run_tool(call, args, handler)
+        except _WAIT_EXCEPTIONS as raised:
+            return self._wait(call, args, read_wait(raised))
+        tool_usage = self._meter.take(ctx.usage)
+        if tool_usage is not None:
+            outcome = outcome.model_copy(update={"usage": tool_usage})
         outcome = self._limit_outcome(outcome)
         self._journal.stage(outcome)
-        if self._journal.state.open_calls or _tells_of_tasks(tool_def) or time.monotonic() - started > LONG_SECONDS:
-            await self._journal.settle()  # which also folds what tasks appended: their use counts at the next request
+        if self._journal.state.open_calls or _is_task_tool(tool_def) or time.monotonic() - started > LONG_SECONDS:
+            # Also reads the events that tasks appended, so that the next request's limits count their usage.
+            await self._journal.settle()
         self._journal.stage(*await self._run_post_tool_hooks(call, args, outcome))
-        return _answer(outcome)
+        return _show_outcome(outcome)
 
     def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
-        """Remember that a call waits. `Supervisor.before_request` records it once the parallel calls have ended."""
+        """Remember the wait of a call. `Supervisor.before_request` records it once the parallel calls have ended."""
         id = call.tool_call_id
         recorded = self._journal.state.calls.get(id)
-        arguments = _arguments(args) if recorded is None else recorded.given
+        arguments = _encode_arguments(args) if recorded is None else recorded.given
         self.waits[id] = describe_wait(call, arguments, wait, self.risks.get(id))
         self.deferred.add(id)
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[ToolContext], *, requests: DeferredToolRequests
     ) -> DeferredToolResults:
-        """Resolve calls deferred during validation: approved if the log has an approval, else waiting."""
+        """Resolve calls that PydanticAI deferred: approve those that the log approves, and let the others wait."""
         results = DeferredToolResults()
         for call in requests.approvals:
             recorded = self._journal.state.calls.get(call.tool_call_id)
@@ -323,24 +327,24 @@ class Recorder(AbstractCapability[ToolContext]):
         tool_def: ToolDefinition,
         args: str | dict[str, Any],
     ) -> str | dict[str, Any]:
-        """Return the arguments that a person edited, or else the model's."""
+        """Return the edited arguments of a call if a person edited them, else the model's."""
         recorded = self._journal.state.calls.get(call.tool_call_id)
         return args if recorded is None or recorded.edited is None else recorded.edited
 
     async def _start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
         """Record durably that a call starts. Returns False if it may not start.
 
-        The event is valid only under the rules of its review. If any process changed them, decided the call or asked
-        for a pause in the meantime, the call is reviewed again before it starts.
+        The event is valid only under the rules of its review. If any process changed the rules, decided the call or
+        requested a pause in the meantime, the call is reviewed again before it starts.
         """
-        edited = self._journal.state.calls.get(call.tool_call_id)
+        edited_call = self._journal.state.calls.get(call.tool_call_id)
         event = ToolCalled(
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
-            arguments=_arguments(args),
+            arguments=_encode_arguments(args),
             risk=self.risks.get(call.tool_call_id),
             idempotent=bool((tool_def.metadata or {}).get("idempotent")),
-            edited_by=None if edited is None else edited.edited_by,
+            edited_by=None if edited_call is None else edited_call.edited_by,
         )
 
         def review_is_current() -> bool:
@@ -354,7 +358,7 @@ class Recorder(AbstractCapability[ToolContext]):
             event = event.model_copy(update={"risk": self.risks.get(call.tool_call_id)})
         return True
 
-    async def _outcome(
+    async def _run_tool(
         self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> ToolReturned | ToolFailed:
         """Run the tool and return its outcome. Records the interruption if the run is cancelled."""
@@ -364,20 +368,20 @@ class Recorder(AbstractCapability[ToolContext]):
                 value = await handler(args)
             result = encode_result(value) if is_small(value) else await asyncio.to_thread(encode_result, value)
         except asyncio.CancelledError as error:
-            if not is_cancelled():  # the run was not cancelled: the tool awaited a task that was
-                return _failure(call, error, started)
+            if not is_cancelled():  # not the run was cancelled, but an asyncio task that the tool awaited
+                return _make_failure(call, error, started)
             if self._note.leaves_calls_open:
                 raise
             await self._interrupt(call, blocking)
             raise
-        except _WAITS:
+        except _WAIT_EXCEPTIONS:
             raise
-        except RunStopped as stopped:  # the call stays open: the process that continues the run repeats it
+        except RunStopped as stopped:  # the call stays open, and the process that continues the run repeats it
             raise stopped.error from stopped
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the tool boundary: recorded and shown to the model
-            return _failure(call, error, started)
+            return _make_failure(call, error, started)
         return ToolReturned(
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
@@ -387,7 +391,7 @@ class Recorder(AbstractCapability[ToolContext]):
         )
 
     async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall) -> None:
-        """Record that a call was interrupted. A blocking function cannot be killed: wait, then say it still runs."""
+        """Record that a call was interrupted. A blocking function gets `BLOCKING_SECONDS` to return before that."""
         with suppress(asyncio.CancelledError):  # a second cancellation ends the wait, but the event is still recorded
             await blocking.wait(BLOCKING_SECONDS)
         event = ToolInterrupted(
@@ -395,22 +399,26 @@ class Recorder(AbstractCapability[ToolContext]):
             tool=call.tool_name,
             reason="still running in a thread" if blocking.is_running else "interrupted",
         )
-        with suppress(BoughError):  # the cancellation must reach the caller; resuming closes the call
+        with suppress(BoughError):  # the cancellation must reach the caller; a resumed run closes the call
             await self._journal.append(event)
 
     async def _run_post_tool_hooks(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
-        """Run the hooks after the call, and return the events of their verdict."""
+        """Run the hooks that follow a call, and return the events of their verdict and their feedback to the model."""
         if not self._guard().rules.hooks.has_kind(HookKind.POST_TOOL_USE):
             return []
         request = ToolRequest(
             id=call.tool_call_id,
             tool=call.tool_name,
-            arguments=_arguments(args),
+            arguments=_encode_arguments(args),
             workspace=self._journal.state.workspace,
         )
-        verdict = await self._guard().after(request, _whole_content(outcome))
-        feedback = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
-        return [*verdict.events, *([UserMessage.text(feedback, sender="hook")] if feedback else [])]
+        verdict = await self._guard().after(request, _full_content(outcome))
+        objection = verdict.reason if verdict.decision == "deny" else ""
+        feedback = "\n".join(filter(None, (objection, verdict.context)))
+        events: list[Event] = list(verdict.events)
+        if feedback:
+            events.append(UserMessage.text(feedback, sender="hook"))
+        return events
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
@@ -422,7 +430,8 @@ class Recorder(AbstractCapability[ToolContext]):
     ) -> AsyncIterable[AgentStreamEvent]:
         """Pass the stream through and publish its text."""
         async for event in stream:
-            if (delta := self._pieces.read(event)) is not None:
+            delta = self._pieces.read(event)
+            if delta is not None:
                 self._journal.stream(delta)
             yield event
 
@@ -430,24 +439,25 @@ class Recorder(AbstractCapability[ToolContext]):
         return limit_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
 
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
-        """Record outcomes of calls that reached no tool: unknown names, invalid arguments, output tools."""
+        """Record the outcomes of calls that ran no tool: unknown names, invalid arguments, output tools."""
         for part in parts:
             call = self._journal.state.calls.get(part.tool_call_id)
             if call is None or call.outcome is not None or call.id in self.deferred:
                 continue
-            text, identity = part.model_response_str(wrap_if_error=False), (part.tool_call_id, part.tool_name)
-            if part.outcome == "success" and part.tool_name in self.output_tools:
-                self._journal.stage(ToolReturned(tool_call_id=identity[0], tool=identity[1], result=text))
+            text, id, tool = part.model_response_str(wrap_if_error=False), part.tool_call_id, part.tool_name
+            if part.outcome == "success" and tool in self.output_tools:
+                self._journal.stage(ToolReturned(tool_call_id=id, tool=tool, result=text))
             elif part.outcome == "success":
-                self._journal.stage(ToolRejected(tool_call_id=identity[0], tool=identity[1], by="run", reason=text))
+                self._journal.stage(ToolRejected(tool_call_id=id, tool=tool, by="run", reason=text))
             else:
                 retry = part.outcome == "retried"
                 error = shorten(clean(text), MAX_RESULT_BYTES)
-                failed = ToolFailed(tool_call_id=identity[0], tool=identity[1], error=error, retry=retry)
+                failed = ToolFailed(tool_call_id=id, tool=tool, error=error, retry=retry)
                 self._journal.stage(self._limit_outcome(failed))
 
 
-def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:
+def _make_failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:
+    """Return the outcome of a call whose tool raised `error`."""
     match error:
         case ToolRetryError():
             part, retry = error.tool_retry, True
@@ -472,19 +482,19 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
     )
 
 
-def _tells_of_tasks(tool_def: ToolDefinition) -> bool:
+def _is_task_tool(tool_def: ToolDefinition) -> bool:
     """Whether a tool starts, awaits or reports tasks, whose events other processes append to this log."""
     return bool((tool_def.metadata or {}).get("tasks"))
 
 
 def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
-    """Return the ids of the tasks whose end the result shows."""
+    """Return the ids of the tasks whose end a result shows, from the metadata of the result."""
     tasks: Any = cast("dict[str, Any]", metadata).get("tasks") if isinstance(metadata, dict) else None
     return tuple(str(id) for id in cast("list[Any]", tasks)) if isinstance(tasks, list | tuple) else ()
 
 
-def _answer(outcome: ToolOutcome) -> Any:
-    """Return the result in the form of the log, or raise the exception that reports a failure to the model."""
+def _show_outcome(outcome: ToolOutcome) -> Any:
+    """Return a recorded result as the model is shown it. Raises the exception that reports a failure to the model."""
     if isinstance(outcome, ToolReturned):
         return show_result(outcome)
     if isinstance(outcome, ToolFailed) and outcome.retry:
@@ -492,23 +502,23 @@ def _answer(outcome: ToolOutcome) -> Any:
     raise ModelToldFailure(str(outcome_part(outcome).content))
 
 
-def _whole_content(outcome: ToolOutcome) -> Any:
-    """Return the content of an outcome for hooks, not shortened."""
+def _full_content(outcome: ToolOutcome) -> Any:
+    """Return the content of an outcome for hooks, without the shortening for the model."""
     if isinstance(outcome, ToolReturned | ToolFailed):
         outcome = outcome.model_copy(update={"shown": None})
     return outcome_part(outcome).content
 
 
-def _arguments(args: dict[str, Any]) -> JsonObject:
+def _encode_arguments(args: dict[str, Any]) -> JsonObject:
     value: Any = encode_result(args)
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
 
 
 def with_distinct_calls(response: ModelResponse) -> ModelResponse:
-    """Return the response with an id of its own for every tool call; as it is where that is so already.
+    """Return the response with a unique, non-empty id for every tool call; unchanged if it has them already.
 
-    A call is known by its id from here on. Some models leave it empty or give it twice, and two calls that share one
-    could not be told apart: the second would be answered with the first one's result.
+    Some models leave ids empty or repeat them. The log identifies calls by id, so a second call with the same id would
+    be answered with the result of the first.
     """
     ids = [call.tool_call_id for call in response.tool_calls]
     if all(ids) and len(set(ids)) == len(ids):
@@ -518,7 +528,7 @@ def with_distinct_calls(response: ModelResponse) -> ModelResponse:
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart) and (not part.tool_call_id or part.tool_call_id in previous_ids):
-            part = replace(part, tool_call_id=_free(part.tool_call_id or "call", used_ids))
+            part = replace(part, tool_call_id=_make_unused_id(part.tool_call_id or "call", used_ids))
             used_ids.add(part.tool_call_id)
         if isinstance(part, ToolCallPart):
             previous_ids.add(part.tool_call_id)
@@ -526,35 +536,37 @@ def with_distinct_calls(response: ModelResponse) -> ModelResponse:
     return replace(response, parts=parts)
 
 
-def _free(prefix: str, used_ids: set[str]) -> str:
+def _make_unused_id(prefix: str, used_ids: set[str]) -> str:
+    """Return `prefix` with the lowest number from 2 on that makes an unused id."""
     number = 2
     while f"{prefix}-{number}" in used_ids:
         number += 1
     return f"{prefix}-{number}"
 
 
-_SAYS_WHY = frozenset(
+_ALWAYS_REPORT_REASON = frozenset(
     {
         *("openai", "azure", "anthropic", "google", "google-gla", "google-vertex", "google-cloud", "mistral"),
         *("mistral_ai", "groq", "cohere", "bedrock", "openrouter", "deepseek"),
     }
 )
-"""Providers whose responses say why they ended, as `ModelResponse.provider_name` names them."""
+"""Values of `ModelResponse.provider_name` for providers that always report why a response ended."""
 
-_MADE_UP = frozenset({"openai", "azure"})
-"""Providers for which PydanticAI says `stop` where their server said nothing; its own word is in the details."""
+_REASON_MAY_BE_DEFAULT = frozenset({"openai", "azure"})
+"""Providers for which PydanticAI sets `stop` if the server sent no reason; the server's reason is in the details."""
 
 
-def finish_of(response: ModelResponse, *, streamed: bool) -> tuple[FinishReason, bool]:
+def read_finish(response: ModelResponse, *, streamed: bool) -> tuple[FinishReason, bool]:
     """Return why a response ended, and whether its text is cut off.
 
-    A stream without a reason is cut off where its provider gives one: it ended before that. Servers that only speak
-    OpenAI's format need not give one; what they say they used comes behind the whole answer.
+    A stream without a reason is cut off if its provider always reports one. Servers that only use OpenAI's format may
+    report none; they send the usage after the complete answer, so a stream with usage is complete.
     """
     reason: FinishReason = response.finish_reason or "none"
-    if streamed and reason == "stop" and response.provider_name in _MADE_UP:
+    if streamed and reason == "stop" and response.provider_name in _REASON_MAY_BE_DEFAULT:
         reason = "stop" if "finish_reason" in (response.provider_details or {}) else "none"
-    silent = streamed and reason == "none" and response.provider_name in _SAYS_WHY
-    if silent and response.provider_name in _MADE_UP and response.usage.has_values():
-        silent = False
-    return reason, reason in ("length", "content_filter", "error") or response.state != "complete" or silent
+    lacks_reason = streamed and reason == "none" and response.provider_name in _ALWAYS_REPORT_REASON
+    if lacks_reason and response.provider_name in _REASON_MAY_BE_DEFAULT and response.usage.has_values():
+        lacks_reason = False
+    is_cut_off = reason in ("length", "content_filter", "error") or response.state != "complete"
+    return reason, is_cut_off or lacks_reason

@@ -1,7 +1,7 @@
-"""Repeating a request that failed for a while, and continuing with another model when it keeps failing.
+"""Repeat requests that fail temporarily, and continue with another model if they keep failing.
 
-A repeat begins anew from the log, as every step does: what was said meanwhile is in it. Each wait is an event, durable
-before it begins.
+A repeated request is built from the log, as every step is, so it includes messages that arrived in the meantime. Each
+wait is recorded as an event, durable before the wait starts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from bough.conversation.log.journal import Journal
 from bough.errors import BoughError, ModelError
 from bough.events.model import Event, ModelResponded, PauseRequested, RequestRetried
 
-_REPEATED = frozenset({408, 409, 429})
-_NEXT_MODEL = frozenset({401, 403, 404})
-_LOST = ("httpx", "httpcore", "httpx2", "httpcore2", "anyio", "h11", "h2", "ssl")
-"""Packages whose errors mean a connection that was lost, refused or broken off."""
+_TEMPORARY_STATUSES = frozenset({408, 409, 429})
+_NEXT_MODEL_STATUSES = frozenset({401, 403, 404})
+_CONNECTION_PACKAGES = ("httpx", "httpcore", "httpx2", "httpcore2", "anyio", "h11", "h2", "ssl")
+"""Packages whose errors mean a lost, refused or broken connection."""
 
 
 class Retries:
-    """What becomes of the failed requests of one run.
+    """Handles the failed model requests of one run.
 
     Args:
-        resolve: Returns the model that a string names, or raises why it cannot be used.
+        resolve: Returns the model that a string names. Raises `BoughError` if it cannot be used.
     """
 
     def __init__(
@@ -41,71 +41,74 @@ class Retries:
         self._journal = journal
         self._model: Model | None = None
         self._policy = RetryPolicy()
-        self._left: Iterator[str] = iter(())
+        self._remaining_models: Iterator[str] = iter(())
         self._resolve = resolve
-        self._failed = 0
-        self._waited = 0.0
+        self._failure_count = 0
+        self._waited_seconds = 0.0
 
     def configure(self, model: Model, policy: RetryPolicy, fallback: tuple[str, ...] = ()) -> None:
-        """Ask `model` from here on.
+        """Use `model` from now on.
 
         Args:
-            fallback: Model strings that are tried in this order when it keeps failing.
+            fallback: Model strings that are tried in this order if `model` keeps failing.
         """
-        self._model, self._policy, self._left = model, policy, iter(fallback)
-        self._failed, self._waited = 0, 0.0
+        self._model, self._policy, self._remaining_models = model, policy, iter(fallback)
+        self._failure_count, self._waited_seconds = 0, 0.0
 
     @property
     def model(self) -> Model:
-        """The model to ask; the first of the fallback that still works."""
+        """The model of the next request: the configured one, or the fallback that replaced it."""
         if self._model is None:
             raise ModelError("no model was set", hint="this is a bug in bough; please report it")
         return self._model
 
     def watch(self, event: Event) -> None:
-        """Count anew once a model has answered."""
+        """Reset the counters once a model has responded."""
         if isinstance(event, ModelResponded):
-            self._failed, self._waited = 0, 0.0
+            self._failure_count, self._waited_seconds = 0, 0.0
 
     async def recover(self, error: ModelError) -> bool:
-        """Wait, or change the model, and return whether the request is to be repeated; False: somebody pauses the run.
+        """Wait or change the model. Returns whether to repeat the request; False if a pause was requested meanwhile.
 
         Raises:
-            ModelError: `error`, where a repeat is of no use.
+            ModelError: `error`, if neither a repeat nor another model can help.
         """
         cause = error.__cause__
         status = cause.status_code if isinstance(cause, ModelHTTPError) else None
-        self._failed += 1
-        if is_passing(cause) and (seconds := self._next_wait(cause)) is not None:
-            await self._journal.append(self._event(error, status, seconds))
-            self._waited += seconds
+        self._failure_count += 1
+        may_pass = is_temporary_failure(cause)
+        seconds = self._next_wait(cause) if may_pass else None
+        if seconds is not None:
+            await self._journal.append(self._make_event(error, status, seconds))
+            self._waited_seconds += seconds
             return not await self._wait(seconds)
-        if status in _NEXT_MODEL or is_passing(cause):
-            for name in self._left:
+        if status in _NEXT_MODEL_STATUSES or may_pass:
+            for name in self._remaining_models:
                 if await self._change_model(name, error, status):
                     return True
         raise error
 
     def _next_wait(self, cause: BaseException | None) -> float | None:
-        """Return how long to wait; None where no attempt is left, or the wait is longer than the policy allows."""
-        if self._failed >= self._policy.attempts:
+        """Return the seconds to wait; None if no attempt is left, or the total wait would exceed the policy's."""
+        if self._failure_count >= self._policy.attempts:
             return None
         after = cause.retry_after if isinstance(cause, ModelAPIError) else None
-        seconds = self._policy.wait_seconds(self._failed, retry_after=after, random=random.random())  # noqa: S311
-        return None if self._waited + seconds > self._policy.max_seconds else seconds
+        seconds = self._policy.wait_seconds(self._failure_count, retry_after=after, random=random.random())  # noqa: S311
+        return None if self._waited_seconds + seconds > self._policy.max_seconds else seconds
 
     async def _change_model(self, name: str, error: ModelError, status: int | None) -> bool:
-        before = self.model.model_name
+        """Replace the model by the one named, and return whether that can be used. Records either outcome."""
+        failed_model = self.model.model_name
         try:
             self._model = self._resolve(name)
         except BoughError as unusable:
-            await self._journal.append(self._event(unusable, None, 0.0, model=name))
+            await self._journal.append(self._make_event(unusable, None, 0.0, model=name))
             return False
-        await self._journal.append(self._event(error, status, 0.0, model=before, next_model=name))
-        self._failed, self._waited = 0, 0.0
+        await self._journal.append(self._make_event(error, status, 0.0, model=failed_model, next_model=name))
+        self._failure_count, self._waited_seconds = 0, 0.0
         return True
 
-    def _event(
+    def _make_event(
         self,
         error: BoughError,
         status: int | None,
@@ -115,7 +118,7 @@ class Retries:
         next_model: str | None = None,
     ) -> RequestRetried:
         return RequestRetried(
-            attempt=self._failed,
+            attempt=self._failure_count,
             attempts=self._policy.attempts,
             status=status,
             error=error.message,
@@ -125,10 +128,11 @@ class Retries:
         )
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait, and return whether somebody asked for a pause meanwhile, in whichever process."""
+        """Wait, and return whether any process requested a pause in the meantime."""
         if self._journal.state.pausing:
             return True
-        pause = asyncio.create_task(self._pause(self._journal.durable - 1))  # nothing between that look and this one
+        # From the last event of that state on, so that no request between the check and the subscription is missed.
+        pause = asyncio.create_task(self._wait_for_pause(self._journal.durable - 1))
         try:
             done, _ = await asyncio.wait({pause}, timeout=seconds)
         finally:
@@ -138,26 +142,28 @@ class Retries:
         await self._journal.catch_up()
         return bool(done) or self._journal.state.pausing
 
-    async def _pause(self, after: int) -> None:
+    async def _wait_for_pause(self, after: int) -> None:
+        """Return once the log has a request to pause after seq `after`."""
         async for stored in self._journal.store.subscribe(self._journal.cid, after):
             if isinstance(stored.event, PauseRequested):
                 return
 
 
-def is_passing(cause: BaseException | None) -> bool:
-    """Whether the same request may succeed later: an overloaded or failing server, a connection that broke."""
+def is_temporary_failure(cause: BaseException | None) -> bool:
+    """Whether the same request may succeed later: the server was overloaded or failing, or the connection broke."""
     if isinstance(cause, ModelHTTPError):
-        return cause.status_code in _REPEATED or cause.status_code >= 500
+        return cause.status_code in _TEMPORARY_STATUSES or cause.status_code >= 500
     if isinstance(cause, ModelAPIError):
         return not isinstance(cause, ModelRequestRejectedError)
-    return any(_is_lost(error) for error in _chain(cause))
+    return any(_is_connection_error(error) for error in _list_causes(cause))
 
 
-def _is_lost(error: BaseException) -> bool:
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _LOST
+def _is_connection_error(error: BaseException) -> bool:
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CONNECTION_PACKAGES
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes; stops at a cycle."""
     visited: set[int] = set()
     while error is not None and id(error) not in visited:
         visited.add(id(error))

@@ -1,4 +1,4 @@
-"""One run, from taking the lease to recording its end: setup, limits, and its last events."""
+"""One run of a conversation, from taking the lease to recording its end."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ from bough.types import JsonObject, SystemClock, new_id
 
 
 class RunModels:
-    """Makes the models of one run. Importing a provider takes up to a second, once.
+    """Makes the models of one run. The first use of a provider imports it, which takes up to a second.
 
     Args:
-        rules: Returns the rules in force now: where they bound the cost, the prices of each model must be known.
+        rules: Returns the rules in force now. If they limit the cost, the prices of each model must be known.
     """
 
     def __init__(self, settings: Settings, rules: Callable[[], Rules]) -> None:
@@ -85,28 +85,28 @@ class RunModels:
 
         Raises:
             InvalidInput: The model is unknown, or its prices are needed and unknown.
-            Unavailable: Its key or its package is missing.
+            Unavailable: The model's API key or package is missing.
         """
         model = resolve_spec_model(spec, self._settings)[0]
         require_prices(model, self._rules().limits)
         return model
 
     def resolve_named(self, name: str, spec: AgentSpec) -> Model:
-        """Return another model, by name: at the agent's address, and with its key where the provider is the same.
+        """Return another model by name, at the agent's address, with the agent's key if the provider is the same.
 
         Raises: see `model_of`.
         """
         return self.model_of(with_other_model(spec, name, spec.base_url))
 
     def with_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
-        """Return the condenser; one that summarizes can ask then, `model` where it has none of its own.
+        """Return the condenser with what it needs to make summaries: its own model, or else `model`.
 
         Raises: see `model_of`.
         """
         if not isinstance(condenser, SummarizingCondenser):
             return condenser
-        own = self.resolve_named(condenser.model, spec) if isinstance(condenser.model, str) else condenser.model
-        return replace(condenser, model=own or model, summarize=condenser.summarize or summarize)
+        own_model = self.resolve_named(condenser.model, spec) if isinstance(condenser.model, str) else condenser.model
+        return replace(condenser, model=own_model or model, summarize=condenser.summarize or summarize)
 
 
 CONTINUE = (
@@ -119,9 +119,9 @@ class Runner:
 
     Args:
         root: The root conversation of its tree. Requests of one tree share a prefix, which a provider may cache.
-        limits: Bounds of this run, in addition to those of the rules.
-        delegation: Runs the tasks of its sub-agents.
-        ancestors: Limits of the conversations above it, which apply to its task too.
+        limits: Limits of this run, in addition to those of the rules.
+        delegation: Runs the tasks of the agent's sub-agents.
+        ancestors: Limits of the conversations above this one, which also apply to this run.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
         find_reached: Called before each request. Returns a limit of the caller (not of the log) that was reached.
     """
@@ -144,7 +144,7 @@ class Runner:
         self._agent = agent
         self._spec = agent.builder.spec
         self._environment = environment
-        self._in_force = rules
+        self._rules_in_force = rules
         self._limits = limits
         self._models = RunModels(environment.settings, self._read_rules)
         self._root = root
@@ -155,22 +155,22 @@ class Runner:
         self._on_node = on_node
         self._find_reached = find_reached
         self._start = journal.state.head
-        self._loop_now: Loop | None = None
+        self._current_loop: Loop | None = None
         self._outcome = RunOutcome()
-        self._controlled = 0
+        self._controls_end = 0
         self._lease: Lease | None = None
         self._ending: Ending | None = None
-        self._note = StopNote()
+        self._stop_note = StopNote()
         self._task: asyncio.Task[Any] | None = None
-        self._heard: int | None = None
-        self._hear: Callable[[StoredEvent], None] = self._stop_if_asked
+        self._listen_after: int | None = None
+        self._on_event: Callable[[StoredEvent], None] = self._stop_if_asked
 
     async def run(self, *, lease: Lease | None = None, ending: Ending | None = None) -> RunResult:
-        """Run to the end and return the result; at once if there is no work.
+        """Run to the end and return the result. Returns immediately if there is no work and no `ending`.
 
         Args:
             lease: A lease that the caller takes, renews and releases; None takes and releases one here.
-            ending: A change made in the transaction of the run's last events, so exactly once; also without work.
+            ending: A change that is made exactly once, in the transaction of the run's last events; also without work.
         """
         self._task, self._ending = asyncio.current_task(), ending
         await self._journal.catch_up()
@@ -181,12 +181,12 @@ class Runner:
         if ending is None:
             if not has_work:
                 return self.result()
-            self._models.model_of(self._agent().spec)  # an unusable model is raised before anything is recorded
+            self._models.model_of(self._agent().spec)  # raises for an unusable model before anything is recorded
         # Before the first event: masking is synchronous and cannot read a secret's file or command.
         await self._rules.secrets.resolve()
         spec = self._agent().spec
         attributes: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
-        with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as book:
+        with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as run_logger:
             async with self._hold_lease(lease) as run_lease:
                 self._lease = run_lease
                 self._journal = self._journal.use_lease(run_lease.generation)
@@ -198,33 +198,37 @@ class Runner:
                     self._journal.watchers.remove(self._outcome.watch)
             result = self.result()
             span.end(result)
-            book.result = result
+            run_logger.result = result
         return result
 
     def stop(self, reason: StopReason) -> None:
         """Stop the run now and kill the process trees of its tools. `reason` decides which last events are recorded."""
         if self._task is None:
-            self._note.reason = reason
+            self._stop_note.reason = reason
         elif not self._task.done():
-            self._note.reason = self._note.reason or reason  # the first reason counts: `fenced` must not write
+            if self._stop_note.reason is None:  # the first reason decides: after `fenced`, nothing may be written
+                self._stop_note.reason = reason
             self._task.cancel()
 
     def hand_back(self, on_hand_back: Callable[[], None]) -> None:
         """Stop the run after the current step so that another worker continues it, and call `on_hand_back` then."""
-        self._note.on_hand_back = on_hand_back
+        self._stop_note.on_hand_back = on_hand_back
 
     def listen(self, after: int, on_event: Callable[[StoredEvent], None]) -> None:
-        """Call `on_event` with every event after seq `after` during the run. It replaces the check for interrupts."""
-        self._heard, self._hear = after, on_event
+        """Call `on_event` with every event after seq `after` during the run.
+
+        This replaces the run's own check for interrupts, so `on_event` must call `stop` for them.
+        """
+        self._listen_after, self._on_event = after, on_event
 
     @property
     def was_interrupted(self) -> bool:
         """Whether the run was interrupted, from any process."""
-        return self._note.reason == "interrupt"
+        return self._stop_note.reason == "interrupt"
 
     @asynccontextmanager
     async def _follow_others(self) -> AsyncGenerator[None]:
-        """Subscribe to events of other processes that control the run, for the duration of the block."""
+        """Subscribe to the events of other processes that control the run, for the duration of the block."""
         following = asyncio.create_task(self._follow_log(), name=f"tail of {self._journal.cid}")
         try:
             yield
@@ -233,14 +237,15 @@ class Runner:
             await asyncio.wait({following})
 
     async def _follow_log(self) -> None:
-        begun = self._journal.durable - 1
-        after = begun if self._heard is None else min(self._heard, begun)
+        """Pass each event to the listener, and remember where the latest control event of this run ends."""
+        last_seq = self._journal.durable - 1
+        after = last_seq if self._listen_after is None else min(self._listen_after, last_seq)
         with suppress(BoughError):  # the run itself reports a store that is unavailable
             async for stored in self._environment.store.subscribe(self._journal.cid, after):
-                self._hear(stored)
-                controls = stored.kind in ("PauseRequested", "StateChanged") and is_control(stored.event)
-                if controls and stored.seq > begun:
-                    self._controlled = stored.seq + 1
+                self._on_event(stored)
+                is_control_event = stored.kind in ("PauseRequested", "StateChanged") and is_control(stored.event)
+                if is_control_event and stored.seq > last_seq:
+                    self._controls_end = stored.seq + 1
 
     def _stop_if_asked(self, stored: StoredEvent) -> None:
         """Interrupt the run if the event requests it."""
@@ -256,51 +261,56 @@ class Runner:
             yield lease
 
     async def _end_without_work(self) -> None:
-        """End a run that has nothing to do. Runs after all if a message arrived in the meantime."""
+        """Record the end of a run without work. Runs after all if work arrived in the meantime."""
         state = self._journal.state
-        done = await (self._leave(state.status) if state.waiting else self._finish())
-        if not done:
+        has_ended = await (self._record_status(state.status) if state.waiting else self._finish())
+        if not has_ended:
             self._journal = self._journal.use_lease(self._generation)
             await self._run_leased()
 
     async def _run_leased(self) -> None:
-        """Run under the lease. However the run ends, its end is recorded in the log."""
+        """Run under the lease. The end of the run is recorded in the log, also after an error or a cancellation."""
         try:
-            # Before `_begin` stages events: rendering takes long enough for them to be written alone.
+            # Before `_begin` stages events: rendering is slow enough for those events to be written separately.
             await self._journal.render()
             self._begin(await self._measure_spent())
-            while not await self._leave(await self._run_within_limits()):
+            while not await self._record_status(await self._run_within_limits()):
                 self._journal = self._journal.use_lease(self._generation)
         except asyncio.CancelledError:
-            # A fenced run lost its lease, so its appends would be refused. An ending that was made is the last word.
-            if self._note.reason != "fenced" and not self._is_ended:
-                why = "handed back" if self._note.reason == "hand_back" else "interrupted"
-                self._outcome.interrupted = why == "interrupted"
+            # A fenced run has lost its lease, so its appends would be refused. After an ending, nothing may follow.
+            if self._stop_note.reason != "fenced" and not self._is_ended:
+                is_handed_back = self._stop_note.reason == "hand_back"
+                self._outcome.interrupted = not is_handed_back
+                reason = "handed back" if is_handed_back else "interrupted"
                 with suppress(BoughError):  # the cancellation must reach the caller
-                    await self._append_end(StateChanged(changes={"status": "paused"}, reason=why))
+                    await self._append_end(StateChanged(changes={"status": "paused"}, reason=reason))
             raise
         except BoughError as error:
-            await self._record(error)
+            await self._record_error(error)
             raise
         except Exception as error:
             failure = BoughError(f"the run failed: {type(error).__name__}: {error}")
-            await self._record(failure)
+            await self._record_error(failure)
             raise failure from error
 
     async def _measure_spent(self) -> JsonObject:
-        """Return the usage of the conversation and its tasks, if it may start any."""
+        """Return the `spent` change: the usage of the conversation and its tasks; empty without sub-agents."""
         if self._delegation is None or not self._spec.sub_agents:
             return {}
-        now = await self._delegation.read_spent(self._journal.cid)
-        return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
+        spent = await self._delegation.read_spent(self._journal.cid)
+        return {"spent": {"usage": spent.usage.model_dump(mode="json"), "tasks": spent.tasks}}
 
     def _begin(self, spent: JsonObject) -> None:
-        """Record that the run has started. A truncated answer is continued unless there is a new message."""
+        """Record that the run has started. Asks the model to continue a truncated answer if there is no other work.
+
+        Args:
+            spent: See `_measure_spent`.
+        """
         state = self._journal.state
         if state.status == "running" and not state.has_work:
             self._outcome.take_over(state)
         cut_off = state.status == "paused" and state.partial and not state.has_work and bool(state.output)
-        self._journal.stage(*self._in_force.make_events(), StateChanged(changes={"status": "running", **spent}))
+        self._journal.stage(*self._rules_in_force.make_events(), StateChanged(changes={"status": "running", **spent}))
         if cut_off:
             self._journal.stage(UserMessage.text(CONTINUE, sender=REMINDER))
 
@@ -314,39 +324,38 @@ class Runner:
 
     async def _run_within_limits(self) -> Status:
         """Run the loop within its time limit, which also ends a tool that hangs."""
-        bound = self._rules.limits.wall_seconds
-        started, timer = time.monotonic(), asyncio.timeout(bound)
+        limit = self._rules.limits.wall_seconds
+        started, timer = time.monotonic(), asyncio.timeout(limit)
         try:
             async with timer:
                 return await self._loop()
         except TimeoutError:
-            if bound is None or not timer.expired():
+            if limit is None or not timer.expired():  # the error came from the run itself
                 raise
             elapsed = round(time.monotonic() - started, 6)
-            self._journal.stage(LimitReached(limit="wall_seconds", value=elapsed, bound=bound))
+            self._journal.stage(LimitReached(limit="wall_seconds", value=elapsed, bound=limit))
             return "paused"
 
     async def _loop(self) -> Status:
         """Run the loop and return the final status. A model set during the run applies from the next step on."""
         journal = self._journal
-        recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._note)
+        recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._stop_note)
         supervisor = Supervisor(
             journal,
             recorder,
             rules=self._read_rules,
             clock=SystemClock(),
-            note=self._note,
+            note=self._stop_note,
             shared=self._shared,
             find_reached=self._find_reached,
         )
         retries = Retries(journal, resolve=lambda name: self._models.resolve_named(name, self._spec))
         loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)
-        loop.steps, self._loop_now = self._steps, loop
+        loop.steps, self._current_loop = self._steps, loop
         journal.watchers.extend((supervisor.watch, retries.watch))
         try:
-            with Agent.using_thread_executor(
-                threads()
-            ):  # daemon threads: a blocked tool must not keep the program alive
+            # Daemon threads: a blocked tool must not keep the program alive.
+            with Agent.using_thread_executor(threads()):
                 status = None
                 while status is None:
                     status = await self._loop_with_agent(loop, recorder, supervisor, retries)
@@ -358,7 +367,7 @@ class Runner:
     async def _loop_with_agent(
         self, loop: Loop, recorder: Recorder, supervisor: Supervisor, retries: Retries
     ) -> Status | None:
-        """Run the loop with the current agent. Returns None if another agent was set."""
+        """Run the loop with the current agent, and return the final status; None if another agent was set."""
         try:
             blueprint = self._agent()
             spec = self._spec = blueprint.spec
@@ -371,15 +380,15 @@ class Runner:
         recorder.configure(shown_chars, streams=can_stream(model))
         supervisor.condenser = condenser
         retries.configure(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
-        agent = self._usable(blueprint).agent(model, instructions=self._journal.state.instructions)
+        agent = self._without_write_tools(blueprint).agent(model, instructions=self._journal.state.instructions)
         async with agent:
             return await loop.run(
                 agent, self._context(shown_chars), spec.output_type, is_current=partial(self._is_current, blueprint)
             )
 
     async def _is_current(self, blueprint: Blueprint) -> bool:
-        """Whether no other process has set another agent."""
-        if self._controlled > self._journal.durable:
+        """Whether the blueprint is still that of the conversation's agent, which any process may change."""
+        if self._controls_end > self._journal.durable:
             await self._journal.catch_up()
         try:
             return self._agent() is blueprint
@@ -388,11 +397,11 @@ class Runner:
 
     @property
     def _steps(self) -> int:
-        return 0 if self._loop_now is None else self._loop_now.steps
+        return 0 if self._current_loop is None else self._current_loop.steps
 
     @property
     def _data(self) -> Any:
-        return None if self._loop_now is None else self._loop_now.data
+        return None if self._current_loop is None else self._current_loop.data
 
     @property
     def _rules(self) -> Rules:
@@ -400,12 +409,12 @@ class Runner:
         return self._read_rules()
 
     def _read_rules(self) -> Rules:
-        """Return the rules in force now, narrowed by the limits of this run, which no log records."""
-        rules = self._in_force()
+        """Return the rules in force now, narrowed by the limits of this run, which are not recorded."""
+        rules = self._rules_in_force()
         return rules if self._limits is None else replace(rules, limits=narrower(rules.limits, self._limits))
 
-    def _usable(self, blueprint: Blueprint) -> Blueprint:
-        """Return the blueprint without tools that write, if the workspace is read-only."""
+    def _without_write_tools(self, blueprint: Blueprint) -> Blueprint:
+        """Return the blueprint, without the tools that write if the workspace is read-only."""
         spec = blueprint.spec
         if not self._readonly or spec.workspace_access in ("none", "read"):
             return blueprint
@@ -424,6 +433,11 @@ class Runner:
         return Guards().extend(workspace, (*roots, *configs, *self._rules.hooks.guarded))
 
     def _context(self, shown_chars: int) -> ToolContext:
+        """Return the dependencies of the tools.
+
+        Args:
+            shown_chars: Maximum number of characters of a result that the model is shown.
+        """
         state, shared = self._journal.state, self._shared
         return ToolContext(
             read_result=partial(find_result, self._environment.store, self._journal.cid),
@@ -447,21 +461,21 @@ class Runner:
             bounds=tuple if shared is None else lambda: shared.list_for_child(state),
             untold_tasks=lambda: state.untold_tasks,
             task_of_call=lambda call: next((id for id, link in state.tasks.items() if link.call == call), None),
-            leaves_calls_open=lambda: self._note.leaves_calls_open,
+            leaves_calls_open=lambda: self._stop_note.leaves_calls_open,
         )
 
     async def _finish(self) -> bool:
-        """Record that the run is finished, unless a message came first. Returns False then: the run must answer it."""
+        """Record that the run is finished, unless there is new work. Returns whether the run is finished."""
         state = self._journal.state
         return await self._journal.append_while(
             lambda: not state.has_work, StateChanged(changes={"status": "finished"}), ending=self._ending
         )
 
-    async def _leave(self, status: Status) -> bool:
+    async def _record_status(self, status: Status) -> bool:
         """Record the final status, unless the event that ended the run has set it. All events are durable afterwards.
 
         Returns:
-            Whether the run has ended. With an ending, a message that arrived in the meantime is answered first.
+            Whether the run has ended. False if calls no longer wait, so that the run must continue.
         """
         state = self._journal.state
         if self._ending is None:
@@ -470,7 +484,7 @@ class Runner:
             await self._journal.settle()
             return not await self._release_waits()
         if status == "finished":
-            return True  # `_finish` made the ending in the transaction of that status
+            return True  # `_finish` made the ending in the transaction that recorded the status
         while True:
             await self._journal.settle()
             if await self._release_waits():
@@ -483,35 +497,36 @@ class Runner:
                 self._journal = self._journal.use_lease(self._generation)
                 await self._journal.catch_up()
                 if state.head == head:
-                    raise  # the head is unchanged, so the lease was lost
+                    raise  # no other writer appended, so the lease was lost
                 if status == "waiting_for_confirmation" and not state.waiting:
                     return False  # the calls were decided in the meantime
             else:
                 return True
 
     async def _release_waits(self) -> bool:
-        """Release calls whose task ended before their wait was recorded. Returns whether no call waits any more.
+        """Release calls whose task ended before their wait was recorded. Returns whether that leaves no waiting call.
 
-        A task that ends later finds the recorded wait and releases it.
+        A task that ends later finds the recorded wait and releases the call itself.
         """
         state = self._journal.state
-        if (changes := release_ended(state)) is None:
+        changes = release_ended(state)
+        if changes is None:
             return False
         released = StateChanged(changes=changes, reason="its task ended")
         await self._journal.append_while(lambda: release_ended(state) == changes, released)
         return not state.waiting
 
     async def _append_end(self, *events: Event, error: BoughError | None = None) -> None:
-        """Append the last events, even if events that the run staged earlier could not be written."""
-        # A new writer: the old one refuses everything after a failure.
+        """Append the last events, even if an earlier append of this run failed."""
+        # A new writer: after a failed append, the old one refuses all others.
         journal = self._journal.use_lease(self._generation)
         if self._ending is None:
             await journal.append(*events)
         else:
             await journal.finish(*events, ending=self._ending, error=error)
 
-    async def _record(self, error: BoughError) -> None:
-        """Record the error in the log, unless the log itself failed."""
+    async def _record_error(self, error: BoughError) -> None:
+        """Record the error in the log. If that fails, `details["unrecorded"]` of the error has the reason."""
         try:
             await self._append_end(
                 ErrorRaised(code=error.code, message=public_message(error), hint=error.hint),
@@ -524,17 +539,23 @@ class Runner:
     def result(self) -> RunResult:
         """Return the result of the run so far."""
         state, outcome = self._journal.state, self._outcome
-        outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
+        if self.was_interrupted and self._task is None:  # interrupted before it started
+            outcome.interrupted = True
         data = read_data(self._spec.output_type, self._data, state.data)
         return outcome.result(state, self._journal.cid, start=self._start, steps=self._steps, data=data)
 
 
-NAME = "bough.run"
+LOGGER_NAME = "bough.run"
 
 
 @dataclass
 class RunLogger:
-    """The log of one run, to be told how it ended."""
+    """Writes the durable events of one run to Python's log.
+
+    Attributes:
+        fields: Fields of every log record.
+        result: Set by the caller when the run has ended.
+    """
 
     fields: dict[str, Any]
     result: RunResult | None = None
@@ -542,41 +563,47 @@ class RunLogger:
     def tell(self, update: Update) -> None:
         """Log a durable event."""
         if isinstance(update, StoredEvent):
-            event = {"event": update.kind, "seq": update.seq, **_numbers(update.event)}
-            logging.getLogger(NAME).info("event %s", update.kind, extra=self.fields | event)
+            event_fields = {"event": update.kind, "seq": update.seq, **_log_fields(update.event)}
+            logging.getLogger(LOGGER_NAME).info("event %s", update.kind, extra=self.fields | event_fields)
 
 
 @contextmanager
 def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Generator[RunLogger]:
-    """Log a run, and the error that leaves the block by its code. Costs nothing where nobody collects."""
-    log = logging.getLogger(NAME)
-    book = RunLogger({"conversation": str(journal.cid), "run": str(run)})
+    """Write start, events and end of a run to Python's log. Does nothing if its level is above INFO."""
+    log = logging.getLogger(LOGGER_NAME)
+    run_logger = RunLogger({"conversation": str(journal.cid), "run": str(run)})
     if not log.isEnabledFor(logging.INFO):
-        yield book
+        yield run_logger
         return
     started = time.monotonic()
-    log.info("run started", extra=book.fields | {"agent": agent, "model": model})
-    journal.listeners.append(book.tell)
-    how: dict[str, Any] = {"status": "interrupted"}
+    log.info("run started", extra=run_logger.fields | {"agent": agent, "model": model})
+    journal.listeners.append(run_logger.tell)
+    end_fields: dict[str, Any] = {"status": "interrupted"}
     try:
-        yield book
-        how = {} if book.result is None else {"status": book.result.status, "steps": book.result.steps}
+        yield run_logger
+        result = run_logger.result
+        end_fields = {} if result is None else {"status": result.status, "steps": result.steps}
     except BoughError as error:
-        how = {"status": "error", "code": error.code}
+        end_fields = {"status": "error", "code": error.code}
         raise
     finally:
-        if book.tell in journal.listeners:
-            journal.listeners.remove(book.tell)
+        if run_logger.tell in journal.listeners:
+            journal.listeners.remove(run_logger.tell)
         duration = {"duration_seconds": round(time.monotonic() - started, 6)}
-        log.info("run ended", extra=book.fields | how | duration)
+        log.info("run ended", extra=run_logger.fields | end_fields | duration)
 
 
-def _numbers(event: Event) -> dict[str, Any]:
+def _log_fields(event: Event) -> dict[str, Any]:
+    """Return the fields of a log record for an event: names, durations and amounts, never texts."""
     match event:
         case ModelResponded():
-            used = event.usage
-            tokens = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-            return {"model": event.model, "duration_seconds": event.latency_seconds, **tokens}
+            return {
+                "model": event.model,
+                "duration_seconds": event.latency_seconds,
+                "input_tokens": event.usage.input_tokens,
+                "output_tokens": event.usage.output_tokens,
+                "cost_usd": event.usage.cost_usd,
+            }
         case ToolReturned() | ToolFailed():
             return {"tool": event.tool, "call": event.tool_call_id, "duration_seconds": event.duration_seconds}
         case ToolCalled() | ToolRejected() | ToolInterrupted():

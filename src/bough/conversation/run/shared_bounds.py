@@ -1,7 +1,7 @@
-"""Bounds that a conversation shares with the tasks of its sub-agents, in whatever process they run.
+"""Limits that a conversation shares with the tasks of its sub-agents, in whatever process they run.
 
-Nothing is reserved: what a tree has used is one sum over rows that each of its conversations writes for itself. So
-siblings share what is left, and each may overshoot by the one request that it has in flight.
+Nothing is reserved: the usage of a tree is the sum over rows that each of its conversations writes itself. Siblings
+share the remaining amount, and each may exceed it by the one request that it has in flight.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bough.guard import Limits
 from bough.guard.limits import check
 
 _COUNTED = frozenset({"requests", "input_tokens", "output_tokens", "total_tokens", "cost_usd"})
-"""Bounds of what a whole tree uses; steps and seconds are each run's own."""
+"""Limits on the usage of a whole tree. Limits on steps and seconds apply to each run separately."""
 
 
 class SharedBounds:
-    """Checks the bounds that a run has to keep together with others.
+    """Checks the limits that a run shares with other conversations.
 
     Args:
-        conversation: The one that runs.
-        ancestors: Bounds of the conversations above it, as they were when its task was started.
-        rules: Returns the rules in force for it.
+        conversation: The conversation that runs.
+        ancestors: Limits of the conversations above it, as they were when its task was started.
+        rules: Returns the rules in force for the conversation.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class SharedBounds:
         self._rules = rules
 
     def list_for_child(self, state: State) -> tuple[SharedBound, ...]:
-        """Return the bounds that a task started now has to keep: the conversation's own, then its ancestors'."""
+        """Return the limits of a task that is started now: those of this conversation, then those of its ancestors."""
         return (*own_bounds(self._conversation, state, self._rules()), *self._ancestors)
 
     async def check(self, state: State) -> LimitReached | None:
-        """Return the bound that is reached, None where there is room. One statement for each bound that counts usage.
+        """Return the limit that was reached; None if none was. One statement for each limit on usage.
 
-        The conversation's own are looked at here only while a task of it runs: else its fold has all of it.
+        The conversation's own limits are checked only while one of its tasks runs; otherwise its state has all usage.
         """
         own: tuple[SharedBound, ...] = ()
         if any(link.ended is None for link in state.tasks.values()):
@@ -59,33 +59,37 @@ class SharedBounds:
                 continue
             reached = check_usage(bound, await self._delegation.read_spent(bound.conversation))
             if reached is not None:
-                return reached if bound.conversation == self._conversation else _name_ancestor(reached)
+                return reached if bound.conversation == self._conversation else _with_parent_prefix(reached)
         return None
 
 
 def own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBound, ...]:
-    """Return the bounds of a conversation's run, and of the conversation; none before a run has begun to count."""
+    """Return the limits per run and per conversation; empty if no run has recorded what was spent before it."""
     if state.spent is None:
         return ()
-    then = Spent(Usage.model_validate(state.spent["usage"]), int(state.spent["tasks"]))
-    bounds = [SharedBound(conversation, rules.limits, then)]
+    spent_before = Spent(Usage.model_validate(state.spent["usage"]), int(state.spent["tasks"]))
+    bounds = [SharedBound(conversation, rules.limits, spent_before)]
     if rules.total.bounds:
-        bounds.append(SharedBound(conversation, rules.total, _negate_inherited(state, then)))
+        bounds.append(SharedBound(conversation, rules.total, _negate_inherited(state, spent_before)))
     return tuple(bounds)
 
 
-def check_usage(bound: SharedBound, now: Spent) -> LimitReached | None:
-    """Return the bound of usage that is reached by what a conversation and those below it have used in all."""
-    return check(_only_counted(bound.limits), measure_since(bound, now))
+def check_usage(bound: SharedBound, spent: Spent) -> LimitReached | None:
+    """Return the usage limit that was reached; None if none was.
+
+    Args:
+        spent: Total usage of the conversation and its descendants.
+    """
+    return check(_select_counted(bound.limits), measure_since(bound, spent))
 
 
-def measure_since(bound: SharedBound, now: Spent) -> Usage:
-    """Return what was used since a bound began to count."""
-    return subtract_usage(now.usage, bound.then.usage)
+def measure_since(bound: SharedBound, spent: Spent) -> Usage:
+    """Return the part of `spent` that counts against a limit: the usage since its start."""
+    return subtract_usage(spent.usage, bound.then.usage)
 
 
 def subtract_from(limits: Limits, used: Usage) -> dict[str, Any]:
-    """Return what is left of the bounds of usage, by name: never below nothing."""
+    """Return the remaining amount of each usage limit by name, at least 0."""
     amounts: dict[str, float] = {
         "requests": used.requests,
         "input_tokens": used.input_tokens,
@@ -97,27 +101,27 @@ def subtract_from(limits: Limits, used: Usage) -> dict[str, Any]:
     return {name: max(bounds[name] - amount, 0) for name, amount in amounts.items() if name in bounds}
 
 
-def _only_counted(limits: Limits) -> Limits:
+def _select_counted(limits: Limits) -> Limits:
     counted: dict[str, Any] = {name: bound for name, bound in limits.bounds.items() if name in _COUNTED}
     return Limits(**counted, steps=None, tasks=None, depth=None, per=limits.per, unpriced=limits.unpriced)
 
 
-def _negate_inherited(state: State, then: Spent) -> Spent:
-    """Return the usage inherited from the source of a fork, negated: it counts, but has no row of the fork's own.
+def _negate_inherited(state: State, spent_before: Spent) -> Spent:
+    """Return the usage that a fork inherited from its source, negated; zero if the conversation is not a fork.
 
-    Zero if the conversation is not a fork.
+    Subtracting it adds the inherited usage, which counts but is in no row of the fork.
     """
-    before = subtract_usage(add_usage(state.inherited, state.began), then.usage)
+    inherited = subtract_usage(add_usage(state.inherited, state.began), spent_before.usage)
     return Spent(
         Usage(
-            requests=-max(before.requests, 0),
-            input_tokens=-max(before.input_tokens, 0),
-            output_tokens=-max(before.output_tokens, 0),
-            cost_usd=-max(before.cost_usd or 0.0, 0.0),
+            requests=-max(inherited.requests, 0),
+            input_tokens=-max(inherited.input_tokens, 0),
+            output_tokens=-max(inherited.output_tokens, 0),
+            cost_usd=-max(inherited.cost_usd or 0.0, 0.0),
         ),
         0,
     )
 
 
-def _name_ancestor(reached: LimitReached) -> LimitReached:
+def _with_parent_prefix(reached: LimitReached) -> LimitReached:
     return reached.model_copy(update={"limit": f"parent.{reached.limit}"})

@@ -1,4 +1,4 @@
-"""Why a run is being stopped, said before it is cancelled; and what of it Python cannot stop."""
+"""The reason for stopping a run, set before its cancellation, and blocking functions, which Python cannot stop."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from bough.portal import threads
 _R = TypeVar("_R")
 
 StopReason: TypeAlias = Literal["interrupt", "hand_back", "fenced"]
-"""`interrupt`: a person wants it to end; `hand_back`: another worker continues; `fenced`: another one does already."""
+"""`interrupt`: a person ended the run; `hand_back`: another worker will continue it; `fenced`: another one has it."""
 
 BLOCKING_SECONDS = 2.0
-"""How long a function that blocks is waited for when its call is cut off; less than the end of a program may take."""
+"""How long an interrupted call waits for its blocking function. Shorter than the time a program has to exit."""
 
 
 class StopNote:
-    """Shared by a run and what records it.
+    """The stop requested for a run, shared by the run and its recorder.
 
     Attributes:
-        reason: None where nobody said one: the same as `interrupt`.
-        on_hand_back: Set: the run ends before its next request, so that another worker continues; called when it does.
+        reason: None means `interrupt`.
+        on_hand_back: If set, the run ends before its next request so that another worker continues it, and calls this.
     """
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.on_hand_back: Callable[[], None] | None = None
 
-    def hands_back(self) -> bool:
-        """Whether the run ends here because it is to be handed back; whoever asked for that is told."""
+    def accept_hand_back(self) -> bool:
+        """Return whether the run is to be handed back. If so, call `on_hand_back`."""
         if self.on_hand_back is None:
             return False
         self.on_hand_back()
@@ -43,10 +43,10 @@ class StopNote:
         return self.reason in ("hand_back", "fenced")
 
 
-def _call(fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> _R:
-    """Call a function; what asyncio cannot hand over to who awaits it is raised as another error.
+def _call_safely(fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> _R:
+    """Call a function, and raise `RuntimeError` for an exception that an asyncio future cannot carry.
 
-    A future refuses `StopIteration`, so that its awaiter would wait for ever; `GeneratorExit` closes a coroutine.
+    A future refuses `StopIteration`, so its awaiter would wait for ever. `GeneratorExit` would close the coroutine.
     """
     try:
         return fn(*args, **kwargs)
@@ -55,27 +55,27 @@ def _call(fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> _R:
 
 
 class BlockingCall(Executor):
-    """Runs what blocks in one tool call in the process's threads, and knows whether some of it still runs."""
+    """Runs the blocking functions of one tool call in the process's threads, and tracks which still run."""
 
     def __init__(self) -> None:
         self._futures: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> Future[_R]:
         """Run `fn` in a thread."""
-        future = threads().submit(_call, fn, *args, **kwargs)
+        future = threads().submit(_call_safely, fn, *args, **kwargs)
         self._futures.append(future)
         return future
 
     @property
     def is_running(self) -> bool:
-        """Whether something of it still runs: a function that has begun cannot be stopped."""
+        """Whether a function still runs. A function that has started cannot be stopped."""
         return any(not future.done() for future in self._futures)
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Return when nothing of it runs any more, or after that time."""
-        waiting = [asyncio.wrap_future(future) for future in self._futures if not future.done()]
-        for future in waiting:
+        """Wait until no function runs, for at most `timeout_seconds`."""
+        running = [asyncio.wrap_future(future) for future in self._futures if not future.done()]
+        for future in running:
             # Retrieves the exception: asyncio would log it as never retrieved.
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if waiting:
-            await asyncio.wait(waiting, timeout=timeout_seconds)
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        if running:
+            await asyncio.wait(running, timeout=timeout_seconds)

@@ -1,4 +1,4 @@
-"""OpenTelemetry: one span a run with PydanticAI's spans below it. Without a tracer provider nothing is done."""
+"""OpenTelemetry: one span per run, with PydanticAI's spans as children. Does nothing without a tracer provider."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bough.errors import BoughError
 
 
 class RunSpan:
-    """The span of one run, to be told how the run ended."""
+    """The span of one run."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
 
     def end(self, result: RunResult) -> None:
-        """Write down how the run ended."""
+        """Set the attributes that describe the result of the run."""
         self._span.set_attributes(
             {
                 "bough.status": result.status,
@@ -38,7 +38,7 @@ class RunSpan:
 
 @contextmanager
 def run_span(cid: UUID, *, run: UUID, agent: str, model: str | None) -> Generator[RunSpan]:
-    """Open the span of a run; an error that leaves the block is its status, by code, without any text of the user."""
+    """Open the span of a run. An error that leaves the block sets its status to the error code, without any text."""
     attributes = {"gen_ai.conversation.id": str(cid), "bough.run": str(run)}
     attributes |= {"gen_ai.agent.name": agent, "gen_ai.request.model": model or ""}
     tracer = trace.get_tracer("bough")
@@ -53,7 +53,7 @@ def run_span(cid: UUID, *, run: UUID, agent: str, model: str | None) -> Generato
 
 
 def read_traceparent() -> str | None:
-    """Return the current span as W3C's `traceparent`; None outside of a span."""
+    """Return the W3C `traceparent` of the current span; None outside of a span."""
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
     return carrier.get("traceparent")
@@ -61,7 +61,7 @@ def read_traceparent() -> str | None:
 
 @contextmanager
 def span_below(name: str, traceparent: str | None, attributes: Mapping[str, str]) -> Generator[trace.Span]:
-    """Open a span below one of another place or time; without one, below the current span."""
+    """Open a span as a child of the span that `traceparent` names, or of the current span if it is None."""
     context = None if traceparent is None else TraceContextTextMapPropagator().extract({"traceparent": traceparent})
     tracer = trace.get_tracer("bough")
     with tracer.start_as_current_span(name, context=context, attributes=dict(attributes)) as span:
@@ -74,7 +74,7 @@ def collects_spans() -> bool:
 
 
 def instrumentation() -> list[AbstractCapability[Any]]:
-    """Return PydanticAI's instrumentation where someone collects spans; no prompt, result or secret is in them."""
+    """Return PydanticAI's instrumentation if spans are collected. Spans have no prompts, results or secrets."""
     if not collects_spans():
         return []
     return [Instrumentation(InstrumentationSettings(include_content=False, include_binary_content=False))]

@@ -13,14 +13,14 @@ from bough.events.integrity import IntegrityFinding
 from bough.events.side_tables import Tables
 from bough.tasks.dispatch.sweep import Sweep
 from bough.tasks.model import Task
-from bough.tasks.stores.claims import look_next
+from bough.tasks.stores.claims import find_next_row
 
 if TYPE_CHECKING:
     from bough.tasks.store import Claim
     from bough.tasks.worker import Worker
 
-_AWAY_SECONDS = 1.0
-"""Delay before an unavailable store is tried again."""
+_RETRY_SECONDS = 1.0
+"""Delay before the next claim, after a claim that failed or found the store unavailable."""
 
 
 class LocalDispatcher:
@@ -77,7 +77,7 @@ class LocalDispatcher:
         try:
             while not stopping.is_set():
                 self._woken.clear()  # before claiming: a commit during the claim sets it again
-                wait = await self._fill(worker, queues, concurrency, running, stopping)
+                wait = await self._start_tasks(worker, queues, concurrency, running, stopping)
                 with suppress(TimeoutError):  # also set by commits and by the end of each run
                     await asyncio.wait_for(self._woken.wait(), wait)
             while running:
@@ -87,7 +87,7 @@ class LocalDispatcher:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    async def _fill(
+    async def _start_tasks(
         self,
         worker: Worker,
         queues: Collection[str],
@@ -100,7 +100,7 @@ class LocalDispatcher:
             try:
                 claim, seconds = await self._claim(worker, queues)
             except BoughError:
-                return _AWAY_SECONDS
+                return _RETRY_SECONDS
             if claim is None:
                 return seconds
             task = worker.start(claim)
@@ -110,7 +110,7 @@ class LocalDispatcher:
         return None
 
     async def _claim(self, worker: Worker, queues: Collection[str]) -> tuple[Claim | None, float | None]:
-        """Claim a task, or return the seconds until one becomes due; None if none is waiting."""
+        """Claim a task. Returns the claim, if any, and the seconds until the next attempt; None if no task waits."""
         while self.requested:
             claim = await worker.claim_task(self.requested.popleft())
             if claim is not None:
@@ -120,9 +120,8 @@ class LocalDispatcher:
         seconds = await worker.store.look(lambda tables: _seconds_until_ready(tables, queues), small=True)
         if seconds != 0:
             return None, seconds
-        return await worker.claim_next(
-            queues
-        ), _AWAY_SECONDS  # if another worker was faster, its commit wakes this one earlier
+        # If another worker was faster, the delay is cut short by its commit.
+        return await worker.claim_next(queues), _RETRY_SECONDS
 
     async def _listen(self, commits: object) -> None:
         async for _ in commits:  # pyright: ignore
@@ -134,7 +133,7 @@ def _seconds_until_ready(tables: Tables, queues: Collection[str]) -> float | Non
 
     Runs in a read transaction, so that an idle worker never blocks writers.
     """
-    if look_next(tables, queues) is not None:
+    if find_next_row(tables, queues) is not None:
         return 0
     row = tables.one("task.earliest")
     if row is None or row[0] is None:
@@ -143,5 +142,6 @@ def _seconds_until_ready(tables: Tables, queues: Collection[str]) -> float | Non
 
 
 async def _set_when(event: asyncio.Event, other: asyncio.Event) -> None:
+    """Set `other` as soon as `event` is set."""
     await event.wait()
     other.set()

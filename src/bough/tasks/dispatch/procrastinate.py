@@ -112,7 +112,7 @@ class ProcrastinateDispatcher:
         try:
             await self._serve(delivery, queues, stopping)
             await local
-            await delivery.finish()  # runs outlive the engine that delivered them; leaving them would orphan claims
+            await delivery.finish()  # runs outlive the engine that delivered them, and must end before their claims
         finally:
             for task in (*background, local):
                 task.cancel()
@@ -132,7 +132,7 @@ class ProcrastinateDispatcher:
     async def _serve(self, delivery: Delivery, queues: Collection[str], stopping: asyncio.Event) -> None:
         """Keep the engine's worker running for the currently served queues, until `stopping` is set.
 
-        The worker is restarted when the queues change and after the server was unavailable. Its running tasks go on.
+        The worker is restarted when the queues change and after the server was unavailable. Running tasks continue.
         """
         failures = 0
         while not stopping.is_set():
@@ -141,7 +141,7 @@ class ProcrastinateDispatcher:
             engine = asyncio.create_task(self._run_engine(delivery, served), name="engine")
             try:
                 while served == tuple(sorted(set(queues))) and not engine.done() and not stopping.is_set():
-                    await _first(engine, self._woken)
+                    await _wait_for_either(engine, self._woken)
                     self._woken.clear()
             finally:
                 has_failed = engine.done()
@@ -163,7 +163,7 @@ class ProcrastinateDispatcher:
 
             @app.task(name=JOB, pass_context=True)
             async def deliver(context: JobContext, task_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
-                await delivery.deliver(task_id, context.job.id, lambda: _why_stopped(context))
+                await delivery.deliver(task_id, context.job.id, lambda: _find_stop_reason(context))
 
             await app.run_worker_async(
                 queues=[name_queue(schema, queue) for queue in queues],
@@ -204,7 +204,8 @@ async def _open_app(address: str, schema: str) -> AsyncGenerator[App]:
         yield app
 
 
-async def _first(engine: asyncio.Task[None], woken: asyncio.Event) -> None:
+async def _wait_for_either(engine: asyncio.Task[None], woken: asyncio.Event) -> None:
+    """Wait until the engine ends or `woken` is set."""
     waiting = asyncio.create_task(woken.wait())
     try:
         await asyncio.wait({engine, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +218,7 @@ async def _set_when(event: asyncio.Event, other: asyncio.Event) -> None:
     other.set()
 
 
-def _why_stopped(context: JobContext) -> WhyStopped | None:
+def _find_stop_reason(context: JobContext) -> WhyStopped | None:
     match context.abort_reason():
         case AbortReason.SHUTDOWN:
             return "engine ends"
@@ -249,8 +250,8 @@ WhyStopped: TypeAlias = Literal["engine ends", "job aborted"]
 class Delivery:
     """Runs the tasks that jobs name, at most `concurrency` at once over all restarts of the engine.
 
-    A task goes on when the engine that delivered it ends, so that a restarted server or an added queue interrupts no
-    task.
+    A task continues when the engine that delivered it ends, so that a restarted server or an added queue does not
+    interrupt it.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class Delivery:
                 reason = why()
                 if reason is None:
                     raise
-                # The engine's cancellation ends the job, not the run: left counted, it would end the next await too.
+                # The engine cancels the job, not the run. Without `uncancel`, the next await would be cancelled too.
                 if (current := asyncio.current_task()) is not None:
                     current.uncancel()
                 if reason == "engine ends":
@@ -305,15 +306,15 @@ class Delivery:
             await self._worker.run(claim)
 
     async def _renew(self, task_id: str, job: int | None) -> None:
-        """Replace the job of a task that cannot run here now, since the engine considers this job done."""
+        """Give a task that cannot run here now a new job, since the engine considers this one done."""
         id = parse_id(task_id)
         if id is not None and job is not None:
             await self._store.change(lambda tables: renew_job(tables, id, job, self._enqueue))
 
     async def _stop_lost(self, task_id: str) -> None:
-        """Stop a run whose claim was ended by another process. An aborted job alone does not stop its run.
+        """Stop a run if another process has ended its claim. An aborted job alone does not stop its run.
 
-        This is the second signal of a cancellation, in addition to the tail of the log.
+        The run also learns of a cancellation from its log; this is the second way.
         """
         active = self._worker.active.get(task_id)
         if active is None:

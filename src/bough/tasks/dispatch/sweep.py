@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SWEEP_SECONDS = 1.0
 """Interval of the sweep in each worker process."""
 
-_SLOW_ROUNDS = 5
+_SWEEPS_PER_SLOW_SWEEP = 5
 """Every n-th sweep also looks for tasks whose calls were decided without a broker."""
 
 
@@ -55,7 +55,7 @@ class Sweep:
         self._control = TaskControl(
             worker.store, owner=worker.owner, withdraw=worker.withdraw, on_stop=worker.on_stopped
         )
-        self._round = 0
+        self._sweep_count = 0
         self._leases: dict[str, tuple[tuple[str | None, int | None], float]] = {}
 
     async def run(self) -> None:
@@ -71,9 +71,9 @@ class Sweep:
         Raises:
             StoreError: The store cannot be read or written.
         """
-        self._round += 1
-        slow = self._round % _SLOW_ROUNDS == 0
-        findings = await self._worker.store.look(lambda tables: self._look(tables, slow=slow))
+        self._sweep_count += 1
+        slow = self._sweep_count % _SWEEPS_PER_SLOW_SWEEP == 0
+        findings = await self._worker.store.look(lambda tables: self._find_tasks(tables, slow=slow))
         for id in findings.due:
             with suppress(Conflict, NotFound):  # the task has changed or was deleted; the next sweep sees it again
                 await self._control.time_out(id)
@@ -81,11 +81,11 @@ class Sweep:
             with suppress(Conflict, NotFound):
                 await self._control.cancel(id, "parent ended")
         for id in findings.decided:
-            await self._change(id, self._wake)
+            await self._change(id, self._resume_decided)
         for task_id in findings.lost:
             self._on_lost(task_id)
 
-    def _look(self, tables: Tables, *, slow: bool) -> SweepFindings:
+    def _find_tasks(self, tables: Tables, *, slow: bool) -> SweepFindings:
         own = self._worker.active
         leases = {
             str(UUID(bytes=id)): (owner, expires)
@@ -94,9 +94,9 @@ class Sweep:
         }
         return SweepFindings(
             lost=[id for id in self._find_lost(leases, tables.now()) if id not in own],
-            due=_ids(tables.run("task.due", now=tables.now())),
-            orphans=_ids(tables.run("task.orphans", now=tables.now())),
-            decided=_ids(tables.run("task.decided")) if slow else [],
+            due=_read_ids(tables.run("task.due", now=tables.now())),
+            orphans=_read_ids(tables.run("task.orphans", now=tables.now())),
+            decided=_read_ids(tables.run("task.decided")) if slow else [],
         )
 
     def _find_lost(self, leases: dict[str, tuple[str | None, int | None]], store_now: int) -> list[str]:
@@ -126,7 +126,8 @@ class Sweep:
         with suppress(Conflict):  # the task has changed; the next sweep sees it again
             await self._worker.store.change(lambda tables: change(tables, id))
 
-    def _wake(self, tables: Tables, id: UUID) -> None:
+    def _resume_decided(self, tables: Tables, id: UUID) -> None:
+        """Make a task pending whose waiting calls were all decided without a broker."""
         row = find_row(tables, id)
         if row is None or row.current is not TaskState.INPUT_REQUIRED:
             return
@@ -134,5 +135,5 @@ class Sweep:
             give_job(tables, move(tables, row, TaskState.PENDING, Move(reason="decided")), self._worker.enqueue)
 
 
-def _ids(rows: list[tuple[bytes, ...]]) -> list[UUID]:
+def _read_ids(rows: list[tuple[bytes, ...]]) -> list[UUID]:
     return [UUID(bytes=row[0]) for row in rows]

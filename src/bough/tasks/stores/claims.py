@@ -19,7 +19,7 @@ MAX_CANDIDATES = 16
 
 _SECOND = 1_000_000
 _HELD_BACK = _SECOND // 2
-"""How long the tasks of an owner are held back that already runs as many as allowed."""
+"""How long the tasks of an owner who already runs as many as allowed are held back."""
 
 MayStart: TypeAlias = Callable[[Tables, str | None], bool]
 """Returns whether the owner of a conversation may run one more task."""
@@ -59,7 +59,7 @@ def claim_next(
     tables.run("task.make_ready", now=tables.now())
     tried: set[int] = set()
     while len(tried) < MAX_CANDIDATES:
-        row = _best(tables, queues, tried)
+        row = _find_first_row(tables, queues, tried)
         if row is None:
             return None
         tried.add(row.k)
@@ -68,10 +68,14 @@ def claim_next(
     return None
 
 
-def look_next(tables: Tables, queues: Collection[str] | None = None) -> TaskRow | None:
-    """Return the row that a claim would take next from `queues`; None means all. Reads one index row per queue."""
+def find_next_row(tables: Tables, queues: Collection[str] | None = None) -> TaskRow | None:
+    """Return the row that the next claim would take, or None. Reads one index row per queue.
+
+    Args:
+        queues: None looks in all queues.
+    """
     chosen = [row[0] for row in tables.run("task.ready_queues")] if queues is None else queues
-    return _best(tables, chosen, set())
+    return _find_first_row(tables, chosen, set())
 
 
 def take_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float) -> Lease | None:
@@ -86,8 +90,8 @@ def take_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float) -> Lea
         holder = str(conflict.details.get("owner", ""))
         if not is_gone(holder):
             return None
-        # First take it in the dead owner's name for 0 seconds, which fences whatever that owner left running. Then take
-        # it in this owner's name: a lease in a dead owner's name looks free to every other worker.
+        # Taking the lease as the dead owner for 0 seconds fences any process that still runs for that owner. The second
+        # acquisition is for this owner, since other workers would consider a lease of a dead owner free.
         tables.acquire(cid, holder, 0)
         return tables.acquire(cid, owner, ttl_seconds)
 
@@ -100,16 +104,20 @@ def seize_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float = 1.0)
         return tables.acquire(cid, str(conflict.details["owner"]), ttl_seconds)
 
 
-def _best(tables: Tables, queues: Collection[str], tried: set[int]) -> TaskRow | None:
-    """Return the first untried row by priority, then age: the best of the queues' first rows."""
-    fronts: list[tuple[int, int, bytes]] = []
+def _find_first_row(tables: Tables, queues: Collection[str], tried: set[int]) -> TaskRow | None:
+    """Return the first ready row of all queues that is not in `tried`, by priority, then age; None if there is none."""
+    first_of_queues: list[tuple[int, int, bytes]] = []
     for queue in queues:
         rows = tables.run("task.ready", queue=queue, format=FORMAT, limit=1 + len(tried))
-        fronts += [(-priority, k, id) for k, priority, id in rows if k not in tried][:1]
-    return find_row(tables, UUID(bytes=min(fronts)[2])) if fronts else None
+        first_of_queues += [(-priority, k, id) for k, priority, id in rows if k not in tried][:1]
+    if not first_of_queues:
+        return None
+    _, _, id = min(first_of_queues)
+    return find_row(tables, UUID(bytes=id))
 
 
 def _start(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float, may_start: MayStart | None) -> Claimed | None:
+    """Claim a pending task; return None if it is held back, put off or its conversation was deleted."""
     try:
         if may_start is not None and row.parent is None:
             tenant = tables.get(row.conversation_id).owner
@@ -118,9 +126,11 @@ def _start(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float, may_sta
                 return None
         lease = take_lease(tables, row.conversation_id, owner, ttl_seconds)
     except NotFound:
-        tables.run("task.forget", k=row.k)  # its conversation is deleted: kept, the row would head its queue for ever
+        # The conversation was deleted. Without this, the row would stay first in its queue for ever.
+        tables.run("task.forget", k=row.k)
         return None
-    if lease is None:  # the conversation runs without a task; put off, or this row would block its queue until then
+    if lease is None:
+        # The conversation runs without a task. Until that run ends, the row must not block its queue.
         tables.run("task.put_off", k=row.k, not_before=tables.now() + _SECOND)
         return None
     moved = move(
@@ -131,6 +141,7 @@ def _start(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float, may_sta
 
 
 def _take_over(tables: Tables, row: TaskRow, owner: str, ttl_seconds: float) -> Claimed | None:
+    """Claim a running task whose owner has died; return None if the owner lives or the attempts are used up."""
     lease = take_lease(tables, row.conversation_id, owner, ttl_seconds)
     if lease is None:
         return None

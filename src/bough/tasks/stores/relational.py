@@ -24,7 +24,7 @@ from bough.events.stores.base import parse_digits
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent, unknown_task
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim, TaskFilter, TaskPage, TaskStore
-from bough.tasks.stores.claims import claim_by_id, claim_next, look_next, take_lease
+from bough.tasks.stores.claims import claim_by_id, claim_next, find_next_row, take_lease
 from bough.tasks.stores.endings import end_claim
 from bough.tasks.stores.rows import (
     FORMAT,
@@ -130,7 +130,7 @@ class RelationalTaskStore(TaskStore):
     @override
     async def get(self, task_id: str) -> Task | None:
         id = parse_id(task_id)
-        return None if id is None else await self.look(lambda tables: _read_whole(tables, id))
+        return None if id is None else await self.look(lambda tables: _read_with_events(tables, id))
 
     @override
     async def update_state(
@@ -180,7 +180,7 @@ class RelationalTaskStore(TaskStore):
                 lease = take_lease(tables, row.conversation_id, self._owner, ttl_seconds)
                 if lease is None:
                     raise Conflict(
-                        "another process is running the task's conversation", hint="wait until that run is over"
+                        "another process is running the task's conversation", hint="wait until that run has ended"
                     )
                 generation, details = lease.generation, details._replace(worker=self._owner)
         return move(tables, row, state, details, generation=generation, attempts=attempts, not_before=not_before)
@@ -200,7 +200,7 @@ class RelationalTaskStore(TaskStore):
     async def next_pending(self) -> Task | None:
 
         def look(tables: Tables) -> Task | None:
-            row = look_next(tables)
+            row = find_next_row(tables)
             return None if row is None else read_task(tables, row)
 
         return await self.look(look)
@@ -270,11 +270,11 @@ class RelationalTaskStore(TaskStore):
 
     @override
     async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:
-        where = filter or TaskFilter()
+        chosen = filter or TaskFilter()
         before_k = _parse_cursor(cursor)
         if not 1 <= limit <= 1000:
-            raise InvalidInput(f"a page cannot have {limit} tasks", hint="from 1 to 1,000")
-        return await self.look(lambda tables: _read_page(tables, where, before_k, limit))
+            raise InvalidInput(f"a page cannot have {limit} tasks", hint="give a number from 1 to 1,000")
+        return await self.look(lambda tables: _read_page(tables, chosen, before_k, limit))
 
     async def resolve(self, name: str) -> str:
         """Return the id of the task named by an id, its first or last 4 or more digits, or `-` for the latest.
@@ -359,7 +359,7 @@ def _list_set_fields(task: Task) -> dict[str, Any]:
     return values | ({"usage": task.usage} if task.usage.requests else {})
 
 
-def _read_whole(tables: Tables, id: UUID) -> Task | None:
+def _read_with_events(tables: Tables, id: UUID) -> Task | None:
     """Return a task with its latest events. Events after its end are included only if they are notes about it."""
     row = find_row(tables, id)
     if row is None:
@@ -381,7 +381,7 @@ def read_events(tables: Tables, row: TaskRow, limit: int = MAX_EVENTS) -> list[T
 
 
 def belongs(event: TaskEvent, row: TaskRow) -> bool:
-    """Whether an event belongs to the task: events up to its end, and later notes about it."""
+    """Whether an event belongs to the task: an event up to its end, or a later note about it."""
     if event.task_id != row.task_id:
         return False
     return not row.is_terminal or event.seq <= row.last or event.event_type is not EventType.STATE_CHANGE
@@ -392,11 +392,11 @@ def _read_state(tables: Tables, state: int, after_k: int, limit: int = 500) -> t
     return [read_task(tables, row) for row in rows], rows[-1].k if len(rows) == limit else None
 
 
-def _read_page(tables: Tables, where: TaskFilter, before_k: int | None, limit: int) -> TaskPage:
-    states = json.dumps(sorted(state.number for state in where.states)) if where.states else None
+def _read_page(tables: Tables, filter: TaskFilter, before_k: int | None, limit: int) -> TaskPage:
+    states = json.dumps(sorted(state.number for state in filter.states)) if filter.states else None
     rows = tables.run(
-        "task.page", before=before_k, states=states, agent=where.agent, queue=where.queue, parent=where.parent,
-        conversation=where.conversation, root=where.root, owner=where.owner, unowned=where.unowned,
+        "task.page", before=before_k, states=states, agent=filter.agent, queue=filter.queue, parent=filter.parent,
+        conversation=filter.conversation, root=filter.root, owner=filter.owner, unowned=filter.unowned,
         limit=limit + 1,
     )  # fmt: skip
     task_rows = [TaskRow(*row) for row in rows]
@@ -410,15 +410,15 @@ def sum_spent(tables: Tables, conversation: UUID) -> Spent:
     if row is None:
         return Spent(Usage(requests=0), 0)
     tasks, requests, input_tokens, output_tokens, cache_read, cache_write, cost, unpriced = row
-    is_known = not unpriced or bool(cost)
-    # Unknown, not 0, if no price is known for any of the tokens.
+    has_price = not unpriced or bool(cost)
+    # The cost is None, not 0, if no price is known for any of the tokens.
     usage = Usage(
         requests=requests or 0,
         input_tokens=input_tokens or 0,
         output_tokens=output_tokens or 0,
         cache_read_tokens=cache_read or 0,
         cache_write_tokens=cache_write or 0,
-        cost_usd=(cost or 0.0) if is_known and (cost or input_tokens) else None,
+        cost_usd=(cost or 0.0) if has_price and (cost or input_tokens) else None,
     )
     return Spent(usage, tasks)
 
@@ -427,7 +427,9 @@ def _parse_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not cursor.isdecimal() or len(cursor) > 18:
-        raise InvalidInput(f"{cursor!r} is not a cursor of a page of tasks", hint="give next_cursor as it was given")
+        raise InvalidInput(
+            f"{cursor!r} is not a cursor of a page of tasks", hint="give the next_cursor of the previous page"
+        )
     return int(cursor)
 
 
@@ -442,7 +444,9 @@ def _make_note(task_id: str, event: TaskEvent) -> TaskNoted:
 
 
 def _require_known(fields: dict[str, Any]) -> dict[str, Any]:
-    if unknown := sorted(set(fields) - _FIELDS):
+    """Return the fields of a transition. Raises `InvalidInput` if one is unknown."""
+    unknown = sorted(set(fields) - _FIELDS)
+    if unknown:
         raise InvalidInput(
             f"a transition cannot change {', '.join(unknown)}",
             hint=f"it takes result, error, {', '.join(sorted(_FIELDS))} and not_before",

@@ -148,7 +148,7 @@ def read_task(tables: Tables, row: TaskRow) -> Task:
     changes = _read_events(tables, row.cid, {row.first, row.last})
     first, last = changes.get(row.first), changes.get(row.last)
     if first is None or last is None:
-        raise _missing(row)
+        raise _make_missing_error(row)
     return build_task(row, first, last, read_message(tables, row, first))
 
 
@@ -163,7 +163,7 @@ def build_task(row: TaskRow, first: StoredEvent, last: StoredEvent, message: Use
     """Build the task of a row from its first and latest transition and its message."""
     submitted, latest = first.event, last.event
     if not isinstance(submitted, TaskChanged) or not isinstance(latest, TaskChanged):
-        raise _missing(row)
+        raise _make_missing_error(row)
     return Task(
         id=row.task_id,
         state=row.current,
@@ -245,7 +245,7 @@ def move(
     )  # fmt: skip
     if not moved:  # raising rolls the append back, so that the log never has a transition that the row lacks
         raise InvalidTransition(
-            f"task {row.task_id} has moved on meanwhile",
+            f"task {row.task_id} was changed by another process",
             hint="read it again",
             details={"task": row.task_id, "from": row.current.value, "to": to.value, "moved_on": True},
         )
@@ -275,7 +275,7 @@ def give_job(tables: Tables, row: TaskRow, enqueue: Enqueue | None) -> TaskRow:
 
 
 def cut_text(text: str | None) -> tuple[str | None, int | None]:
-    """Return the text, cut to head and tail of 1 MiB together, and its size in bytes if it was cut."""
+    """Return the text, and its size in bytes if it had to be cut: to its start and end, 1 MiB together."""
     if text is None or len(text) * 4 <= MAX_RESULT_BYTES:
         return text, None
     data = text.encode("utf-8", "replace")
@@ -305,7 +305,7 @@ def _notify_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: 
     )
     parent = UUID(bytes=row.parent_id)
     waiting = read_waiting(tables, parent, row.parent)
-    # Only the call that waits for this task: the conversation may wait for others, or for approvals, at the same time.
+    # The conversation may also wait for other tasks or approvals; only the call that waits for this task is released.
     still_waiting = {id: call for id, call in waiting.items() if call.get("task") != row.task_id}
     if len(still_waiting) == len(waiting):
         tables.append(parent, [ended])
@@ -323,7 +323,7 @@ def _notify_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: 
 def read_waiting(tables: Tables, conversation: UUID, cid: int) -> dict[str, JsonObject]:
     """Return the waiting calls of a conversation by id, from its latest `StateChanged` that has them.
 
-    Reads one row if no call waits; else also the events from that `StateChanged` on.
+    Reads only the conversation's row if no call waits; else also its latest `StateChanged` events, at most 8.
     """
     if tables.get(conversation).status != _WAITING:
         return {}
@@ -350,9 +350,9 @@ def _read_events(tables: Tables, cid: int, seqs: set[int]) -> dict[int, StoredEv
     return {stored.seq: stored for stored in StoredEvent.of_rows(rows)}  # pyright: ignore[reportArgumentType]
 
 
-def _missing(row: TaskRow) -> StoreError:
+def _make_missing_error(row: TaskRow) -> StoreError:
     return StoreError(
-        f"task {row.task_id} has a row, but not the events that it names",
+        f"task {row.task_id} has a row, but the log lacks the events that the row refers to",
         hint="`bough doctor` checks the whole store",
         details={"task": row.task_id, "first": row.first, "last": row.last},
     )

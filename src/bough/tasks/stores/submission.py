@@ -120,7 +120,7 @@ def submit(tables: Tables, submission: Submission, enqueue: Enqueue | None = Non
         NotFound: There is no such conversation.
         LimitExceeded: The submission's check fails.
     """
-    # First: a repeated submission must succeed even if its parent has reached its bounds since.
+    # Before the check: a repeated submission must succeed even if its parent has reached a limit since.
     existing = find_submitted(tables, submission.id, submission.key)
     if existing is not None:
         _require_same(tables, existing, submission)
@@ -154,7 +154,7 @@ def _write_events(tables: Tables, submission: Submission) -> int:
             else submission.expected_head
         )
     messages = () if submission.message is None else (submission.message,)
-    place = start + len(submission.opening)
+    message_seq = start + len(submission.opening)
     changed = TaskChanged(
         task_id=str(submission.id),
         state=TaskState.PENDING.value,
@@ -162,14 +162,14 @@ def _write_events(tables: Tables, submission: Submission) -> int:
         metadata=dict(submission.metadata),
         bounds=submission.bounds,
         agent=submission.agent,
-        message=place if messages else None,
+        message=message_seq if messages else None,
     )
     events = (*submission.opening, *messages, changed, *submission.activated)
     if submission.record is not None:
         tables.create(submission.record, events=events)
     else:
         tables.append(submission.conversation, events, expected_head=start)
-    return place + len(messages)
+    return message_seq + len(messages)
 
 
 def _require_no_live_task(tables: Tables, cid: UUID) -> int:
@@ -185,12 +185,18 @@ def live_conflict(live: TaskRow) -> Conflict:
     """Return the error for a conversation that has a live task."""
     return Conflict(
         f"the conversation has a task that is {live.current.value}: {live.task_id}",
-        hint="wait for it, or cancel it; with join=True a message is added to it",
+        hint="wait for that task, or cancel it; join=True adds a message to it",
         details={"task": live.task_id, "state": live.current.value},
     )
 
 
 def _insert(tables: Tables, submission: Submission, *, first: int, under: int | None) -> TaskRow:
+    """Insert the row of a submission, and return it.
+
+    Args:
+        first: Seq of the submission's transition.
+        under: `k` of the task whose run started this one.
+    """
     parent = None if submission.parent is None else tables.number(submission.parent.conversation)
     cid, seconds = tables.number(submission.conversation), submission.deadline_seconds
     fields: dict[str, Any] = {
@@ -242,18 +248,18 @@ def _require_same(tables: Tables, row: TaskRow, submission: Submission) -> None:
     text = "" if submission.message is None else submission.message.plain
     existing = (task.input, task.agent_name)
     requested = (text, submission.agent)
-    other = submission.record is None and task.conversation != submission.conversation
-    if existing == requested and not other:
+    has_other_conversation = submission.record is None and task.conversation != submission.conversation
+    if existing == requested and not has_other_conversation:
         return
     difference = "agent"
-    if other:
+    if has_other_conversation:
         difference = "conversation"
     elif task.input != text:
         difference = "input"
     source = f"the idempotency key {submission.key!r}" if submission.key is not None else f"the id {submission.id}"
     raise Conflict(
-        f"{source} has made task {row.task_id} with another {difference}",
-        hint="a key means one task for ever: use another one",
+        f"{source} belongs to task {row.task_id}, which has another {difference}",
+        hint="use another key or id: each belongs to one task for ever",
         details={"task": row.task_id, "differs": difference},
     )
 
@@ -266,7 +272,5 @@ def require_row(tables: Tables, id: UUID) -> TaskRow:
     """
     row = find_row(tables, id)
     if row is None:
-        raise NotFound(
-            f"there is no task {id}", hint="`bough tasks list` shows what there is", details={"task": str(id)}
-        )
+        raise NotFound(f"there is no task {id}", hint="`bough tasks list` shows the tasks", details={"task": str(id)})
     return row

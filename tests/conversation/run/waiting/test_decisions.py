@@ -264,7 +264,7 @@ async def test_a_question_is_answered_with_one_of_its_choices(start: Any, script
     spec = scripted(asks, "a it is", ask=True)
     conversation = await waiting(start, spec)
     (id,) = conversation.state.waiting
-    with pytest.raises(InvalidInput, match="none of the choices"):
+    with pytest.raises(InvalidInput, match="not one of the choices"):
         await conversation.answer(id, "c")
     await conversation.answer(id, "a")
     assert (await conversation.run()).output == "a it is"

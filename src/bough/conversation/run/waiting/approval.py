@@ -1,4 +1,4 @@
-"""What people decide of calls that wait: each is decided once, whoever else decides at the same time."""
+"""Record decisions on waiting calls. Each call is decided once, even if several people decide at the same time."""
 
 from __future__ import annotations
 
@@ -29,42 +29,43 @@ class Decisions:
     async def approve(
         self, calls: Sequence[str], *, by: str, reason: str = "", arguments: JsonObject | None = None
     ) -> None:
-        """Record that calls may run: those that are named, or all that wait for an approval.
+        """Record that the given calls may run, or all calls that wait for an approval if none are given.
 
         Raises:
-            Conflict: No call waits for an approval, or a call that is named does not wait.
-            InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are not an object.
+            Conflict: No call waits for an approval, or a given call does not wait.
+            InvalidInput: A call waits for an answer; or `arguments` is not an object, or not for exactly one call.
         """
         await self._append(lambda state: choose_approved(state, calls, by=by, reason=reason, arguments=arguments))
 
     async def reject(self, calls: Sequence[str], *, by: str, reason: str) -> None:
-        """Record that calls may not run, and why: those that are named, or all that wait.
+        """Reject the given calls, or all waiting calls if none are given, and record why.
 
         Raises:
-            Conflict: No call waits, or a call that is named does not.
+            Conflict: No call waits, or a given call does not wait.
         """
         await self._append(lambda state: choose_rejected(state, calls, by=by, reason=reason))
 
     async def answer(self, call: str, value: Json, *, by: str, max_chars: int | None = None) -> None:
-        """Record the result of a call that waits, as JSON; the tool itself does not run.
+        """Record a JSON value as the result of a waiting call. The tool itself does not run.
 
         Args:
-            max_chars: How many characters of it the model is shown at most.
+            max_chars: Maximum number of characters of the value that the model is shown; None shows all.
 
         Raises:
             Conflict: The call does not wait.
-            InvalidInput: The value is none of the choices; or the call waits for a task, which is answered there.
+            InvalidInput: The value is not one of the choices; or the call waits for a task, which must be answered.
         """
         await self._append(lambda state: choose_answer(state, call, value, by=by, max_chars=max_chars))
 
     async def reply(self, message: Sequence[Event], reason: str, *, by: str, change: Ending | None = None) -> None:
-        """Append a person's message, which rejects every call that waits, its text being the reason; one append.
+        """Append a person's message and reject every waiting call, in one append.
 
         Args:
-            change: Made in that very transaction.
+            reason: The reason for the rejections: the text of the message.
+            change: Made in the same transaction.
 
         Raises:
-            Conflict: The log keeps moving.
+            Conflict: The append was refused although no other writer appended.
         """
         state = self.journal.state
         while True:
@@ -78,7 +79,11 @@ class Decisions:
                     raise
 
     async def _append(self, choose: Callable[[State], CallDecision]) -> None:
-        """Append what is decided; when the log has moved on meanwhile, look again."""
+        """Append the events of the chosen decision. If another writer appended first, choose again from the new state.
+
+        Raises:
+            Conflict: The append was refused although no other writer appended.
+        """
         state = self.journal.state
         while True:
             await self.journal.catch_up()

@@ -1,7 +1,7 @@
-"""Calls that wait for somebody: how PydanticAI's tools that need an approval, or run elsewhere, come to that.
+"""Waiting calls of PydanticAI tools that require an approval or run elsewhere.
 
-PydanticAI would end its run with such a call, or fail. Here the run ends as every run that waits: parallel calls have
-their results first, the wait is in the log, and any process that continues runs or answers the call.
+PydanticAI would end its run at such a call, or fail. Here the run ends like any run that waits: parallel calls end
+first, the wait is recorded in the log, and the process that continues the run executes or answers the call.
 """
 
 from __future__ import annotations
@@ -21,37 +21,41 @@ from bough.conversation.log.state import State, ToolCall
 from bough.conversation.log.tool_result import encode_result
 from bough.types import JsonObject
 
-_WAITS = "bough_waits"
+_WAIT_KEY = "bough_waits"
 
 _KINDS: dict[str, WaitKind] = {"unapproved": "approval", "external": "external"}
 
 
 @dataclass
 class ApprovedCalls(WrapperToolset[ToolContext]):
-    """Tools that are told whether their call was approved, by the log."""
+    """Tools whose calls get the approvals that the log has."""
 
     state: State
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[ToolContext], tool: ToolsetTool[ToolContext]
     ) -> Any:
-        """Call the tool."""
+        """Call the tool, with `tool_call_approved` set if the log has an approval of the call."""
         call = self.state.calls.get(ctx.tool_call_id or "")
         if call is not None and call.approved:
             ctx = replace(ctx, tool_call_approved=True)
         return await self.wrapped.call_tool(name, tool_args, ctx, tool)
 
 
-def run_here(tool: ToolDefinition) -> ToolDefinition:
-    """Return the tool as one that PydanticAI hands to the recorder when it is called, which stops it if it has to."""
-    if (kind := _KINDS.get(tool.kind)) is None:
+def pass_to_recorder(tool: ToolDefinition) -> ToolDefinition:
+    """Return a deferred tool as a function tool, so that PydanticAI passes its calls to the recorder.
+
+    The recorder calls `find_wait` before it runs the tool.
+    """
+    kind = _KINDS.get(tool.kind)
+    if kind is None:
         return tool
-    return replace(tool, kind="function", metadata={**(tool.metadata or {}), _WAITS: kind})
+    return replace(tool, kind="function", metadata={**(tool.metadata or {}), _WAIT_KEY: kind})
 
 
 def find_wait(tool: ToolDefinition, call: ToolCall | None) -> CallWaits | None:
-    """Return why a call must not run yet, by what its tool says; None where it may run or has an outcome."""
-    kind = (tool.metadata or {}).get(_WAITS)
+    """Return the wait of a call that its tool's kind requires; None if the call may run or has an outcome."""
+    kind = (tool.metadata or {}).get(_WAIT_KEY)
     if kind is None or (call is not None and call.outcome is not None):
         return None
     if kind == "approval" and call is not None and call.approved:
@@ -59,19 +63,19 @@ def find_wait(tool: ToolDefinition, call: ToolCall | None) -> CallWaits | None:
     return CallWaits(kind, {}, reason="the tool asks for it" if kind == "approval" else "")
 
 
-def wait_of(raised: CallWaits | CallDeferred | ApprovalRequired) -> CallWaits:
-    """Return the wait that a tool raised."""
+def read_wait(raised: CallWaits | CallDeferred | ApprovalRequired) -> CallWaits:
+    """Return the wait that an exception of a tool requests."""
     match raised:
         case CallWaits():
             return raised
         case ApprovalRequired():
-            return CallWaits("approval", _metadata(raised.metadata), reason="the tool asks for it")
+            return CallWaits("approval", _encode_metadata(raised.metadata), reason="the tool asks for it")
         case _:
-            return CallWaits("external", _metadata(raised.metadata))
+            return CallWaits("external", _encode_metadata(raised.metadata))
 
 
 def describe_wait(call: ToolCallPart, arguments: JsonObject, wait: CallWaits, risk: str | None) -> JsonObject:
-    """Return what the log says of a call that waits for somebody."""
+    """Return the record of a waiting call for the log."""
     described: JsonObject = {
         "kind": wait.kind,
         "tool": call.tool_name,
@@ -84,22 +88,22 @@ def describe_wait(call: ToolCallPart, arguments: JsonObject, wait: CallWaits, ri
     return described if wait.task is None else {**described, "task": wait.task}
 
 
-def _metadata(metadata: Any) -> JsonObject:
+def _encode_metadata(metadata: Any) -> JsonObject:
     value: Any = encode_result(metadata or {})
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
 
 
 def release_ended(state: State) -> JsonObject | None:
-    """Return what a `StateChanged` says of calls that continue because their task has ended; None where none does.
+    """Return the changes of a `StateChanged` that release calls whose task has ended; None if there are none.
 
-    They run again and find the task that they had started.
+    A released call runs again and finds the task that it started.
     """
-    still_waiting = {id: call for id, call in state.waiting.items() if not _is_over(state, call)}
+    still_waiting = {id: call for id, call in state.waiting.items() if not _has_task_ended(state, call)}
     if len(still_waiting) == len(state.waiting):
         return None
     return {"status": "waiting_for_confirmation" if still_waiting else "idle", "waiting": still_waiting}
 
 
-def _is_over(state: State, call: JsonObject) -> bool:
+def _has_task_ended(state: State, call: JsonObject) -> bool:
     link = state.tasks.get(str(call.get("task")))
     return call.get("kind") == "task" and (link is None or link.ended is not None)
