@@ -35,7 +35,7 @@ def find_owner(ranges: Iterable[Range[Owner]], seq: int) -> Owner | None:
     return next((owner for owner, lo, hi in ranges if lo <= seq < hi), None)
 
 
-def find_shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
+def find_last_shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
     """Return (owner of the last shared event, number of shared events) of two logs; None if they share nothing."""
     shared: tuple[Owner, int] | None = None
     for (owner, lo, hi), (other, other_lo, other_hi) in zip(a, b, strict=False):

@@ -77,7 +77,7 @@ class BatchedAppend:
         """Return None: the listener looks for other processes' commits."""
         return None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class BatchedAppend:
         self._hub.publish_commit(is_addition=True)
         outcomes: dict[int, BatchResult] = {}
         for number, append in group:
-            if self._hub.watches(append.cid):
+            if self._hub.is_watched(append.cid):
                 self._hub.publish(append.cid, append.draft.make_stored(head))
             head += len(append.draft.rows)
             outcomes[number] = BatchResult(head)

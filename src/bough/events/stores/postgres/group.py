@@ -51,10 +51,10 @@ def make_refusal(append: Append, head: int | None, current: int | None, intact: 
     if head is None or current is None:
         return faults.no_conversation(append.cid)
     if not intact:
-        return faults.bad_row(append.cid)
+        return faults.damaged_row(append.cid)
     if append.generation is not None and append.generation != current:
-        return faults.make_fenced(append.cid, append.generation, current)
-    return faults.make_moved_on(append.cid, append.expected_head or 0, head)
+        return faults.outdated_generation(append.cid, append.generation, current)
+    return faults.unexpected_head(append.cid, append.expected_head or 0, head)
 
 
 def append_parameters(groups: Sequence[Group], written_at: int, channel: str) -> dict[str, Any]:

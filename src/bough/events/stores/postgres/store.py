@@ -152,9 +152,9 @@ class PostgresEventStore(RelationalEventStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise faults.make_closed(self.url)
+            raise faults.store_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.make_forked(self.url)
+            raise faults.opened_before_fork(self.url)
 
     async def _append(self, append: Append) -> int:
         self._check_open()
@@ -164,9 +164,9 @@ class PostgresEventStore(RelationalEventStore):
             return await self._watch_write(self._wait(self._appends.submit(append), CALL_SECONDS))
         record = await self.get(append.cid)
         if append.generation not in (None, record.generation):
-            raise faults.make_fenced(append.cid, append.generation or 0, record.generation)
+            raise faults.outdated_generation(append.cid, append.generation or 0, record.generation)
         if append.expected_head not in (None, record.head):
-            raise faults.make_moved_on(append.cid, append.expected_head or 0, record.head)
+            raise faults.unexpected_head(append.cid, append.expected_head or 0, record.head)
         return record.head
 
     async def _append_followed(self, append: Append) -> int:
@@ -376,7 +376,7 @@ class Listener:
             self._compare()
             return
         changed = [UUID(part) for part in payload.split(",")]
-        watched = [cid for cid in changed if self._hub.watches(cid)]
+        watched = [cid for cid in changed if self._hub.is_watched(cid)]
         if not watched:
             return
         heads = self._read_heads(watched)

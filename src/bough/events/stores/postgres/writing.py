@@ -134,7 +134,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             imported=record.imported,
         )  # fmt: skip
         if row is None:
-            raise faults.make_taken(record.id)
+            raise faults.id_taken(record.id)
         return row[0]
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
@@ -156,17 +156,17 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             return self.locate(at, cid)[1] + 1
         if at is None or (isinstance(at, int) and not isinstance(at, bool) and abs(at) < 1 << 62):  # pyright: ignore
             return at
-        raise faults.bad_cut(at, self.get(cid).head)
+        raise faults.invalid_cut(at, self.get(cid).head)
 
     def _find_existing_fork(self, cid: UUID, at: Cut | None, id: UUID, lineage: dict[str, Any]) -> ConversationRecord:
         """Raise the reason why no fork was inserted, or return the same existing fork."""
         source = self.require_live_row(cid)
         cut = self._place(cid, at)
         if cut is not None and not 0 <= cut <= source.head:
-            raise faults.bad_cut(at, source.head)
+            raise faults.invalid_cut(at, source.head)
         self.parts(cid)  # raises if an ancestor's row is damaged
         existing = self.require_live_row(id)
         same = existing.forked_from == source.cid and load(existing.lineage) == lineage
         if not same or cut not in (None, existing.base if existing.forked_at is None else existing.forked_at):
-            raise faults.make_taken(id)
+            raise faults.id_taken(id)
         return self.get(id)

@@ -32,7 +32,7 @@ from bough.events.record import (
 )
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
-from bough.events.stores.base import LATEST, only, parse_digits
+from bough.events.stores.base import LATEST, parse_digits, require_one_match
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
@@ -139,7 +139,7 @@ class RelationalReading(ABC):
         """Return the conversation that a name denotes."""
         latest = name.strip() == LATEST
         rows = self.run("latest") if latest else self.run("named", digits=parse_digits(name))
-        return only(name, [UUID(bytes=row[0]) for row in rows])
+        return require_one_match(name, [UUID(bytes=row[0]) for row in rows])
 
     def generations(self, cid: UUID) -> builtins.list[Any]:
         """Return (number, id, lo, hi, deleted, intact) of a conversation and its lineage, newest first."""
@@ -169,7 +169,7 @@ class RelationalReading(ABC):
             raise faults.no_conversation(cid)
         for row in rows:
             if not row[5]:
-                raise faults.bad_row(_read_id(row[1]))
+                raise faults.damaged_row(_read_id(row[1]))
         if rows[-1][2] > 0:
             raise missing(0, rows[-1][2])  # the row of the owner of the first events is missing
         ranges = [(row[0], row[2], row[3]) for row in reversed(rows) if row[2] < row[3]]
@@ -344,7 +344,7 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         CorruptLog: The row is damaged.
     """
     if not row[_INTACT]:
-        raise faults.bad_row(_read_id(row[0]))
+        raise faults.damaged_row(_read_id(row[0]))
     id, root, parent, base, head, forked_from, fork_seq, fork_event, generation, deleted, created, updated = row[:12]
     status, owner, title, tags, config, lineage, number, project, imported = row[12:21]
     return ConversationRecord(

@@ -355,7 +355,7 @@ class RelationalEventStore(BaseEventStore):
             version = await self._read(lambda log, package=package: log.side_tables_version(package))
             if package.steps_after(version, self._dialect):
                 if self._is_read_only:
-                    raise faults.no_tables(self.url, package.name)
+                    raise faults.side_tables_missing(self.url, package.name)
                 await self._write(lambda log, package=package: log.migrate_side_tables(package), patient=True)
             self._statements[package] = package.statements(self._dialect)
 

@@ -139,7 +139,7 @@ class RelationalTables:
     @contextmanager
     def _write(self, action: str) -> Generator[RelationalWriting]:
         if not self._appends or not isinstance(self._log, RelationalWriting):
-            raise faults.not_here(action)
+            raise faults.events_not_writable(action)
         with self._use():
             yield self._log
 
@@ -147,7 +147,7 @@ class RelationalTables:
     def _use(self) -> Generator[None]:
         """Remember a database error. Its effects are unknown, so the change must not be committed if it goes on."""
         if not self._is_open:
-            raise faults.make_used_outside()
+            raise faults.tables_closed()
         try:
             yield
         except BoughError as error:
@@ -158,7 +158,7 @@ class RelationalTables:
             if not self._log.is_not_unique(error):
                 self._failure = error
                 raise
-            self._failure = faults.not_unique(error)
+            self._failure = faults.row_exists(error)
             raise self._failure from error
 
 

@@ -111,7 +111,7 @@ class RelationalWriting(RelationalReading):
         clock_time, boot = self.lease_time()
         for holder, expires in self.run("lease", cid=row.cid, boot=boot):
             if holder != owner and expires > clock_time:
-                raise faults.make_leased(cid, holder, (expires - clock_time) / 1e6)
+                raise faults.leased_by_other(cid, holder, (expires - clock_time) / 1e6)
         # Also for the owner that holds it: its earlier run, if it still writes, is fenced by the new generation.
         self.change("raise_generation", cid=row.cid)
         lease = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
@@ -122,7 +122,7 @@ class RelationalWriting(RelationalReading):
         row = self.require_live_row(lease.conversation)
         current = self.one("lease", cid=row.cid, boot="")
         if current is None or current[0] != lease.owner or row.generation != lease.generation:
-            raise faults.make_fenced(lease.conversation, lease.generation, row.generation)
+            raise faults.outdated_generation(lease.conversation, lease.generation, row.generation)
         return self._lease(row.cid, lease, ttl)
 
     def release(self, lease: Lease) -> None:
@@ -181,7 +181,7 @@ class RelationalWriting(RelationalReading):
             return None
         row = Row(*rows[0])
         if not row.intact:
-            raise faults.bad_row(cid)
+            raise faults.damaged_row(cid)
         return row
 
     def change(self, name: str, **parameters: Any) -> None:
@@ -237,7 +237,7 @@ class RelationalWriting(RelationalReading):
         relatives = (record.parent, record.forked_from, record.root)
         parent, source, root = (self.row(id) if id else None for id in relatives)
         if record.parent and not (parent and parent.base < record.base <= parent.head):
-            raise faults.make_changed_meanwhile(record.id)
+            raise faults.changed_during_import(record.id)
         fields = clean_changes(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
         numbers = {"parent": parent and parent.cid, "forked_from": source and source.cid, "root": root and root.cid}
         return self.insert(replace(record, **fields), **numbers)
@@ -245,7 +245,7 @@ class RelationalWriting(RelationalReading):
     def _resume(self, row: Row, piece: ImportPiece) -> int:
         record, head = piece.record, piece.first + len(piece.events.rows)
         if row.head != piece.first:
-            raise faults.make_changed_meanwhile(record.id)
+            raise faults.changed_during_import(record.id)
         parent = self.row(record.parent) if record.parent else None
         self.change("trim", head=head, parent=parent and parent.cid, cid=row.cid)
         self.change("set_imported", imported=head, cid=row.cid)

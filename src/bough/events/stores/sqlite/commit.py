@@ -81,9 +81,9 @@ class GroupCommit:
         """Return the polling interval for commits of other processes; None without watchers."""
         return _LOOK_SECONDS if self._hub.has_watchers() else None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notify watchers of commits of other processes."""
-        self._watch.look()
+        self._watch.poll()
 
     def close(self) -> None:
         """Close the connection."""
@@ -116,7 +116,7 @@ class GroupCommit:
             return
         self._hub.publish_commit(is_addition=is_addition)
         for cid, first, draft in self._log.news:
-            if self._hub.watches(cid):
+            if self._hub.is_watched(cid):
                 self._hub.publish(cid, make_batch(first, draft))
 
     def _run_and_commit(self, requests: Sequence[Request], run: Callable[[Request], BatchResult]) -> list[BatchResult]:
@@ -199,9 +199,9 @@ class ReadOnlyWork:
         """Return the polling interval; None without watchers."""
         return _LOOK_SECONDS if self._hub.has_watchers() else None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notify watchers of commits of other processes."""
-        self._watch.look()
+        self._watch.poll()
 
     def close(self) -> None:
         """Close the connection."""
@@ -217,7 +217,7 @@ class _CommitDetector:
         self._version = -1
         self._heads: dict[UUID, int] = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notify watchers of conversations that another process changed. Costs one pragma if none did."""
         if not self._hub.has_watchers():
             return

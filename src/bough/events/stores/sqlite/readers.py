@@ -166,7 +166,7 @@ class Readers:
         while not self._queue.empty():
             query = self._queue.get()
             if query is not None:
-                closed = BatchResult(error=faults.make_closed(f"sqlite:///{self._path}"))
+                closed = BatchResult(error=faults.store_closed(f"sqlite:///{self._path}"))
                 deliver(query.loop, [query.future], [closed])
 
     async def _ask_thread(self, ask: Ask) -> Any:

@@ -111,9 +111,9 @@ class SqliteEventStore(RelationalEventStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise faults.make_closed(self.url)
+            raise faults.store_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.make_forked(self.url)
+            raise faults.opened_before_fork(self.url)
 
 
 def _renew(writer: Batch[Request], lease: Lease, ttl_seconds: float) -> None:

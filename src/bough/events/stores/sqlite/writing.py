@@ -67,7 +67,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
         if self.row(record.id):
-            raise faults.make_taken(record.id)
+            raise faults.id_taken(record.id)
         record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
@@ -83,10 +83,10 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         cid, draft, generation, expected_head = append
         end = self._ends.get(cid) or self._read_end(cid)
         if generation is not None and generation != end.generation:
-            raise faults.make_fenced(cid, generation, end.generation)
+            raise faults.outdated_generation(cid, generation, end.generation)
         first = end.head  # including queued appends of this transaction, which the row does not show yet
         if expected_head is not None and expected_head != first:
-            raise faults.make_moved_on(cid, expected_head, first)
+            raise faults.unexpected_head(cid, expected_head, first)
         # After all checks: a refused append must have written nothing, or its whole transaction is rolled back.
         if draft.changes:
             self.apply(end.number, draft.changes)
@@ -125,7 +125,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             raise faults.no_conversation(cid)
         number, head, generation, intact = row
         if not intact:
-            raise faults.bad_row(cid)
+            raise faults.damaged_row(cid)
         end = self._ends[cid] = _LogEnd(number, head, generation)
         return end
 
@@ -190,7 +190,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             raise faults.no_conversation(cid)
         number, base, head, root, root_id, intact = row
         if not intact:
-            raise faults.bad_row(cid)
+            raise faults.damaged_row(cid)
         return _Source(number, base, head, root, UUID(bytes=root_id))
 
     def _resolve_cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
@@ -199,7 +199,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             at = self.locate(at, cid)[1] + 1
         base = source.head if at is None else at
         if not isinstance(base, int) or isinstance(base, bool) or not 0 <= base <= source.head:  # pyright: ignore
-            raise faults.bad_cut(at, source.head)
+            raise faults.invalid_cut(at, source.head)
         if source.base < base:
             return base, source.number, cid
         parts, _, ids = self.parts(cid)
@@ -220,5 +220,5 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             not existing.deleted and existing.forked_from == planned.forked_from and existing.lineage == planned.lineage
         )
         if not same or (at is not None and existing.forked_at != planned.forked_at):
-            raise faults.make_taken(planned.id)
+            raise faults.id_taken(planned.id)
         return existing
