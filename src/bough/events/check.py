@@ -1,4 +1,4 @@
-"""Check a store (counts, lineage, digests), and find the readable parts of a damaged log."""
+"""Check a store (counts, lineage, checksums), and find the readable parts of a damaged log."""
 
 from __future__ import annotations
 

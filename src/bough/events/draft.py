@@ -28,18 +28,18 @@ class EventRow(NamedTuple):
         id: The 16 bytes of its UUID.
         ts: Microseconds since 1970.
         data: The payload, JSON.
-        digest: `event_checksum` of the other fields.
+        checksum: `event_checksum` of the other fields.
     """
 
     id: bytes
     kind: str
     ts: int
     data: bytes
-    digest: int
+    checksum: int
 
     @classmethod
     def of(cls, id: bytes, kind: str, ts: int, data: bytes) -> EventRow:
-        """Return a row with its digest."""
+        """Return a row with its checksum."""
         return cls(id, kind, ts, data, event_checksum(id, kind, ts, data))
 
 

@@ -38,7 +38,7 @@ class IntegrityFinding:
 
 
 def report_damaged_row(cid: UUID) -> IntegrityFinding:
-    """Return the finding for a conversation whose row does not match its digest."""
+    """Return the finding for a conversation whose row does not match its checksum."""
     return IntegrityFinding(f"the row of {cid} is damaged", cid)
 
 
