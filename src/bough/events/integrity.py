@@ -67,6 +67,6 @@ class Integrity:
 
 
 def as_details(finding: IntegrityFinding) -> dict[str, object]:
-    """Return a finding as JSON."""
+    """Return a finding as a JSON object."""
     cid = finding.conversation and str(finding.conversation)
     return {"problem": finding.problem, "conversation": cid, "readable": [list(part) for part in finding.readable]}

@@ -408,7 +408,7 @@ async def test_a_flipped_byte_is_noticed_by_whoever_reads_it(tmp_path: Path) -> 
         ("update conversation set head = head + 1 where parent is null", "missing or damaged"),
         ("update conversation set base = 9, head = 9 where parent is not null", "does not own"),
         ("update conversation set parent = 77 where parent is not null", "is damaged"),
-        ("update conversation set parent = null where parent is not null", "with nobody"),
+        ("update conversation set parent = null where parent is not null", "has no parent"),
         ("update conversation set root = 77 where parent is not null", "is damaged"),
         ("insert into event select 99 << 32, x'00', kind, ts, data, digest from event limit 1", "account for"),
     ],

@@ -34,7 +34,7 @@ def no_event(event: UUID, cid: UUID | None = None) -> NotFound:
     where = "the store" if cid is None else f"the log of {cid}"
     return NotFound(
         f"there is no event {event} in {where}",
-        hint="an event of a sibling or of the source after the cut does not count",
+        hint="a log has its own events, and those of its source only up to the cut",
         details={"event": str(event)},
     )
 
@@ -51,7 +51,7 @@ def invalid_cut(at: object, head: int) -> InvalidInput:
 def id_taken(cid: UUID) -> Conflict:
     """Return the error for a new id that another conversation, or a fork with other arguments, already has."""
     return Conflict(
-        f"the id {cid} is taken by another conversation",
+        f"another conversation already has the id {cid}",
         hint="leave the id out, or repeat the same call to get the same conversation",
         details={"conversation": str(cid)},
     )
@@ -60,7 +60,7 @@ def id_taken(cid: UUID) -> Conflict:
 def outdated_generation(cid: UUID, generation: int, current: int) -> Conflict:
     """Return the error for a write with an outdated generation: another runner took over the conversation."""
     return Conflict(
-        f"generation {generation} of conversation {cid} is fenced off; it is at {current}",
+        f"generation {generation} of conversation {cid} is outdated; the current one is {current}",
         hint="another runner took over; stop here and load the conversation again",
         details={"conversation": str(cid), "generation": generation, "current": current},
     )
@@ -70,7 +70,7 @@ def unexpected_head(cid: UUID, expected: int, head: int) -> Conflict:
     """Return the error for an append whose `expected_head` is not the current head."""
     return Conflict(
         f"conversation {cid} has {head} events, not {expected}",
-        hint="someone appended meanwhile; read the new events and decide again",
+        hint="another writer appended events; read them and decide again",
         details={"conversation": str(cid), "expected_head": expected, "head": head},
     )
 
@@ -95,7 +95,10 @@ def leased_by_other(cid: UUID, owner: str, seconds: float) -> Conflict:
 
 def row_exists(error: BaseException) -> Conflict:
     """Return the error for a unique row of a side table that already exists."""
-    return Conflict(f"such a row already exists ({str(error).strip()}); nothing was written", hint="read it instead")
+    return Conflict(
+        f"a row with this key already exists ({str(error).strip()}); nothing was written",
+        hint="read the existing row instead",
+    )
 
 
 def tables_closed() -> InvalidInput:
@@ -154,7 +157,7 @@ def foreign_messages() -> InvalidInput:
 
 
 def hide_password(url: str) -> str:
-    """Return a URL without its password."""
+    """Return a URL with its password replaced by `***`."""
     parts = urlsplit(url)
     if parts.password is None:
         return url

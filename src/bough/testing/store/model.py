@@ -231,7 +231,7 @@ class ModelEventStore(BaseEventStore):
             elif mode == "erase":
                 self._erase(log)
             elif mode != "tombstone":
-                raise InvalidInput(f"no way to delete named {mode!r}", hint="tombstone, erase or cascade")
+                raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
             self._mark_deleted(cid)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:

@@ -143,7 +143,7 @@ class RelationalWriting(RelationalReading):
         elif mode == "erase":
             self._erase(row)
         elif mode != "tombstone":
-            raise InvalidInput(f"no way to delete named {mode!r}", hint="tombstone, erase or cascade")
+            raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
         self._mark_deleted(cid)
 
     def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
