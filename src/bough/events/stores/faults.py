@@ -19,7 +19,7 @@ def no_conversation(cid: UUID) -> NotFound:
     )
 
 
-def damaged_row(cid: UUID) -> CorruptLog:
+def row_damage(cid: UUID) -> CorruptLog:
     """Return the error for a conversation whose row is damaged: none of its values can be trusted."""
     finding = report_damaged_row(cid)
     return CorruptLog(
@@ -57,7 +57,7 @@ def id_taken(cid: UUID) -> Conflict:
     )
 
 
-def outdated_generation(cid: UUID, generation: int, current: int) -> Conflict:
+def generation_conflict(cid: UUID, generation: int, current: int) -> Conflict:
     """Return the error for a write with an outdated generation: another runner took over the conversation."""
     return Conflict(
         f"generation {generation} of conversation {cid} is outdated; the current one is {current}",
@@ -66,7 +66,7 @@ def outdated_generation(cid: UUID, generation: int, current: int) -> Conflict:
     )
 
 
-def unexpected_head(cid: UUID, expected: int, head: int) -> Conflict:
+def head_conflict(cid: UUID, expected: int, head: int) -> Conflict:
     """Return the error for an append whose `expected_head` is not the current head."""
     return Conflict(
         f"conversation {cid} has {head} events, not {expected}",
@@ -84,7 +84,7 @@ def event_exists(cid: UUID) -> Conflict:
     )
 
 
-def leased_by_other(cid: UUID, owner: str, seconds: float) -> Conflict:
+def lease_conflict(cid: UUID, owner: str, seconds: float) -> Conflict:
     """Return the error for a lease that another owner holds."""
     return Conflict(
         f"conversation {cid} is being run by {owner}",
@@ -111,7 +111,7 @@ def events_not_writable(action: str) -> InvalidInput:
     return InvalidInput(f"{action} is not possible here", hint="use `transaction` without read_only")
 
 
-def changed_during_import(cid: UUID) -> Conflict:
+def import_conflict(cid: UUID) -> Conflict:
     """Return the error for an import whose conversation changed after the import was planned."""
     return Conflict(
         f"conversation {cid} changed while it was being imported; nothing was written",
@@ -143,7 +143,7 @@ def side_tables_missing(url: str, package: str) -> Unavailable:
     )
 
 
-def opened_before_fork(url: str) -> Unavailable:
+def store_of_parent_process(url: str) -> Unavailable:
     """Return the error for using a store in a child process that inherited it through `os.fork`."""
     return Unavailable(f"the store {url} was opened before this process was forked", hint="open it again")
 

@@ -105,9 +105,9 @@ class ModelEventStore(BaseEventStore):
             log = self._living(cid)
             record = log.record
             if generation is not None and generation != record.generation:
-                raise faults.outdated_generation(cid, generation, record.generation)
+                raise faults.generation_conflict(cid, generation, record.generation)
             if expected_head is not None and expected_head != record.head:
-                raise faults.unexpected_head(cid, expected_head, record.head)
+                raise faults.head_conflict(cid, expected_head, record.head)
             if batch.rows:
                 self._check_new(cid, batch)
                 log.record = replace(record, updated=max(record.updated, self._now()), **batch.changes)
@@ -196,7 +196,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             log, time = self._living(cid), self._now()
             if log.lease and log.lease.owner != owner and log.lease.expires > time:
-                raise faults.leased_by_other(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
+                raise faults.lease_conflict(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
             # A new generation even for the same owner, so that an earlier lease of it is fenced.
             log.record = replace(log.record, generation=log.record.generation + 1)
             expires = time + timedelta(seconds=ttl)
@@ -209,7 +209,7 @@ class ModelEventStore(BaseEventStore):
             log = self._living(lease.conversation)
             current = log.lease
             if not current or (current.owner, log.record.generation) != (lease.owner, lease.generation):
-                raise faults.outdated_generation(lease.conversation, lease.generation, log.record.generation)
+                raise faults.generation_conflict(lease.conversation, lease.generation, log.record.generation)
             log.lease = replace(lease, expires=self._now() + timedelta(seconds=ttl))
             return log.lease
 
@@ -367,13 +367,13 @@ class ModelEventStore(BaseEventStore):
         self._check_new(piece.record.id, piece.events)
         existing = self._logs.get(piece.record.id)
         if existing and existing.record.head != piece.first:
-            raise faults.changed_during_import(piece.record.id)
+            raise faults.import_conflict(piece.record.id)
         parent = piece.record.parent
         inserted = {other.record.id: other.first + len(other.events.rows) for other in pieces}
         if parent and not existing and piece.first > inserted.get(parent, 0):
             parent_log = self._logs.get(parent)
             if parent_log is None or parent_log.record.head < piece.first:
-                raise faults.changed_during_import(piece.record.id)
+                raise faults.import_conflict(piece.record.id)
 
     def _restore(self, piece: ImportPiece) -> None:
         record, existing = piece.record, self._logs.get(piece.record.id)

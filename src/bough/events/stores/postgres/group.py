@@ -66,10 +66,10 @@ def make_refusal(append: Append, head: int | None, generation: int | None, intac
     if head is None or generation is None:
         return faults.no_conversation(append.cid)
     if not intact:
-        return faults.damaged_row(append.cid)
+        return faults.row_damage(append.cid)
     if append.generation is not None and append.generation != generation:
-        return faults.outdated_generation(append.cid, append.generation, generation)
-    return faults.unexpected_head(append.cid, append.expected_head or 0, head)
+        return faults.generation_conflict(append.cid, append.generation, generation)
+    return faults.head_conflict(append.cid, append.expected_head or 0, head)
 
 
 def append_parameters(groups: Sequence[Group], written_at: int, channel: str) -> dict[str, Any]:

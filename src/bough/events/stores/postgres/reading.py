@@ -83,10 +83,10 @@ class PostgresReading(RelationalReading):
         events = verify_rows(event_rows, hi - 1, step=-1) if reverse else verify_rows(event_rows, lo)
         return events, remaining_ranges(ranges, events[-1].seq, reverse)
 
-    def filtered_page(
+    def select_page(
         self, ranges: Ranges, reverse: bool, event_filter: EventFilter
     ) -> tuple[builtins.list[StoredEvent], Ranges]:
-        """Return the next page of matching events. See `RelationalReading.filtered_page`."""
+        """Return the next page of matching events. See `RelationalReading.select_page`."""
         statement = self.sql["chosen"].format(direction="desc" if reverse else "asc")
         kinds = None if event_filter.kinds is None else self.list_parameter(event_filter.kinds)
         parameters = _columns(ranges) | {"kinds": kinds, "after": event_filter.after, "before": event_filter.before}

@@ -154,7 +154,7 @@ class PostgresEventStore(RelationalEventStore):
         if self._closed:
             raise faults.store_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.opened_before_fork(self.url)
+            raise faults.store_of_parent_process(self.url)
 
     async def _append(self, append: Append) -> int:
         self._check_open()
@@ -164,9 +164,9 @@ class PostgresEventStore(RelationalEventStore):
             return await self._record_failure(self._wait(self._appends.submit(append), CALL_SECONDS))
         record = await self.get(append.cid)
         if append.generation not in (None, record.generation):
-            raise faults.outdated_generation(append.cid, append.generation or 0, record.generation)
+            raise faults.generation_conflict(append.cid, append.generation or 0, record.generation)
         if append.expected_head not in (None, record.head):
-            raise faults.unexpected_head(append.cid, append.expected_head or 0, record.head)
+            raise faults.head_conflict(append.cid, append.expected_head or 0, record.head)
         return record.head
 
     async def _append_followed(self, append: Append) -> int:

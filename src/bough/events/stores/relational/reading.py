@@ -181,7 +181,7 @@ class RelationalReading(ABC):
             raise faults.no_conversation(cid)
         for row in rows:
             if not row.is_intact:
-                raise faults.damaged_row(_read_id(row.id))
+                raise faults.row_damage(_read_id(row.id))
         oldest = rows[-1]
         if oldest.lo > 0:
             raise events_missing(0, oldest.lo)  # the row of the owner of the first events is missing
@@ -290,7 +290,7 @@ class RelationalReading(ABC):
         """Return seq, id and kind of the events in some ranges, oldest first."""
 
     @abstractmethod
-    def filtered_page(
+    def select_page(
         self, ranges: Ranges, reverse: bool, event_filter: EventFilter
     ) -> tuple[builtins.list[StoredEvent], Ranges]:
         """Return the next page of matching events, and the remaining ranges. No events means that none remain."""
@@ -359,7 +359,7 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         CorruptLog: The row is damaged.
     """
     if not row[_INTACT]:
-        raise faults.damaged_row(_read_id(row[0]))
+        raise faults.row_damage(_read_id(row[0]))
     id, root, parent, base, head, forked_from, fork_seq, fork_event, generation, deleted, created, updated = row[:12]
     status, owner, title, tags, config, origin, number, project, imported = row[12:21]
     return ConversationRecord(

@@ -161,7 +161,7 @@ class RelationalEventStore(BaseEventStore):
         """Iterate over events, one page at a time. See `EventStore.read`."""
         if kinds is not None or after_ts is not None or before_ts is not None:
             event_filter = _make_event_filter(kinds, after_ts, before_ts)
-            pages = self._filtered_pages(
+            pages = self._select_pages(
                 await self._read(lambda log: log.ranges_between(cid, start, stop, reverse)), reverse, event_filter
             )
         else:
@@ -186,12 +186,12 @@ class RelationalEventStore(BaseEventStore):
                 cid, lambda log, remaining=remaining, rows=rows: log.page(remaining, reverse, rows)
             )
 
-    async def _filtered_pages(
+    async def _select_pages(
         self, remaining: Ranges, reverse: bool, event_filter: EventFilter
     ) -> AsyncGenerator[builtins.list[StoredEvent]]:
         while remaining:
             events, remaining = await self._read(
-                lambda log, remaining=remaining: log.filtered_page(remaining, reverse, event_filter)
+                lambda log, remaining=remaining: log.select_page(remaining, reverse, event_filter)
             )
             yield events
 

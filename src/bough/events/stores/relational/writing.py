@@ -116,7 +116,7 @@ class RelationalWriting(RelationalReading):
         clock_time, boot = self.lease_time()
         for holder, expires in self.run("lease", cid=row.number, boot=boot):
             if holder != owner and expires > clock_time:
-                raise faults.leased_by_other(cid, holder, (expires - clock_time) / 1e6)
+                raise faults.lease_conflict(cid, holder, (expires - clock_time) / 1e6)
         # Also if the same owner already has the lease: an earlier run of it may still write, with the old generation.
         self.update_conversation("raise_generation", cid=row.number)
         lease = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
@@ -127,7 +127,7 @@ class RelationalWriting(RelationalReading):
         row = self.lock_live_row(lease.conversation)
         current = self.one("lease", cid=row.number, boot="")
         if current is None or current[0] != lease.owner or row.generation != lease.generation:
-            raise faults.outdated_generation(lease.conversation, lease.generation, row.generation)
+            raise faults.generation_conflict(lease.conversation, lease.generation, row.generation)
         return self._set_lease(row.number, lease, ttl)
 
     def release(self, lease: Lease) -> None:
@@ -191,7 +191,7 @@ class RelationalWriting(RelationalReading):
             return None
         row = ConversationRow(*rows[0])
         if not row.is_intact:
-            raise faults.damaged_row(cid)
+            raise faults.row_damage(cid)
         return row
 
     def update_conversation(self, name: str, **parameters: Any) -> None:
@@ -248,7 +248,7 @@ class RelationalWriting(RelationalReading):
         related_ids = (record.parent, record.forked_from, record.root)
         parent, source, root = (self.lock_row(id) if id else None for id in related_ids)
         if record.parent and not (parent and parent.base < record.base <= parent.head):
-            raise faults.changed_during_import(record.id)
+            raise faults.import_conflict(record.id)
         fields = clean_changes(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
         numbers = {
             "parent": parent and parent.number,
@@ -261,7 +261,7 @@ class RelationalWriting(RelationalReading):
         """Update the row of a stored conversation to which an import appends events, and return its number."""
         record, head = piece.record, piece.first + len(piece.events.rows)
         if row.head != piece.first:
-            raise faults.changed_during_import(record.id)
+            raise faults.import_conflict(record.id)
         parent = self.lock_row(record.parent) if record.parent else None
         self.update_conversation("trim", head=head, parent=parent and parent.number, cid=row.number)
         self.update_conversation("set_imported", imported=head, cid=row.number)

@@ -104,10 +104,8 @@ class _SmallReading(SqliteReading):
             raise _TooLarge
         return events, remaining
 
-    def filtered_page(
-        self, ranges: Ranges, reverse: bool, event_filter: EventFilter
-    ) -> tuple[list[StoredEvent], Ranges]:
-        """Refuse, since the number of rows to examine is unknown. See `RelationalReading.filtered_page`."""
+    def select_page(self, ranges: Ranges, reverse: bool, event_filter: EventFilter) -> tuple[list[StoredEvent], Ranges]:
+        """Refuse, since the number of rows to examine is unknown. See `RelationalReading.select_page`."""
         raise _TooLarge
 
 

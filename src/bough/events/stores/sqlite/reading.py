@@ -90,13 +90,13 @@ class SqliteReading(RelationalReading):
         events = self._events(_first(ranges, rows, reverse), reverse)
         return events, remaining_ranges(ranges, events[-1].seq, reverse)
 
-    def filtered_page(
+    def select_page(
         self, ranges: Ranges, reverse: bool, event_filter: EventFilter
     ) -> tuple[builtins.list[StoredEvent], Ranges]:
-        """Return the next page of matching events. See `RelationalReading.filtered_page`."""
+        """Return the next page of matching events. See `RelationalReading.select_page`."""
         events: builtins.list[StoredEvent] = []
         budget = self.page_bytes
-        with closing(self._filtered_rows(ranges, reverse, event_filter)) as rows:
+        with closing(self._select_rows(ranges, reverse, event_filter)) as rows:
             for row in rows:
                 events += verify_rows([row], row[0])
                 budget -= len(row[4])
@@ -104,7 +104,7 @@ class SqliteReading(RelationalReading):
                     return events, remaining_ranges(ranges, events[-1].seq, reverse)
         return events, []
 
-    def _filtered_rows(self, ranges: Ranges, reverse: bool, event_filter: EventFilter) -> Generator[Any]:
+    def _select_rows(self, ranges: Ranges, reverse: bool, event_filter: EventFilter) -> Generator[Any]:
         kinds = None if event_filter.kinds is None else self.list_parameter(event_filter.kinds)
         for number, lo, hi in ranges:
             values = {"lo": number << SEQ_BITS | lo, "hi": number << SEQ_BITS | hi, "kinds": kinds}

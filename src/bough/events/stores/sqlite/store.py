@@ -120,7 +120,7 @@ class SqliteEventStore(RelationalEventStore):
         if self._closed:
             raise faults.store_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.opened_before_fork(self.url)
+            raise faults.store_of_parent_process(self.url)
 
 
 def _renew(writer: Batch[Request], lease: Lease, ttl_seconds: float) -> None:

@@ -87,10 +87,10 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         cid, draft, generation, expected_head = append
         log_end = self._log_ends.get(cid) or self._read_end(cid)
         if generation is not None and generation != log_end.generation:
-            raise faults.outdated_generation(cid, generation, log_end.generation)
+            raise faults.generation_conflict(cid, generation, log_end.generation)
         first = log_end.head  # including queued appends of this transaction, which the row does not show yet
         if expected_head is not None and expected_head != first:
-            raise faults.unexpected_head(cid, expected_head, first)
+            raise faults.head_conflict(cid, expected_head, first)
         # After all checks: a refused append must have written nothing, or its whole transaction is rolled back.
         if draft.changes:
             self.apply_changes(log_end.number, draft.changes)
@@ -132,7 +132,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             raise faults.no_conversation(cid)
         number, head, generation, is_intact = row
         if not is_intact:
-            raise faults.damaged_row(cid)
+            raise faults.row_damage(cid)
         log_end = self._log_ends[cid] = _LogEnd(number, head, generation)
         return log_end
 
@@ -197,7 +197,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             raise faults.no_conversation(cid)
         number, base, head, root, root_id, is_intact = row
         if not is_intact:
-            raise faults.damaged_row(cid)
+            raise faults.row_damage(cid)
         return _Source(number, base, head, root, UUID(bytes=root_id))
 
     def _resolve_cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
