@@ -107,7 +107,7 @@ async def test_what_cannot_be_fetched_is_said(site: Site, path: str, error: type
         ("http://localhost:{port}/file", PermissionDenied, "this machine or a private network"),
         ("https://169.254.169.254/latest/meta-data", PermissionDenied, "this machine or a private network"),
         ("http://93.184.215.14/dot.png", PermissionDenied, "not encrypted"),
-        ("https://no-such-host.invalid/dot.png", InvalidInput, "its name is not known"),
+        ("https://no-such-host.invalid/dot.png", InvalidInput, "its host cannot be resolved"),
         ("https://user:pass@example.com/", InvalidInput, "not an address"),
         ("https://", InvalidInput, "not an address"),
         ("https://[::1", InvalidInput, "not an address"),

@@ -134,24 +134,24 @@ def encode(data: bytes) -> str:
 
 
 FORGED: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
-    "other bytes": (lambda lines: blob_of(lines).update(data=encode(PDF)), "not what their digest says"),
+    "other bytes": (lambda lines: blob_of(lines).update(data=encode(PDF)), "do not match their digest"),
     "no base64": (lambda lines: blob_of(lines).update(data="@@"), "not base64"),
     "no bytes at all": (lambda lines: blob_of(lines).pop("data"), "data: Field required"),
     "no digest": (lambda lines: blob_of(lines).update(blob="x"), "blob: "),
     "too much": (lambda lines: blob_of(lines).update(data="A" * (29 << 20)), "data: "),
     "bytes that nothing names": (
         lambda lines: lines.append({"blob": hashlib.sha256(b"more").hexdigest(), "data": encode(b"more")}),
-        "no event before it names",
+        "no earlier event refers",
     ),
-    "bytes before their event": (lambda lines: lines.insert(1, blob_of(lines)), "no event before it names"),
-    "the same bytes twice": (lambda lines: lines.append(blob_of(lines)), "there twice"),
+    "bytes before their event": (lambda lines: lines.insert(1, blob_of(lines)), "no earlier event refers"),
+    "the same bytes twice": (lambda lines: lines.append(blob_of(lines)), "are repeated"),
     "another size": (
         lambda lines: [
             line.update(data=line["data"].replace(f'"size_bytes":{len(PNG)}', '"size_bytes":7'))
             for line in lines
             if line.get("kind") == "UserMessage"
         ],
-        "another size",
+        "the size of the bytes differs",
     ),
 }  # fmt: skip
 

@@ -58,7 +58,7 @@ async def test_a_forged_signature_is_no_bundle(store: EventStore, elsewhere: Eve
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "ends too early"),
+        (b"", "it has no signature line"),
         (b"\x00\xff", "line 1 is not JSON"),
         (b"{}", "line 1: format"),
         (b"7", "line 1: it"),

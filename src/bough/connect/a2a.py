@@ -1,4 +1,4 @@
-"""A client for remote agents over A2A 1.0 and 0.3. Answers are untrusted data of bounded size.
+"""A client for remote agents over A2A 1.0 and 0.3. Responses are untrusted, and limited in size.
 
 Source: agentic_patterns (`A2AClientExtended`), the A2A protocol 1.0 and 0.3.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest, Task
 
 MAX_ANSWER_BYTES = 8 << 20
-"""Maximum size of one answer or one stream; more raises `ConnectError`."""
+"""Maximum size of a response or a stream; larger ones raise `ConnectError`."""
 
 MAX_STREAM_EVENTS = 10_000
 
@@ -62,7 +62,7 @@ class _Peer(NamedTuple):
 class A2AClientExtended:
     """A client for one remote agent, which connects on first use. Returns tasks as the protocol's JSON, in camel case.
 
-    An answer that is a message without a task becomes a completed task with that message as its status.
+    A response without a task, which is only a message, becomes a completed task with that message in its status.
     """
 
     def __init__(self, config: A2AClientConfig) -> None:
@@ -124,7 +124,8 @@ class A2AClientExtended:
         count = 0
         with self._translate_errors():
             async for event in streaming.send_message(request):
-                if (count := count + 1) > MAX_STREAM_EVENTS:
+                count += 1
+                if count > MAX_STREAM_EVENTS:
                     raise ConnectError(f"{self._name} sent more than {MAX_STREAM_EVENTS} events", hint="ask for less")
                 yield MessageToDict(event)
 
@@ -176,7 +177,7 @@ class A2AClientExtended:
         return status, task
 
     async def aclose(self) -> None:
-        """Close the connections. Closing twice is fine."""
+        """Close the connections. Idempotent."""
         # Cleared before the await, so that a concurrent second close does not close the client again.
         http, self._http, self._peer = self._http, None, None
         if http is not None:
@@ -194,6 +195,7 @@ class A2AClientExtended:
             return self._peer
 
     async def _read_card(self) -> AgentCard:
+        """Fetch the agent's card, reduced to the interfaces that requests may be sent to."""
         try:
             from a2a.client.card_resolver import A2ACardResolver
 
@@ -216,6 +218,7 @@ class A2AClientExtended:
         return card
 
     def _is_allowed(self, url: str) -> bool:
+        """Whether requests, with their token, may be sent to a URL of the agent's card."""
         own, other = urlsplit(self.config.url), urlsplit(url)
         is_same = (own.scheme, own.netloc) == (other.scheme, other.netloc)
         return is_same or other.hostname in self.config.allow_hosts or other.netloc in self.config.allow_hosts
@@ -262,19 +265,22 @@ class A2AClientExtended:
                 return self._read_task(answer.task, task_id)
             message = MessageToDict(answer.message)
             return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": message}}
-        raise ConnectError(f"{self._name} answered nothing", hint="check its log")
+        raise ConnectError(f"{self._name} returned an empty response", hint="check its log")
 
     def _read_task(self, task: Task, task_id: str | None) -> JsonObject:
         from google.protobuf.json_format import MessageToDict
 
         if task_id is not None and task.id != task_id:
             raise ConnectError(
-                f"{self._name} answered with the task {task.id!r:.80}", hint=f"expected the task {task_id!r}"
+                f"{self._name} returned another task: {task.id!r:.80}", hint=f"expected the task {task_id!r}"
             )
         data = MessageToDict(task)
         state = data.get("status", {}).get("state")
         if state not in _FINAL_STATES and state not in _LIVE_STATES:
-            raise ConnectError(f"{self._name} answered with the state {state!r:.80}", hint="it uses another protocol")
+            raise ConnectError(
+                f"{self._name} returned a task in the unknown state {state!r:.80}",
+                hint="the agent may use another version of the protocol",
+            )
         return data
 
     async def _retry(self, request: Callable[[], Awaitable[_T]]) -> _T:
@@ -304,7 +310,7 @@ class A2AClientExtended:
             # REST of A2A 0.3 has no separate error for a missing task, only the HTTP status.
             is_card = isinstance(error, AgentCardResolutionError)
             if isinstance(error, TaskNotFoundError) or (not is_card and _http_status(error) == 404):
-                raise NotFound(f"{self._name} has no such task", hint="it may have forgotten it") from error
+                raise NotFound(f"{self._name} has no such task", hint="the agent may have deleted the task") from error
             raise ConnectError(
                 f"{self._name}: {error!s:.500}", hint="check its address, its token and its log"
             ) from error

@@ -1,4 +1,4 @@
-"""The HTTP client for a remote agent: no redirects, which could leak the token, and bounded answers.
+"""The HTTP client for a remote agent. It follows no redirects, which could leak the token, and limits responses.
 
 Timestamps without a time zone, which fasta2a sends and the protocol's library rejects, are read as UTC.
 """
@@ -20,25 +20,25 @@ _FIELD_WITHOUT_ZONE = re.compile(rb'"timestamp"\s*:\s*"' + _WITHOUT_ZONE.pattern
 
 
 def make_http(config: A2AClientConfig, *, max_bytes: int) -> httpx.AsyncClient:
-    """Return a client that sends the agent's token and reads at most `max_bytes` of an answer."""
+    """Return a client that sends the agent's token and reads at most `max_bytes` of a response."""
     # The transport rewrites the bytes before httpx decompresses them, so they must not be compressed.
     headers = {"Accept-Encoding": "identity"}
     if config.bearer_token is not None:
         headers["Authorization"] = f"Bearer {config.bearer_token}"
     return httpx.AsyncClient(
-        transport=_BoundedTransport(max_bytes), headers=headers, timeout=config.timeout, follow_redirects=False
+        transport=_LimitedTransport(max_bytes), headers=headers, timeout=config.timeout, follow_redirects=False
     )
 
 
-class _BoundedTransport(httpx.AsyncHTTPTransport):
+class _LimitedTransport(httpx.AsyncHTTPTransport):
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._max_bytes = max_bytes
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await super().handle_async_request(request)
-        # The bound is the inner stream: `_ZonedStream` holds a whole JSON answer in memory.
-        stream: httpx.AsyncByteStream = _BoundedStream(cast("httpx.AsyncByteStream", response.stream), self._max_bytes)
+        # The limit applies before `_ZonedStream`, which loads a whole JSON response into memory.
+        stream: httpx.AsyncByteStream = _LimitedStream(cast("httpx.AsyncByteStream", response.stream), self._max_bytes)
         if "content-encoding" not in response.headers:
             is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
             stream = _ZonedStream(stream, is_stream=is_stream)
@@ -46,7 +46,7 @@ class _BoundedTransport(httpx.AsyncHTTPTransport):
         return response
 
 
-class _BoundedStream(httpx.AsyncByteStream):
+class _LimitedStream(httpx.AsyncByteStream):
     def __init__(self, stream: httpx.AsyncByteStream, max_bytes: int) -> None:
         self._stream = stream
         self._max_bytes = max_bytes
@@ -54,7 +54,8 @@ class _BoundedStream(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         count = 0
         async for chunk in self._stream:
-            if (count := count + len(chunk)) > self._max_bytes:
+            count += len(chunk)
+            if count > self._max_bytes:
                 raise ConnectError(
                     f"a remote agent answered with more than {self._max_bytes} bytes", hint="ask for less"
                 )
@@ -65,7 +66,7 @@ class _BoundedStream(httpx.AsyncByteStream):
 
 
 class _ZonedStream(httpx.AsyncByteStream):
-    """An answer whose timestamps have a time zone: JSON as a whole, a stream of events line by line."""
+    """A response whose timestamps have a time zone. JSON is converted as a whole, a stream of events line by line."""
 
     def __init__(self, stream: httpx.AsyncByteStream, *, is_stream: bool) -> None:
         self._stream = stream
@@ -95,17 +96,17 @@ def _zone_line(line: bytes) -> bytes:
 
 
 def add_time_zones(answer: bytes) -> bytes:
-    """Return a JSON answer in which each task's status has a timestamp with a zone; anything else unchanged."""
+    """Return a JSON response in which the timestamp of each task's status has a time zone; other content unchanged."""
     if not _FIELD_WITHOUT_ZONE.search(answer):
         return answer
     try:
         body: Any = json.loads(answer)
     except (ValueError, RecursionError):
         return answer
-    for place in (body, _get(body, "result")):
-        tasks = _get(place, "tasks")
-        others: list[Any] = cast("list[Any]", tasks) if isinstance(tasks, list) else []
-        for holder in (place, _get(place, "task"), _get(place, "statusUpdate"), *others):
+    for container in (body, _get(body, "result")):
+        tasks = _get(container, "tasks")
+        listed_tasks: list[Any] = cast("list[Any]", tasks) if isinstance(tasks, list) else []
+        for holder in (container, _get(container, "task"), _get(container, "statusUpdate"), *listed_tasks):
             status = _get(holder, "status")
             timestamp = _get(status, "timestamp")
             if isinstance(timestamp, str) and _WITHOUT_ZONE.fullmatch(timestamp):

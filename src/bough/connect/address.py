@@ -60,15 +60,15 @@ async def check_address(url: str, networks: Sequence[str] = (), *, setting: str 
         getattr(address, "ipv4_mapped", None) or address
         for address in map(ipaddress.ip_address, await _resolve(host, port))
     ]
-    listed = all(
+    is_listed = all(
         any(address in network for network in allowed if network.version == address.version) for address in addresses
     )
     # All addresses of the name are checked: its owner decides which of them comes first.
-    if not listed and not all(is_public(str(address)) for address in addresses):
+    if not is_listed and not all(is_public(str(address)) for address in addresses):
         raise PermissionDenied(
-            "url: it leads to this machine or a private network", hint=f"the operator can list it in {setting}"
+            "url: it leads to this machine or a private network", hint=f"the operator can list the network in {setting}"
         )
-    if parts.scheme == "http" and not listed:
+    if parts.scheme == "http" and not is_listed:
         raise PermissionDenied("url: it is not encrypted", hint="use https")
     # The URL contains the checked IP address: a second lookup could return a private one (DNS rebinding).
     first = f"[{addresses[0]}]" if addresses[0].version == 6 else str(addresses[0])
@@ -81,5 +81,5 @@ async def _resolve(host: str, port: int) -> list[str]:
     try:
         entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise InvalidInput("url: its name is not known", hint="check the host") from error
+        raise InvalidInput("url: its host cannot be resolved", hint="check the host name") from error
     return [str(entry[4][0]).partition("%")[0] for entry in entries]

@@ -29,7 +29,7 @@ IDLE_SECONDS = 300.0
 
 Report = Callable[[Any, BoughError], Awaitable[None]]
 _TOOL_ERRORS = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
-"""Errors of a call that do not mean that the server is broken."""
+"""Errors of a call after which the server can still be used."""
 
 
 class McpPool:
@@ -46,8 +46,8 @@ class McpPool:
         self._running: dict[str, MCPToolset[Any]] = {}
         self._stderr: dict[str, ServerStderr] = {}
         self._starting: dict[str, asyncio.Lock] = {}
-        self._closing: dict[str, asyncio.TimerHandle] = {}
-        self._ends: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._closing_tasks: set[asyncio.Task[None]] = set()
 
     async def use(self, config: MCPClientConfig) -> MCPToolset[Any]:
         """Return the running server, starting it if necessary. It is closed after `idle_seconds` without use.
@@ -71,26 +71,32 @@ class McpPool:
             await self._end(key)
 
     async def aclose(self) -> None:
-        """Close every server. Closing twice is fine."""
-        await asyncio.gather(*(self._end(key) for key in list(self._running)), *self._ends)
+        """Close every server. Idempotent."""
+        await asyncio.gather(*(self._end(key) for key in list(self._running)), *self._closing_tasks)
 
     def _schedule_end(self, key: str, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        if (timer := self._closing.pop(key, None)) is not None:
-            timer.cancel()
-        self._closing[key] = loop.call_later(seconds, self._end_idle, key)
+        """Close a server after `seconds`, replacing an earlier schedule."""
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_later(seconds, self._end_idle, key)
 
     def _end_idle(self, key: str) -> None:
         # Kept in a set: the event loop has only weak references to tasks.
         task = asyncio.ensure_future(self._end(key))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
+        self._closing_tasks.add(task)
+        task.add_done_callback(self._closing_tasks.discard)
+
+    def _cancel_timer(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
 
     async def _end(self, key: str) -> None:
-        if (timer := self._closing.pop(key, None)) is not None:
-            timer.cancel()
-        # Removed before the await: a use in the meantime must start a new server, with its own pipe.
-        if (toolset := self._running.pop(key, None)) is None:
+        """Close a server if it runs."""
+        self._cancel_timer(key)
+        # Removed before the await: a use in the meantime must start a new server, with a new pipe.
+        toolset = self._running.pop(key, None)
+        if toolset is None:
             return
         stderr = self._stderr.pop(key)
         try:
@@ -101,16 +107,18 @@ class McpPool:
             stderr.close()
 
     async def _start(self, key: str, config: MCPClientConfig) -> MCPToolset[Any]:
+        """Start a server and return its toolset. Raises: see `use`."""
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # takes 0.7 s, and most runs do not need it
         stderr = ServerStderr(config.name or config.command or str(config.url), hide_values(config.env))
-        toolset = self._toolset(config, stderr)
+        toolset = self._make_toolset(config, stderr)
         try:
             async with asyncio.timeout(config.start_timeout):
                 await toolset.__aenter__()
                 await toolset.list_tools()
         except Exception as error:
             reason = f"no answer within {config.start_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-            last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
+            lines = stderr.lines()
+            last_line = f" ({lines[-1]})" if lines else ""
             stderr.close()
             name = config.name or config.url or config.command
             raise ConnectError(
@@ -124,18 +132,18 @@ class McpPool:
         self._stderr[key] = stderr
         return toolset
 
-    def _toolset(self, config: MCPClientConfig, stderr: ServerStderr) -> MCPToolset[Any]:
+    def _make_toolset(self, config: MCPClientConfig, stderr: ServerStderr) -> MCPToolset[Any]:
         from pydantic_ai.mcp import MCPToolset
 
         return MCPToolset(
-            self._transport(config, stderr),
+            self._make_transport(config, stderr),
             id=config.name or None,
             init_timeout=config.start_timeout,
             read_timeout=config.read_timeout,
             tool_error_behavior="failed",
         )
 
-    def _transport(self, config: MCPClientConfig, stderr: ServerStderr) -> Any:
+    def _make_transport(self, config: MCPClientConfig, stderr: ServerStderr) -> Any:
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
         if config.command is not None:
@@ -178,14 +186,14 @@ class AgentServers(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools of the servers that work, in the order of the configuration."""
-        places = [place for place in range(len(self._configs)) if place not in self._omitted]
-        tool_sets = await asyncio.gather(*(self._list_tools(place, ctx) for place in places))
+        indexes = [index for index in range(len(self._configs)) if index not in self._omitted]
+        tool_sets = await asyncio.gather(*(self._list_tools(index, ctx) for index in indexes))
         tools: dict[str, ToolsetTool[Any]] = {}
-        for place, server_tools in zip(places, tool_sets, strict=True):
-            server = self._name_server(place)
+        for index, server_tools in zip(indexes, tool_sets, strict=True):
+            server = self._name_server(index)
             names = self._names.name_tools(server, server_tools)
             for tool, name in names.items():
-                self._offered[name] = place, tool, server_tools[tool]
+                self._offered[name] = index, tool, server_tools[tool]
                 tools[name] = rename_tool(server_tools[tool], name)
             if (fault := self._names.find_fault(server, names)) is not None:
                 await self._report(ctx.deps, fault)
@@ -195,47 +203,47 @@ class AgentServers(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Call a tool of its server."""
-        place, own_name, own_tool = self._offered[name]
+        index, own_name, own_tool = self._offered[name]
         try:
             return await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool)
         except _TOOL_ERRORS as error:
             if not is_closed(error):
                 raise
-            await self._drop(place, _unwrap(tool.toolset))
-            raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
+            await self._drop(index, _unwrap(tool.toolset))
+            raise ToolFailed(f"the MCP server {self._configs[index].name!r} failed: {error}") from error
         except Exception as error:
-            await self._drop(place, _unwrap(tool.toolset))
-            raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
+            await self._drop(index, _unwrap(tool.toolset))
+            raise ToolFailed(f"the MCP server {self._configs[index].name!r} failed: {error}") from error
 
-    def _name_server(self, place: int) -> str:
+    def _name_server(self, index: int) -> str:
         """Return a server's name, with its position in the configuration if an earlier server has the same name."""
-        name = self._configs[place].name
-        is_taken = any(config.name == name for config in self._configs[:place])
-        return f"{name}_{place + 1}" if is_taken else name
+        name = self._configs[index].name
+        is_taken = any(config.name == name for config in self._configs[:index])
+        return f"{name}_{index + 1}" if is_taken else name
 
-    async def _list_tools(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        config = self._configs[place]
+    async def _list_tools(self, index: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        config = self._configs[index]
         toolset: AbstractToolset[Any] | None = None
         try:
             toolset = await self._pool.use(config)
             return await _filter_and_prefix(config, toolset).get_tools(ctx)
         except ConnectError as error:
-            self._omitted.add(place)
+            self._omitted.add(index)
             await self._report(ctx.deps, error)
             return {}
         except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
-            await self._drop(place, toolset)
+            await self._drop(index, toolset)
             await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
-    async def _drop(self, place: int, toolset: AbstractToolset[Any] | None) -> None:
+    async def _drop(self, index: int, toolset: AbstractToolset[Any] | None) -> None:
         """Close a broken server; it is restarted once, and omitted after its second failure."""
-        if place in self._broken:
-            if self._broken[place] is toolset:  # another call has reported the same failure
+        if index in self._broken:
+            if self._broken[index] is toolset:  # another call has reported the same failure
                 return
-            self._omitted.add(place)
-        self._broken[place] = toolset
-        await self._pool.drop(self._configs[place], toolset)
+            self._omitted.add(index)
+        self._broken[index] = toolset
+        await self._pool.drop(self._configs[index], toolset)
 
 
 def _unwrap(toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:

@@ -11,7 +11,7 @@ from bough.execution.process.capture import Pipe
 _LOG: Final = logging.getLogger("bough.connect")
 
 LIMIT_BYTES: Final = 32 << 10
-"""How much of a server's standard error is kept, half of it from each end."""
+"""How much of a server's standard error is saved: half from its beginning, half from its end."""
 
 MAX_LINE: Final = 500
 """Longer lines are cut, in characters."""
@@ -46,7 +46,7 @@ class ServerStderr:
         return [escape(line)[:MAX_LINE] for line in text.splitlines() if line.strip()]
 
     def close(self) -> None:
-        """Log the lines and stop reading. Closing twice is fine."""
+        """Log the lines and stop reading. Idempotent."""
         if self._closed:
             return
         self._closed = True

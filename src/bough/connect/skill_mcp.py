@@ -51,7 +51,7 @@ PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
 """Environment variables that every server gets in addition to its configured ones; none contains a secret."""
 
 MAX_RESULT_BYTES = 256 << 10
-"""How much of a result's text is returned, half of it from each end."""
+"""How much of a result's text is returned: half from its beginning, half from its end."""
 
 MAX_BLOB_BYTES = 4 << 20
 MAX_TOOLS = 128
@@ -148,8 +148,8 @@ class SkillServers(AbstractToolset[Any]):
                 if not is_closed(error):
                     raise
                 ended = error
-        # Here the server died, in this call or in a concurrent one. In the latter case, nothing was sent for this call,
-        # so it can be sent to the new server, whatever the tool does.
+        # The server died, in this call or in a concurrent one. In a concurrent one, nothing was sent for this call, so
+        # it can be sent to the new server, even if the tool must not run twice.
         await self._restart(running, ctx.deps, cast("PrefixedToolset[Any]", tool.toolset).wrapped)
         is_offered = name in await self._list_tools(running, ctx)
         if not is_offered or (ended is not None and not _may_repeat(tool)):
@@ -159,21 +159,23 @@ class SkillServers(AbstractToolset[Any]):
         return shorten_result(await own_tool.toolset.call_tool(own_name, tool_args, ctx, own_tool))
 
     async def aclose(self) -> None:
-        """Stop every server. Closing twice is fine."""
+        """Stop every server. Idempotent."""
         # Emptied before the awaits, so that a concurrent second close does not stop the same servers.
         started, self._started = self._started, {}
         for running in reversed([server for servers in started.values() for server in servers]):
             await _stop(running)
 
     async def _list_tools(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        if (tools := running.prefix_tools()) is None:
+        """Return the tools of one server under unique names; none if it does not run. Restarts it once if it fails."""
+        tools = running.prefix_tools()
+        if tools is None:
             return {}
         try:
             server_tools = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
             await self._restart(running, ctx.deps, tools.wrapped, error)
-            again = running.prefix_tools()
-            server_tools = {} if again is None else await again.get_tools(ctx)
+            restarted = running.prefix_tools()
+            server_tools = {} if restarted is None else await restarted.get_tools(ctx)
         server = f"{running.skill.name}/{running.server.name}"
         if len(server_tools) > MAX_TOOLS:
             await self._report_tool_limit(server, len(server_tools), ctx.deps)
@@ -192,6 +194,7 @@ class SkillServers(AbstractToolset[Any]):
         await self._report(deps, LimitExceeded(message, hint="have it offer fewer tools, or split it into two servers"))
 
     async def _start_servers(self, name: str, deps: Any) -> list[_Running]:
+        """Return the servers of an active skill, starting them on the first call."""
         if name not in self._started:
             self._started[name] = []
             try:
@@ -234,6 +237,7 @@ class SkillServers(AbstractToolset[Any]):
         return plan
 
     async def _start(self, running: _Running, deps: Any) -> None:
+        """Start a server and set its toolset; a failure is reported and leaves the toolset None."""
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # takes 0.7 s, and most runs do not need it
         stderr = running.stderr = ServerStderr(f"{running.skill.name}/{running.server.name}", running.mask)
         toolset = running.make(stderr)
@@ -243,7 +247,8 @@ class SkillServers(AbstractToolset[Any]):
         except Exception as error:  # noqa: BLE001 - any failure of a foreign program is reported and affects no other server
             with suppress(Exception):
                 await toolset.__aexit__(None, None, None)
-            last_line = f" ({lines[-1]})" if (lines := stderr.lines()) else ""
+            lines = stderr.lines()
+            last_line = f" ({lines[-1]})" if lines else ""
             stderr.close()
             where = "its command or address" if running.server.transport != "stdio" else f"`{running.server.command}`"
             await self._report(
@@ -284,8 +289,8 @@ async def _stop(running: _Running) -> None:
         running.stderr.close()
 
 
-def _mask(first: Callable[[str], str], then: Callable[[str], str], text: str) -> str:
-    return then(first(text))
+def _mask(mask_secrets: Callable[[str], str], mask_env: Callable[[str], str], text: str) -> str:
+    return mask_env(mask_secrets(text))
 
 
 def is_closed(error: BaseException) -> bool:
@@ -339,7 +344,7 @@ def shorten_result(value: Any) -> Any:
 
 
 def _count_characters(items: list[Any]) -> int:
-    """Return the total length of the texts in a list, without blobs, which have a separate bound."""
+    """Return the total length of the texts in a list, without blobs, which have a separate limit."""
     return sum(len(str(item)) for item in items if not hasattr(item, "data"))
 
 
@@ -354,7 +359,9 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
     if host in _LOOPBACK:
         return
     if parts.scheme != "https":
-        raise PermissionDenied(f"the MCP server {server.name!r} is not reached over https", hint="https, or loopback")
+        raise PermissionDenied(
+            f"the address of the MCP server {server.name!r} is not https", hint="use https, or a loopback address"
+        )
     if skill.scope in ("project", "installed") and not any(
         host == domain.partition(":")[0] or (domain.startswith("*.") and host.endswith(domain[1:].partition(":")[0]))
         for domain in grant.domains

@@ -29,7 +29,7 @@ class ToolNames:
         self._reported: set[str] = set()
 
     def name_tools(self, server: str, tools: Mapping[str, object]) -> dict[str, str]:
-        """Return the offered name of each tool. If another server uses a name, this server's name is put before it."""
+        """Return the offered name of each tool. A name that another server uses is prefixed with this server's name."""
         return {tool: self._name_tool(server, tool) for tool in sorted(tools)}
 
     def find_fault(self, server: str, names: Mapping[str, str]) -> InvalidInput | None:
@@ -41,7 +41,7 @@ class ToolNames:
         listed = [f"{ascii(tool)[:80]} is {name}" for tool, name in list(renamed.items())[:_SHOWN_RENAMES]]
         more = f", and {len(renamed) - len(listed)} more" if len(renamed) > len(listed) else ""
         return InvalidInput(
-            f"tools of the MCP server {server!r} have other names here: {', '.join(listed)}{more}",
+            f"tools of the MCP server {server!r} were renamed: {', '.join(listed)}{more}",
             hint=f"a name has at most {MAX_NAME} letters, digits, _ and -, and belongs to one tool",
             details={"server": server, "renamed": renamed},
         )
@@ -68,6 +68,7 @@ def make_safe(name: str) -> str:
     return safe if safe == plain and 0 < len(safe) <= MAX_NAME else _add_digest(safe, name)
 
 
-def _add_digest(name: str, whole: str) -> str:
-    digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+def _add_digest(name: str, source: str) -> str:
+    """Return a safe form of a name that ends in a digest of `source`."""
+    digest = sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{_OTHERS.sub('_', name)[: MAX_NAME - len(digest) - 1]}_{digest}"

@@ -1,4 +1,4 @@
-"""Check a store (counts, lineage, digests), and find the readable parts of a damaged log."""
+"""Check a store (counts, lineage, checksums), and find the readable parts of a damaged log."""
 
 from __future__ import annotations
 
@@ -38,34 +38,33 @@ async def check(store: StoreAdmin, progress: Callable[[int, int], object] = _ign
     census = await store.census()
     findings = [IntegrityFinding(f"the database says: {problem}") for problem in census.damage]
     findings += (report_damaged_row(cid) for cid in census.rows)
-    places: dict[UUID, _OwnRange] = {}
-    furthest: dict[UUID, int] = {}
+    own_ranges: dict[UUID, _OwnRange] = {}
+    last_cuts: dict[UUID, int] = {}
     async for record in every_record(store):
-        places[record.id] = _OwnRange(record.base, record.head)
+        own_ranges[record.id] = _OwnRange(record.base, record.head)
         if record.parent is not None:
-            furthest[record.parent] = max(record.base, furthest.get(record.parent, 0))
+            last_cuts[record.parent] = max(record.base, last_cuts.get(record.parent, 0))
     counted = checked = 0
     async for record in every_record(store):
-        places[record.id] = _OwnRange(
-            record.base, record.head
-        )  # it may have grown since the first pass, and been forked at its new end
-        findings += [problem async for problem in _own_problems(store, record)]
-        problems = _find_place_problems(record, places, furthest.get(record.id, 0), frozenset(census.rows))
+        # Again: the conversation may have grown since the first pass, and been forked at its new end.
+        own_ranges[record.id] = _OwnRange(record.base, record.head)
+        findings += [problem async for problem in _find_event_problems(store, record)]
+        problems = _find_range_problems(record, own_ranges, last_cuts.get(record.id, 0), frozenset(census.rows))
         findings += (IntegrityFinding(problem, record.id) for problem in problems)
         counted += record.head - record.base
         checked += 1
         if checked % _PAGE == 0:
-            progress(checked, len(places))
+            progress(checked, len(own_ranges))
     if census.events != counted and not findings:
-        later = (await store.census()).events
+        second_count = (await store.census()).events
         # Other writers append between census and count, so only a count outside the two censuses is an error.
         if (
             census.events is None
-            or later is None
-            or not min(census.events, later) <= counted <= max(census.events, later)
+            or second_count is None
+            or not min(census.events, second_count) <= counted <= max(census.events, second_count)
         ):
             findings.append(IntegrityFinding(f"{census.events} events are stored, conversations account for {counted}"))
-    return Integrity(len(places), counted if census.events is None else census.events, tuple(findings))
+    return Integrity(len(own_ranges), counted if census.events is None else census.events, tuple(findings))
 
 
 async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
@@ -93,7 +92,7 @@ async def readable(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> list[tup
 
 
 def merge_ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge adjacent ranges that touch."""
+    """Merge each range with the previous one if it begins where the previous one ends."""
     merged: list[tuple[int, int]] = []
     for lo, hi in parts:
         if merged and merged[-1][1] == lo:
@@ -104,45 +103,47 @@ def merge_ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 async def salvage(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
-    """Iterate over the readable events of an owner."""
+    """Iterate over the readable own events of a conversation with `lo <= seq < hi`."""
     for start, stop in await readable(store, owner, lo, hi):
         for page in range(start, stop, _PAGE):
             for stored in await store.span(owner, page, min(page + _PAGE, stop)):
                 yield stored
 
 
-async def _own_problems(store: StoreAdmin, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
-    whole = [(record.base, record.head)] if record.base < record.head else []
-    intact = await readable(store, record.id, record.base, record.head)
-    if intact != whole:
-        lost = record.head - record.base - sum(hi - lo for lo, hi in intact)
-        yield IntegrityFinding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(intact))
+async def _find_event_problems(store: StoreAdmin, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
+    """Yield a finding if own events of a conversation are missing or damaged."""
+    expected_ranges = [(record.base, record.head)] if record.base < record.head else []
+    readable_ranges = await readable(store, record.id, record.base, record.head)
+    if readable_ranges != expected_ranges:
+        missing_count = record.head - record.base - sum(hi - lo for lo, hi in readable_ranges)
+        problem = f"{missing_count} events of {record.id} are missing or damaged"
+        yield IntegrityFinding(problem, record.id, tuple(readable_ranges))
 
 
-def _find_place_problems(
-    record: ConversationRecord, places: Mapping[UUID, _OwnRange], furthest: int, damaged: Collection[UUID]
+def _find_range_problems(
+    record: ConversationRecord, own_ranges: Mapping[UUID, _OwnRange], last_cut: int, damaged: Collection[UUID]
 ) -> Iterator[str]:
-    """Yield inconsistencies between a conversation and the others.
+    """Yield inconsistencies between a conversation's row and the rows of others.
 
     Args:
         record: The conversation.
-        places: The ranges of all conversations.
-        furthest: The last cut of a fork in it.
-        damaged: Conversations with damaged rows, which are not checked against.
+        own_ranges: The ranges of the own events of all conversations.
+        last_cut: The highest cut of a fork in its own events; 0 without forks.
+        damaged: Conversations with damaged rows. A conversation is not compared with them.
     """
     if record.head < record.base:
         yield f"conversation {record.id} ends at {record.head}, before its own events begin at {record.base}"
-    if record.deleted and not damaged and record.head != max(record.base, furthest):
+    if record.deleted and not damaged and record.head != max(record.base, last_cut):
         yield f"the tombstone {record.id} keeps events that no fork reaches"
     if record.parent not in damaged:
-        yield from _find_parent_problems(record, places)
+        yield from _find_parent_problems(record, own_ranges)
 
 
-def _find_parent_problems(record: ConversationRecord, places: Mapping[UUID, _OwnRange]) -> Iterator[str]:
+def _find_parent_problems(record: ConversationRecord, own_ranges: Mapping[UUID, _OwnRange]) -> Iterator[str]:
     if record.parent is None:
         if record.base > 0 and not record.deleted:
-            yield f"conversation {record.id} shares {record.base} events with nobody"
+            yield f"conversation {record.id} shares {record.base} events but has no parent"
         return
-    parent = places.get(record.parent)
+    parent = own_ranges.get(record.parent)
     if parent is None or not parent.base < record.base <= parent.head:
         yield f"conversation {record.id} shares {record.base} events, which {record.parent} does not own"

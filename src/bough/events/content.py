@@ -81,12 +81,13 @@ def sha256_hex(data: bytes) -> str:
 
 def image_type(data: bytes) -> str | None:
     """Return the media type of an image that models accept; None for anything else."""
-    return next((kind for kind, looks in IMAGES.items() if looks(data)), None)
+    return next((kind for kind, matches in IMAGES.items() if matches(data)), None)
 
 
 def file_type(data: bytes, name: str | None) -> str | None:
     """Return the media type of a document, text or sound that models accept; None for anything else."""
-    if (media_type := next((kind for kind, looks in _FILES.items() if looks(data)), None)) is not None:
+    media_type = next((kind for kind, matches in _FILES.items() if matches(data)), None)
+    if media_type is not None:
         return media_type
     guessed = mimetypes.guess_type(name or "")[0] or "text/plain"
     try:
@@ -122,8 +123,9 @@ def _read(path: Path) -> bytes:
 
 
 def _check_size(data: bytes, source_name: str) -> bytes:
+    """Return the bytes unless there are none or too many."""
     if not data:
-        raise InvalidInput(f"{source_name} is empty", hint="give an image or a file with something in it")
+        raise InvalidInput(f"{source_name} is empty", hint="give an image or a file that is not empty")
     if len(data) > MAX_INPUT_BYTES:
         raise _too_large(source_name, len(data))
     return data

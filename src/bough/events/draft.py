@@ -17,7 +17,7 @@ from bough.types import JsonObject, new_id
 if TYPE_CHECKING:
     from bough.events.model import Event
 
-_SHORTEST_ID = 32
+_MIN_ID_LENGTH = 32
 _STATUSES = frozenset(get_args(Status))
 
 
@@ -28,18 +28,18 @@ class EventRow(NamedTuple):
         id: The 16 bytes of its UUID.
         ts: Microseconds since 1970.
         data: The payload, JSON.
-        digest: `event_checksum` of the other fields.
+        checksum: `event_checksum` of the other fields.
     """
 
     id: bytes
     kind: str
     ts: int
     data: bytes
-    digest: int
+    checksum: int
 
     @classmethod
     def of(cls, id: bytes, kind: str, ts: int, data: bytes) -> EventRow:
-        """Return a row with its digest."""
+        """Return a row with its checksum."""
         return cls(id, kind, ts, data, event_checksum(id, kind, ts, data))
 
 
@@ -100,7 +100,7 @@ class ForkFields(TypedDict, total=False):
 
 
 class Append(NamedTuple):
-    """An append that waits for its batch, with its conditions."""
+    """An append to one conversation, with the conditions under which it is accepted."""
 
     cid: UUID
     draft: Draft
@@ -161,7 +161,7 @@ def dump(value: Mapping[str, Any]) -> str | None:
 
 
 def load(text: str | None) -> dict[str, Any]:
-    """Return the JSON object that `dump` wrote."""
+    """Return the JSON object that `dump` encoded; an empty one for None."""
     return json.loads(text) if text else {}
 
 
@@ -220,7 +220,7 @@ def _check_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _status(value: Any) -> str:
     if value in _STATUSES:
         return value
-    raise InvalidInput(f"no status named {value!r}", hint=f"choose one of: {', '.join(sorted(_STATUSES))}")
+    raise InvalidInput(f"unknown status {value!r}", hint=f"choose one of: {', '.join(sorted(_STATUSES))}")
 
 
 def check_title(value: Any) -> str | None:
@@ -229,8 +229,10 @@ def check_title(value: Any) -> str | None:
     Raises:
         InvalidInput: The title is not text.
     """
-    if value is None or isinstance(value, str):
-        return value and clean(value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return clean(value)
     raise InvalidInput(f"a title must be text, not {value!r}", hint="give a short text, or None")
 
 
@@ -268,20 +270,20 @@ def parse_id(value: UUID | str) -> UUID:
 
 
 def parse_cut(at: Cut | str | None) -> Cut | None:
-    """Return a cut of a valid type. The store checks that the log has this place.
+    """Return a cut of a valid type. The store checks that the log has this position.
 
     Raises:
         InvalidInput: The cut is neither a count nor the id of an event.
     """
     if at is None or isinstance(at, UUID) or (isinstance(at, int) and not isinstance(at, bool)):
         return at
-    if isinstance(at, str) and len(at) >= _SHORTEST_ID:
+    if isinstance(at, str) and len(at) >= _MIN_ID_LENGTH:
         return parse_id(at)
     raise InvalidInput(f"cannot cut at {at!r}", hint="give a count of events to share, or the id of the last one")
 
 
 def plan_fork(fields: ForkFields, now: datetime) -> ConversationRecord:
-    """Return the record of a fork from the caller's fields. The store adds its place in the tree.
+    """Return the record of a fork from the caller's fields. The store adds its position in the tree.
 
     Raises:
         InvalidInput: The id is not a UUID.

@@ -38,7 +38,7 @@ class IntegrityFinding:
 
 
 def report_damaged_row(cid: UUID) -> IntegrityFinding:
-    """Return the finding for a conversation whose row does not match its digest."""
+    """Return the finding for a conversation whose row does not match its checksum."""
     return IntegrityFinding(f"the row of {cid} is damaged", cid)
 
 
@@ -67,6 +67,6 @@ class Integrity:
 
 
 def as_details(finding: IntegrityFinding) -> dict[str, object]:
-    """Return a finding as JSON."""
+    """Return a finding as a JSON object."""
     cid = finding.conversation and str(finding.conversation)
     return {"problem": finding.problem, "conversation": cid, "readable": [list(part) for part in finding.readable]}

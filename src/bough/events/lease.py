@@ -1,4 +1,4 @@
-"""The right to run a conversation: one runner at a time, taken over at once if its process has died."""
+"""The lease of a conversation: one process runs it at a time, and another takes over at once if that one has died."""
 
 from __future__ import annotations
 
@@ -29,40 +29,41 @@ async def hold_lease(
     so that its tools stop.
 
     Args:
-        lease: A lease that the caller has taken, renews and releases; it is yielded unchanged.
+        lease: A lease that the caller acquired, renews and releases. It is yielded unchanged.
 
     Raises:
-        Conflict: Another live process runs the conversation, or took it over during the block.
+        Conflict: Another live process runs the conversation, or took over its lease during the block.
     """
     if lease is not None:
         yield lease
         return
-    # `acquire` releases a lease that was granted while the caller was cancelled; left, it would block the next run.
-    lease = await acquire(_take(store, cid, owner(), ttl_seconds), lambda granted: _give_back(store, granted))
+    # If the caller is cancelled while the lease is granted, `acquire` releases it: it would block the next run.
+    lease = await acquire(_acquire(store, cid, owner(), ttl_seconds), lambda granted: _release(store, granted))
     holder = asyncio.current_task()
-    lost = False
+    was_lost = False
 
-    def stop() -> None:
-        nonlocal lost
+    def cancel_holder() -> None:
+        nonlocal was_lost
         if holder is not None:
-            lost = True
+            was_lost = True
             holder.cancel()
 
-    renewed = store.keep_lease(lease, ttl_seconds, stop)
+    renewed = store.keep_lease(lease, ttl_seconds, cancel_holder)
     try:
         try:
             yield lease
         finally:
-            renewed.stop()  # before the release, which would make the next renewal fail and cancel the caller
-            await finish(_give_back(store, lease))
+            renewed.stop()  # before the release: a renewal after it would fail and cancel the caller
+            await finish(_release(store, lease))
     except asyncio.CancelledError as error:
-        # A cancellation from outside, counted as well, has to go on as one; only the renewal's own becomes a Conflict.
-        if lost and holder is not None and holder.uncancel() == 0:
+        # A cancellation from outside must propagate; only the one from `cancel_holder` becomes a Conflict.
+        if was_lost and holder is not None and holder.uncancel() == 0:
             raise Conflict("another process took over this run", hint="open the conversation again") from error
         raise
 
 
-async def _take(store: EventStore, cid: UUID, name: str, ttl_seconds: float) -> Lease:
+async def _acquire(store: EventStore, cid: UUID, name: str, ttl_seconds: float) -> Lease:
+    """Acquire the lease for the owner `name`, also from an owner whose process has died."""
     try:
         return await store.acquire(cid, name, ttl_seconds)
     except Conflict as conflict:
@@ -70,15 +71,15 @@ async def _take(store: EventStore, cid: UUID, name: str, ttl_seconds: float) -> 
         if not is_gone(holder):
             raise Conflict(
                 "another process is running the conversation",
-                hint="wait until that run is over, or fork the conversation",
+                hint="wait until that run has ended, or fork the conversation",
                 details=conflict.details,
             ) from conflict
-        # First take it in the dead owner's name for 0 seconds, which fences whatever that owner left running. Then take
-        # it in this owner's name: a lease in a dead owner's name looks free to every other process.
+        # First acquire it for the dead owner, for 0 seconds: this raises the generation and ends the old lease. Then
+        # acquire it for this owner, because a lease of a dead owner looks free to every other process.
         await store.acquire(cid, holder, 0)
         return await store.acquire(cid, name, ttl_seconds)
 
 
-async def _give_back(store: EventStore, lease: Lease) -> None:
+async def _release(store: EventStore, lease: Lease) -> None:
     with suppress(BoughError):  # it expires anyway, and an error here would hide the one that ended the run
         await store.release(lease)

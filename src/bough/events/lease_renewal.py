@@ -27,31 +27,32 @@ class RenewedLease:
         self.lease = lease
         self.ttl_seconds = ttl_seconds
         self.next_seconds = monotonic() + ttl_seconds / 3
-        self._ends_seconds = monotonic() + ttl_seconds
-        self._lost = lost
+        self._expires_seconds = monotonic() + ttl_seconds
+        self._on_lost = lost
         self._loop = asyncio.get_running_loop()
-        self._is_over = False
-        # In the holder's loop, not in the renewal thread: that one may hang in a call to the store.
+        self._has_ended = False
+        # In the holder's loop, because the renewal thread may hang in a call to the store.
         self._timer = self._loop.call_later(ttl_seconds, self._check_expiry)
 
     @property
-    def is_over(self) -> bool:
-        """Whether the lease was stopped or lost."""
-        return self._is_over
+    def has_ended(self) -> bool:
+        """Whether the renewal was stopped or the lease was lost."""
+        return self._has_ended
 
     def stop(self) -> None:
         """Stop renewing; `lost` is not called afterwards. Idempotent. Only call it in the holder's loop."""
-        self._is_over = True
+        self._has_ended = True
         self._timer.cancel()
 
-    def extend(self, requested_seconds: float) -> None:
+    def extend(self, requested_at: float) -> None:
         """Record a successful renewal. Called by the renewal thread.
 
         Args:
-            requested_seconds: When it was requested. The store counts from later, so it lasts at least this long.
+            requested_at: When the renewal was requested, by the monotonic clock. The store counts from a later time, so
+                the lease lasts at least `ttl_seconds` from here.
         """
-        self._ends_seconds = requested_seconds + self.ttl_seconds
-        self.next_seconds = requested_seconds + self.ttl_seconds / 3
+        self._expires_seconds = requested_at + self.ttl_seconds
+        self.next_seconds = requested_at + self.ttl_seconds / 3
 
     def lose(self) -> None:
         """Report a refused renewal. Called by the renewal thread."""
@@ -59,20 +60,20 @@ class RenewedLease:
             self._loop.call_soon_threadsafe(self._lose)
         except RuntimeError:
             if not self._loop.is_closed():
-                raise  # in a closed loop there is nothing left to stop
+                raise  # a closed loop runs nothing that would have to stop
 
     def _check_expiry(self) -> None:
         """Report the lease as lost if it has expired, even if the renewal thread is blocked."""
-        remaining = self._ends_seconds - monotonic()
+        remaining = self._expires_seconds - monotonic()
         if remaining <= 0:
             self._lose()
-        elif not self._is_over:
+        elif not self._has_ended:
             self._timer = self._loop.call_later(remaining, self._check_expiry)
 
     def _lose(self) -> None:
-        if not self._is_over:
+        if not self._has_ended:
             self.stop()
-            self._lost()
+            self._on_lost()
 
 
 class LeaseRenewer:
@@ -124,11 +125,11 @@ class LeaseRenewer:
         """Wait until a lease is due and return it; None once stopped."""
         with self._condition:
             while not self._stopped:
-                self._leases = [renewed for renewed in self._leases if not renewed.is_over]
-                first = min(self._leases, key=lambda renewed: renewed.next_seconds, default=None)
-                remaining = None if first is None else first.next_seconds - monotonic()
-                if first is not None and remaining is not None and remaining <= 0:
-                    return first
+                self._leases = [renewed for renewed in self._leases if not renewed.has_ended]
+                next_due = min(self._leases, key=lambda renewed: renewed.next_seconds, default=None)
+                remaining = None if next_due is None else next_due.next_seconds - monotonic()
+                if next_due is not None and remaining is not None and remaining <= 0:
+                    return next_due
                 self._condition.wait(remaining)  # a new lease notifies, since it may be due earlier
         return None
 
@@ -138,7 +139,8 @@ class LeaseRenewer:
             self._renew(renewed.lease, renewed.ttl_seconds)
         except (Conflict, NotFound):
             renewed.lose()
-            renewed.next_seconds = requested_at + renewed.ttl_seconds  # the loop stops it; until then do not ask again
+            # Do not renew again until the holder's loop has stopped it.
+            renewed.next_seconds = requested_at + renewed.ttl_seconds
         except BoughError:  # unavailable: retry, since the store may be back before the lease expires
             renewed.next_seconds = monotonic() + min(_RETRY_SECONDS, renewed.ttl_seconds / 3)
         else:

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from uuid import uuid4
 
-_FORM = "2"
+_FORMAT = "2"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
@@ -20,20 +20,26 @@ def owner() -> str:
     the operator's machines. Containers often share a host name.
     """
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-    return f"{_FORM}/{boot_id()}/{_pid_namespace()}/{os.getpid()}/{uuid4().hex[:8]}/{host}"
+    return f"{_FORMAT}/{boot_id()}/{_pid_namespace()}/{os.getpid()}/{uuid4().hex[:8]}/{host}"
 
 
 def is_gone(owner: str) -> bool:
-    """Whether the owner's process certainly no longer exists.
+    """Whether the owner's process no longer exists; False if that is uncertain.
 
     Only processes of this boot and this pid namespace are checked, and only "no such process" counts. A process that
-    may not be signalled, a zombie, a reused pid and an unknown form of name count as alive. An error in that direction
-    costs at most the rest of the lease.
+    may not be signalled, a zombie, a reused pid and a name of another format count as alive, which costs at most the
+    rest of the lease.
     """
-    form, boot, namespace, pid = (*owner.split("/"), "", "", "", "")[:4]
-    is_here = form == _FORM and boot != "" and boot == boot_id() and namespace != "" and namespace == _pid_namespace()
+    name_format, boot, namespace, pid = (*owner.split("/"), "", "", "", "")[:4]
+    is_local = (
+        name_format == _FORMAT
+        and boot != ""
+        and boot == boot_id()
+        and namespace != ""
+        and namespace == _pid_namespace()
+    )
     # Checked before `int`, which accepts other digits; and pid 0 or below would address process groups.
-    if not is_here or not pid.isascii() or not pid.isdigit() or int(pid) <= 0:
+    if not is_local or not pid.isascii() or not pid.isdigit() or int(pid) <= 0:
         return False
     try:
         # Signal 0 is not delivered: it only checks that the process exists.

@@ -1,4 +1,4 @@
-"""A temporary folder that is removed with its user, or after its process has ended."""
+"""A temporary folder that is removed with the object that uses it, or after its process has ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class PrivateFolder:
             (self.path / _OWNER).write_text(owner(), "utf-8")
         except OSError as error:
             raise StoreError(
-                f"cannot make a temporary folder: {error.strerror}", hint="free space in the folder for temporary files"
+                f"cannot create a temporary folder: {error.strerror}",
+                hint="free space in the folder for temporary files",
             ) from error
         self._finalizer = weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -49,6 +50,7 @@ def _remove(path: Path, pid: int) -> None:
 
 
 def _remove_abandoned(prefix: str) -> None:
+    """Remove the folders with this prefix whose owner's process no longer exists."""
     with os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):

@@ -1,7 +1,7 @@
 """Named SQL statements and numbered migrations, kept in `.sql` files.
 
 Statements that SQLite and Postgres share are in `queries.sql`, in Postgres' dialect with parameters as `:name`; for
-SQLite, what only Postgres needs is removed (`_FOR_SQLITE`). `sqlite/queries.sql` and `postgres/queries.sql` have the
+SQLite, `_FOR_SQLITE` replaces what it does not know. `sqlite/queries.sql` and `postgres/queries.sql` have the
 others, each in the database's own dialect, and the numbered migrations. Either kind of file may be missing.
 """
 
@@ -28,7 +28,7 @@ _FOR_SQLITE: Final = (
     (re.compile(r"\bis not distinct from\b"), "is"),  # older SQLite lacks it
     (re.compile(r"\s+for update( of \w+)? skip locked"), ""),  # it has a single writer
 )
-"""Types, ids as bytes, elements of lists, comparisons with null and locks of rows."""
+"""Replacements that turn Postgres' syntax into SQLite's: types, ids, list elements, comparisons, row locks."""
 
 
 class Migration(NamedTuple):
@@ -78,18 +78,18 @@ def migrations(dialect: str, package: str = STORE) -> list[Migration]:
     return sorted(Migration(int(entry.name[:4]), entry.read_text("utf-8")) for entry in entries)
 
 
-def log_upgrade(place: str, old_version: int, new_version: int) -> None:
+def log_upgrade(store: str, old_version: int, new_version: int) -> None:
     """Warn that the schema of a store was upgraded, so that older versions of bough can no longer open it."""
     _LOG.warning(
         "%s was upgraded from schema %d to %d; older versions of bough no longer open it",
-        place,
+        store,
         old_version,
         new_version,
     )
 
 
 def split_statements(sql: str) -> list[str]:
-    """Split a script into statements, keeping triggers whole. SQLite runs one at a time inside a transaction."""
+    """Split a script into statements, without splitting triggers. SQLite runs one at a time inside a transaction."""
     statements: list[str] = []
     pending = ""
     for line in sql.splitlines(keepends=True):
@@ -101,5 +101,6 @@ def split_statements(sql: str) -> list[str]:
 
 
 def _bare(sql: str) -> str:
+    """Return a statement on one line, without comments and the final semicolon."""
     lines = (line for line in sql.splitlines() if not line.lstrip().startswith("--"))
     return " ".join(" ".join(lines).split()).removesuffix(";")

@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 
 
 Owner = TypeVar("Owner")
+
 Range: TypeAlias = tuple[Owner, int, int]
+"""`(owner, lo, hi)`: the conversation `owner` owns the events with `lo <= seq < hi`."""
 
 
 def clip(ranges: Iterable[Range[Owner]], start: int, stop: int) -> list[Range[Owner]]:
-    """Return the parts of the ranges within `start <= seq < stop`, without empty ones."""
+    """Return the ranges limited to `start <= seq < stop`, without empty ones."""
     parts = ((owner, max(lo, start), min(hi, stop)) for owner, lo, hi in ranges)
     return [(owner, lo, hi) for owner, lo, hi in parts if lo < hi]
 
 
 def find_owner(ranges: Iterable[Range[Owner]], seq: int) -> Owner | None:
-    """Return the owner of the event at `seq`; None if missing."""
+    """Return the owner of the event at `seq`; None if no range contains it."""
     return next((owner for owner, lo, hi in ranges if lo <= seq < hi), None)
 
 
-def find_shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
+def find_last_shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
     """Return (owner of the last shared event, number of shared events) of two logs; None if they share nothing."""
     shared: tuple[Owner, int] | None = None
     for (owner, lo, hi), (other, other_lo, other_hi) in zip(a, b, strict=False):
@@ -65,7 +67,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(moment: datetime) -> int:
-    """Return a datetime as microseconds since 1970, exactly, as stores keep time."""
+    """Return a datetime as microseconds since 1970, without rounding, as stores record times."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
@@ -125,8 +127,8 @@ _make = cast("Callable[[type[StoredEvent], EventTuple], StoredEvent]", tuple.__n
 class StoredEvent(EventTuple):
     """An event at its position in a conversation. Immutable; equal if seq, id, kind, time and payload are equal.
 
-    It is the store's row; id, time and the typed event are built on first access, so that loading a long log costs
-    little more than the bare `select`.
+    It is a tuple, the row of the store. The id, the time and the typed event are built on first access, so that loading
+    a long log costs little more than the `select`.
 
     Attributes:
         seq: Position from 0, without gaps; the same in every fork that shares the event.
@@ -183,14 +185,14 @@ class StoredEvent(EventTuple):
         Raises:
             CorruptLog: The payload is not a JSON object.
         """
-        place = {"seq": self.seq, "id": self.id_text, "kind": self.kind, "ts": self.ts.isoformat()}
+        fields = {"seq": self.seq, "id": self.id_text, "kind": self.kind, "ts": self.ts.isoformat()}
         try:
-            return place | json.loads(self.raw)
+            return fields | json.loads(self.raw)
         except (ValueError, TypeError) as error:
             raise CorruptLog(
                 f"event {self.id} (seq {self.seq}, {self.kind}) cannot be read: {error}",
                 hint="`bough doctor` checks the whole store",
-                details=place,
+                details=fields,
             ) from error
 
     def __repr__(self) -> str:
@@ -282,13 +284,13 @@ def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
         return None
     try:
         updated, number = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).split(b".")
-        place = int(updated), int(number)
+        position = int(updated), int(number)
     except ValueError as error:
-        raise _make_invalid(cursor) from error
-    if max(map(abs, place)) > _MAX_INTEGER:  # no database accepts such a number as a parameter
-        raise _make_invalid(cursor)
-    return place
+        raise _invalid_cursor(cursor) from error
+    if max(map(abs, position)) > _MAX_INTEGER:  # no database accepts such a number as a parameter
+        raise _invalid_cursor(cursor)
+    return position
 
 
-def _make_invalid(cursor: str) -> InvalidInput:
+def _invalid_cursor(cursor: str) -> InvalidInput:
     return InvalidInput(f"invalid cursor {cursor!r}", hint="use the next_cursor of the page before, or none")

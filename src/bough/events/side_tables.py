@@ -150,5 +150,5 @@ def list_packages(side_tables: SideTables | Collection[SideTables]) -> tuple[Sid
     """
     packages = (side_tables,) if isinstance(side_tables, SideTables) else tuple(dict.fromkeys(side_tables))
     if len({package.name for package in packages}) < len(packages):
-        raise InvalidInput("two packages with tables beside the log have one name", hint="give each its own name")
+        raise InvalidInput("two packages with side tables have the same name", hint="give each package a unique name")
     return packages

@@ -370,7 +370,7 @@ class StoreAdmin(EventStore, Protocol):
         ...
 
     async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
-        """Return own events of a conversation with `lo <= seq < hi`, also of a tombstone, and check their digests.
+        """Return own events of a conversation with `lo <= seq < hi`, also of a tombstone, and verify their checksums.
 
         Raises:
             CorruptLog: An event is missing or damaged.

@@ -120,7 +120,7 @@ async def test_after_a_slow_answer_threads_are_asked_for_a_while(
     assert threads(sqlite) == 0
     await sqlite.get(record.id)
     assert threads(sqlite) == 1
-    assert sqlite._readers._inline.answer(lambda log: log.get(record.id)) is None
+    assert sqlite._readers._inline.try_query(lambda log: log.get(record.id)) is None
 
 
 async def test_a_caller_that_asks_and_asks_lets_others_run(sqlite: SqliteEventStore) -> None:
@@ -134,7 +134,7 @@ async def test_a_caller_that_asks_and_asks_lets_others_run(sqlite: SqliteEventSt
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    for _ in range(10 * readers._MAX_IN_A_ROW):
+    for _ in range(10 * readers._MAX_CONSECUTIVE_INLINE):
         await sqlite.get(record.id)
     task.cancel()
     assert turns >= 10

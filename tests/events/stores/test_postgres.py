@@ -128,7 +128,7 @@ async def test_large_events_are_read_a_few_at_a_time(store: PostgresEventStore, 
     if cut is not None:
         cid = (await store.fork(cid, events=large[cut:])).id
     sizes, seqs = [], []
-    events, left = await store._read(lambda log: log.begin(cid, 0, None, reverse))
+    events, left = await store._read(lambda log: log.first_page(cid, 0, None, reverse))
     while events:
         sizes.append(sum(len(stored.raw) for stored in events))
         seqs += [stored.seq for stored in events]

@@ -289,14 +289,14 @@ async def test_a_page_of_a_long_log_reads_only_that_page(sqlite: SqliteEventStor
     record = await sqlite.create(events=[message() for _ in range(5000)])
     page = [stored async for stored in sqlite.read(record.id, 2500, 2550)]
     assert [stored.seq for stored in page] == list(range(2500, 2550))
-    events, left = await sqlite._read(lambda log: log.begin(record.id, 2500, 2550, False))
+    events, left = await sqlite._read(lambda log: log.first_page(record.id, 2500, 2550, False))
     assert (len(events), left) == (50, [])
 
 
 async def test_large_events_are_read_a_few_at_a_time(sqlite: SqliteEventStore) -> None:
     record = await sqlite.create(events=[big(3_000_000) for _ in range(6)])
     sizes = []
-    events, left = await sqlite._read(lambda log: log.begin(record.id, 0, None, False))
+    events, left = await sqlite._read(lambda log: log.first_page(record.id, 0, None, False))
     while True:
         sizes.append(sum(len(stored.raw) for stored in events))
         if not left:
@@ -408,7 +408,7 @@ async def test_a_flipped_byte_is_noticed_by_whoever_reads_it(tmp_path: Path) -> 
         ("update conversation set head = head + 1 where parent is null", "missing or damaged"),
         ("update conversation set base = 9, head = 9 where parent is not null", "does not own"),
         ("update conversation set parent = 77 where parent is not null", "is damaged"),
-        ("update conversation set parent = null where parent is not null", "with nobody"),
+        ("update conversation set parent = null where parent is not null", "has no parent"),
         ("update conversation set root = 77 where parent is not null", "is damaged"),
         ("insert into event select 99 << 32, x'00', kind, ts, data, digest from event limit 1", "account for"),
     ],

@@ -21,7 +21,7 @@ from uuid import UUID
 from bough.cancellation import finish
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.events.blob.blob import list_named_bytes, read_bytes
-from bough.events.bundle.format import FORMAT, VERSION, no_bundle
+from bough.events.bundle.format import FORMAT, VERSION, invalid_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
 from bough.events.draft import Draft, ImportPiece
@@ -38,7 +38,7 @@ _MAX_LINE_BYTES = 1 << 30
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """Return the key in a file. A missing file is created, readable by its owner only.
+    """Return the signing key in a file. A missing file is created with a new key, readable by its owner only.
 
     Raises:
         InvalidInput: The file is not a key.
@@ -55,7 +55,9 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     try:
         return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
     except ValueError as error:
-        raise InvalidInput(f"{path} holds no signing key", hint="move it away; a new one is made") from error
+        raise InvalidInput(
+            f"{path} is not a signing key", hint="move the file away; a new key is then created"
+        ) from error
 
 
 async def write_bundle(
@@ -63,7 +65,7 @@ async def write_bundle(
 ) -> None:
     """Write a bundle. O(events), in bounded memory: one image or file at a time.
 
-    Bytes that the store has lost are omitted; the import then continues without them.
+    Images and files whose bytes the store has lost are omitted; their messages are imported without them.
 
     Args:
         store: The store with the conversation.
@@ -79,7 +81,7 @@ async def write_bundle(
     record = await store.get(cid)
     ranges = await store.lineage(cid)
     messages = store.read(cid, kinds=("UserMessage",))
-    digests = await list_digests(_salvage_all(store, ranges) if salvaging else messages)
+    digests = await list_digests(_salvage_ranges(store, ranges) if salvaging else messages)
     lines = _Lines(file)
     lines.write(
         {
@@ -92,7 +94,7 @@ async def write_bundle(
     )
     count = 0
     for owner, lo, hi in ranges:
-        async for stored in salvage(store, owner, lo, hi) if salvaging else _whole(store, owner, lo, hi):
+        async for stored in salvage(store, owner, lo, hi) if salvaging else _read_own(store, owner, lo, hi):
             lines.write(_event_as_json(stored))
             count += 1
     for digest in digests:
@@ -101,7 +103,7 @@ async def write_bundle(
     lines.sign(count, key)
 
 
-async def _salvage_all(store: StoreAdmin, ranges: Sequence[tuple[UUID, int, int]]) -> AsyncIterator[StoredEvent]:
+async def _salvage_ranges(store: StoreAdmin, ranges: Sequence[tuple[UUID, int, int]]) -> AsyncIterator[StoredEvent]:
     for owner, lo, hi in ranges:
         async for stored in salvage(store, owner, lo, hi):
             yield stored
@@ -152,7 +154,7 @@ def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, o
     """Return the contents of a bundle. O(events), in bounded memory; blocks. Arguments, errors: see `read_bundle`."""
     events = EventSpool()
     try:
-        contents = _read(file, trusted, events)
+        contents = _read_contents(file, trusted, events)
     except BaseException:
         events.close()
         raise
@@ -193,7 +195,7 @@ async def store_bundle(store: ImportTarget, bundle: Bundle) -> ConversationRecor
         Conflict: The conversation exists here with other events.
     """
     plan = _Plan(store, bundle)
-    await store.restore(await plan.pieces(bundle.ranges))
+    await store.restore(await plan.list_pieces(bundle.ranges))
     return await store.get(bundle.record.id)
 
 
@@ -206,20 +208,20 @@ class _Plan:
         self._ancestors = {ancestor.id: ancestor for ancestor in bundle.ancestors}
         self._events = bundle.events
 
-    async def pieces(self, ranges: Sequence[Range[UUID]]) -> list[ImportPiece]:
+    async def list_pieces(self, ranges: Sequence[Range[UUID]]) -> list[ImportPiece]:
         """Return the pieces to insert, in the order of inserting."""
         owned = {owner: (lo, hi) for owner, lo, hi in ranges if owner != self._record.id}
         pieces, leaf = list[ImportPiece](), self._record
         for id, ancestor in self._ancestors.items():
             lo, hi = owned.get(id, (ancestor.base, ancestor.base))
-            piece, stored_until = await self._plan_ancestor(ancestor, lo, min(hi, max(lo, leaf.base)))
+            piece, stored_hi = await self._plan_ancestor(ancestor, lo, min(hi, max(lo, leaf.base)))
             pieces += [piece] if piece else []
-            if stored_until < min(hi, leaf.base):
-                leaf = replace(leaf, base=stored_until, parent=id if stored_until > lo else ancestor.parent)
+            if stored_hi < min(hi, leaf.base):
+                leaf = replace(leaf, base=stored_hi, parent=id if stored_hi > lo else ancestor.parent)
         return [*pieces, *await self._plan_leaf(leaf)]
 
     async def _plan_ancestor(self, ancestor: ConversationRecord, lo: int, hi: int) -> tuple[ImportPiece | None, int]:
-        """Return the piece of an ancestor, and the seq up to which the store will have its events."""
+        """Return the piece to insert of an ancestor, if any, and the seq up to which the store will have its events."""
         try:
             local = await self._store.peek(ancestor.id)
         except NotFound:
@@ -232,14 +234,18 @@ class _Plan:
         return ImportPiece(replace(ancestor, deleted=True), local.head, self._rows(local.head, hi)), hi
 
     async def _plan_leaf(self, leaf: ConversationRecord) -> list[ImportPiece]:
+        """Return the piece to insert of the conversation itself; none if the store has all of it."""
         end = len(self._events)
         leaf = replace(leaf, parent=leaf.parent if leaf.base else None)
         try:
             local = await self._store.peek(leaf.id)
         except NotFound:
             return [ImportPiece(leaf, leaf.base, self._rows(leaf.base, end))]
-        both = min(end, local.head)
-        if not await self._shares_prefix(local) or await self._find_difference(local, local.base, both) < both:
+        common_hi = min(end, local.head)
+        if (
+            not await self._shares_prefix(local)
+            or await self._find_difference(local, local.base, common_hi) < common_hi
+        ):
             raise Conflict(
                 f"conversation {leaf.id} exists here with other events",
                 hint="fork it here, or import into another store",
@@ -275,7 +281,7 @@ class _Plan:
 
 
 class _Lines:
-    """Writes lines of JSON and computes their digest."""
+    """Writes lines of JSON, and the last line with their digest and its signature."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -301,13 +307,13 @@ class _Lines:
         )
 
 
-async def _whole(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
+async def _read_own(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
     for start in range(lo, hi, PAGE):
         for stored in await store.span(owner, start, min(start + PAGE, hi)):
             yield stored
 
 
-def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool) -> Contents:
+def _read_contents(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool) -> Contents:
     """Read and check a bundle: return its header, and add its events to `events`."""
     from bough.events.bundle.check import check_events, read_blob, read_event, read_header  # not needed for exports
 
@@ -328,8 +334,8 @@ def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool
             count += 1
             if in_order:
                 events.add(event)
-        digest.update(line)  # after the trailer was looked for: the signature covers the lines before it
-    raise no_bundle("it ends too early")
+        digest.update(line)  # not of the last line: the signature covers the lines before it
+    raise invalid_bundle("it has no signature line: it is incomplete")
 
 
 def _parse_lines(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
@@ -339,7 +345,7 @@ def _parse_lines(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise no_bundle(f"line {number} is not JSON") from error
+            raise invalid_bundle(f"line {number} is not JSON") from error
         yield line, value
 
 
@@ -352,15 +358,15 @@ def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes]
         signer = bytes.fromhex(trailer["public_key"])
         Ed25519PublicKey.from_public_bytes(signer).verify(bytes.fromhex(trailer["signature"]), digest)
     except (KeyError, TypeError, ValueError) as error:
-        raise no_bundle("its last line is not a signature") from error
+        raise invalid_bundle("its last line is not a signature") from error
     except InvalidSignature as error:
-        raise no_bundle("its signature does not fit: it was changed or damaged") from error
+        raise invalid_bundle("its signature does not match: it was changed or damaged") from error
     if trailer["sha256"] != digest.hex() or trailer.get("events") != events:
-        raise no_bundle("its digest does not fit: it was changed or damaged")
+        raise invalid_bundle("its digest does not match: it was changed or damaged")
     if trusted is not None and signer not in trusted:
         raise PermissionDenied(
-            f"the bundle is signed by {signer.hex()}, whom this import does not trust",
-            hint="add the key to those you trust, if you know whose it is",
+            f"the bundle is signed by {signer.hex()}, a key that this import does not trust",
+            hint="add the key to the trusted ones if you know its owner",
             details={"public_key": signer.hex()},
         )
     return signer.hex()
@@ -373,22 +379,21 @@ def _event_as_json(stored: StoredEvent) -> dict[str, Any]:
 
 _IDS = ("id", "root", "parent", "forked_from")
 _TIMES = ("created", "updated")
-_PLAIN = ("base", "head", "forked_at", "status", "title", "tags", "config", "lineage")
+_FIELDS = ("base", "head", "forked_at", "status", "title", "tags", "config", "lineage")
 
 
 def _as_json(record: ConversationRecord) -> dict[str, Any]:
     ids = {key: getattr(record, key) and str(getattr(record, key)) for key in _IDS}
     times = {key: microseconds(getattr(record, key)) for key in _TIMES}
-    return ids | times | {key: getattr(record, key) for key in _PLAIN}
+    return ids | times | {key: getattr(record, key) for key in _FIELDS}
 
 
 async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
     """Return the digests that the messages among `events` refer to, without duplicates."""
     digests: dict[str, None] = {}
     async for stored in events:
-        if (
-            stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw
-        ):  # a cheap test: decoding every message is slow
+        # A cheap test, since decoding every message is slow.
+        if stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw:
             try:
                 digests |= dict.fromkeys(reference.sha256 for reference in list_named_bytes(stored.event))
             except StoreError:
@@ -397,6 +402,6 @@ async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
 
 
 async def describe_blob(store: StoreAdmin, digest: str) -> JsonObject | None:
-    """Return the bundle line of bytes; None if the store has lost them."""
+    """Return the line of a bundle with the bytes of a digest; None if the store has lost them."""
     data = (await read_bytes(store, [digest])).get(digest)
     return None if data is None else {"blob": digest, "data": b64encode(data).decode()}

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bough.errors import InvalidInput, StoreError
-from bough.events.bundle.format import VERSION, no_bundle
+from bough.events.bundle.format import VERSION, invalid_bundle
 from bough.events.content import MAX_INPUT_BYTES, sha256_hex
 from bough.events.record import ConversationRecord, Range, Status, StoredEvent, moment
 from bough.types import JsonObject
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from bough.events.bundle.spool import EventSpool
 
 
-_LATEST = 253_402_300_799_999_999  # the last microsecond of the year 9999
-_LONGEST = 1 << 32  # the number of seqs that a log can have
+_MAX_TIME = 253_402_300_799_999_999  # the last microsecond of the year 9999
+_MAX_EVENTS = 1 << 32  # the number of seqs that a log can have
 
 _Id = Annotated[UUID, Field(strict=False)]
-_Time = Annotated[int, Field(ge=0, le=_LATEST)]
-_Count = Annotated[int, Field(ge=0, lt=_LONGEST)]
+_Time = Annotated[int, Field(ge=0, le=_MAX_TIME)]
+_Count = Annotated[int, Field(ge=0, lt=_MAX_EVENTS)]
 
 
 class _Strict(BaseModel):
@@ -77,7 +77,7 @@ class _Blob(_Strict):
 
 
 class Contents:
-    """The header of a bundle.
+    """The checked header of a bundle.
 
     Attributes:
         record: The conversation.
@@ -101,7 +101,7 @@ def read_header(value: Any) -> Contents:
     """
     header = _parse(_Header, value, 1)
     if header.version > VERSION:
-        raise no_bundle(f"it is {header.format} version {header.version}")
+        raise invalid_bundle(f"it is {header.format} version {header.version}")
     contents = Contents(header)
     for record in [*contents.ancestors, contents.record]:
         _require(record.base <= record.head, f"{record.id} shares more events than it has")
@@ -123,12 +123,12 @@ def read_event(value: Any, line: int) -> StoredEvent:
         stored = StoredEvent.of_rows([row])[0]
         _ = stored.event  # decode now: an undecodable event must not get into the store
     except (StoreError, UnicodeEncodeError) as error:
-        raise no_bundle(f"line {line}: {error}") from error
+        raise invalid_bundle(f"line {line}: {error}") from error
     return stored
 
 
 def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
-    """Parse a line of bytes, which an earlier event must refer to.
+    """Parse a line with bytes, and check that an earlier event refers to them. Returns their digest and the bytes.
 
     Raises:
         InvalidInput: Digest or size do not match, no event refers to the bytes, or they are repeated.
@@ -137,12 +137,12 @@ def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
     try:
         data = base64.b64decode(parsed.data, validate=True)
     except ValueError as error:
-        raise no_bundle(f"line {line}: data: not base64") from error
-    _require(sha256_hex(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
+        raise invalid_bundle(f"line {line}: data: not base64") from error
+    _require(sha256_hex(data) == parsed.blob, f"line {line}: the bytes do not match their digest")
     sizes = events.list_sizes(parsed.blob)
-    _require(bool(sizes), f"line {line}: no event before it names these bytes")
-    _require(sizes == {len(data)}, f"line {line}: the bytes have another size than their event says")
-    _require(not events.has_blob(parsed.blob), f"line {line}: these bytes are there twice")
+    _require(bool(sizes), f"line {line}: no earlier event refers to these bytes")
+    _require(sizes == {len(data)}, f"line {line}: the size of the bytes differs from the one in their event")
+    _require(not events.has_blob(parsed.blob), f"line {line}: these bytes are repeated")
     return parsed.blob, data
 
 
@@ -162,7 +162,7 @@ def check_events(contents: Contents, count: int, *, in_order: bool, distinct: in
             "the bundle has gaps: it was salvaged from a damaged store",
             hint="it can be read, one line of JSON an event, but not continued",
         )
-    _require(distinct == count, "two of its events have one id")
+    _require(distinct == count, "two of its events have the same id")
 
 
 def _check_descent(contents: Contents) -> None:
@@ -170,28 +170,33 @@ def _check_descent(contents: Contents) -> None:
     earlier = set[UUID]()
     for record in [*contents.ancestors, contents.record]:
         references = {record.parent, record.forked_from, record.root if record.root != record.id else None} - {None}
-        _require(references <= earlier, f"{record.id} descends from something that is not before it")
-        _require(record.id not in earlier, f"{record.id} is there twice")
-        _require((record.parent is not None) == (record.base > 0), f"{record.id} shares events with nobody")
+        _require(references <= earlier, f"{record.id} refers to a conversation that is not listed before it")
+        _require(record.id not in earlier, f"{record.id} is listed twice")
+        _require(
+            (record.parent is not None) == (record.base > 0),
+            f"{record.id} shares events without a parent, or has a parent without sharing events",
+        )
         earlier.add(record.id)
 
 
 def _check_ranges(contents: Contents) -> None:
     """Check that the ranges cover the log without gaps, each owned by a record of the bundle."""
     records = {record.id: record for record in [*contents.ancestors, contents.record]}
-    place, owners = 0, set[UUID]()
+    expected_lo, owners = 0, set[UUID]()
     for owner, lo, hi in contents.ranges:
-        _require(owner in records and owner not in owners, "its lineage names somebody else, or one of them twice")
-        _require(lo == place < hi, f"its lineage has a gap or an overlap at {place}")
-        _require(records[owner].base == lo, f"{owner} does not begin where its events do")
+        _require(
+            owner in records and owner not in owners, "its lineage names an unknown conversation, or one of them twice"
+        )
+        _require(lo == expected_lo < hi, f"its lineage has a gap or an overlap at {expected_lo}")
+        _require(records[owner].base == lo, f"the own events of {owner} do not begin at its base")
         owners.add(owner)
-        place = hi
-    _require(place == contents.record.head, "its lineage does not reach its head")
+        expected_lo = hi
+    _require(expected_lo == contents.record.head, "its lineage does not end at its head")
 
 
-def _require(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise no_bundle(otherwise)
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise invalid_bundle(problem)
 
 
 def _parse(model: type[Any], value: Any, line: int) -> Any:
@@ -199,5 +204,5 @@ def _parse(model: type[Any], value: Any, line: int) -> Any:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise no_bundle(f"line {line}: {place or 'it'}: {first['msg']}") from error
+        field = ".".join(str(part) for part in first["loc"])
+        raise invalid_bundle(f"line {line}: {field or 'it'}: {first['msg']}") from error

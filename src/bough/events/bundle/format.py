@@ -9,6 +9,6 @@ VERSION = 2
 """The newest readable version. Bundles without bytes of inputs are written as version 1, others as version 2."""
 
 
-def no_bundle(why: str) -> InvalidInput:
+def invalid_bundle(reason: str) -> InvalidInput:
     """Return the error for a file that is not a bundle."""
-    return InvalidInput(f"not a valid bundle: {why}", hint="export it again with `bough conv export`")
+    return InvalidInput(f"not a valid bundle: {reason}", hint="export it again with `bough conv export`")

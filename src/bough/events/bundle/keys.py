@@ -1,4 +1,4 @@
-"""Trusted signers of bundles: the own key, and public keys that a person has listed."""
+"""Trusted signers of bundles: this home's own key, and public keys that a person has listed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 SIGNING_KEY = "signing.key"
 TRUSTED = "keys/trusted"
-"""Paths below the home folder: the own key, and the public keys of others, one `hex name` per line."""
+"""Paths below the home folder: its own key, and the public keys of others, one `hex name` per line."""
 
 
 def own_signing_key(home: Path) -> Ed25519PrivateKey:
-    """Return the own key. Creates it if missing.
+    """Return the signing key of a home folder. Creates it if missing.
 
     Raises:
         StoreError: The key cannot be read or written.
@@ -26,11 +26,13 @@ def own_signing_key(home: Path) -> Ed25519PrivateKey:
         home.mkdir(parents=True, exist_ok=True)
         return signing_key(home / SIGNING_KEY)
     except OSError as error:
-        raise StoreError(f"the signing key cannot be kept: {error}", hint=f"check the rights of {home}") from error
+        raise StoreError(
+            f"the signing key cannot be read or written: {error}", hint=f"check the permissions of {home}"
+        ) from error
 
 
 def read_known_keys(home: Path) -> list[bytes]:
-    """Return the own public key, if it exists, and those of the file of trusted keys.
+    """Return the public key of a home folder, if it exists, and those in its file of trusted keys.
 
     Raises:
         InvalidInput: A line of the file is not a public key.

@@ -166,6 +166,6 @@ def _explain_errors() -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(
-            f"the bundle cannot be kept in a temporary file: {error}",
+            f"the bundle cannot be stored in a temporary file: {error}",
             hint="free space in the folder for temporary files, or set TMPDIR to another one",
         ) from error

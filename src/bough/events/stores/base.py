@@ -1,4 +1,4 @@
-"""The parts of the protocol that are the same for every store."""
+"""The methods of `EventStore` that are the same for every store, and the parsing of conversation names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput, NotFound
-from bough.events.record import ConversationRecord, Range, StoredEvent, find_shared
+from bough.events.record import ConversationRecord, Range, StoredEvent, find_last_shared
 from bough.events.stores.hub import Hub, follow, follow_commits
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BaseEventStore(ABC):
-    """Subscriptions, bundles and checks. See `EventStore`."""
+    """Implements subscriptions, bundles and checks on top of the other methods. See `EventStore`."""
 
     def __init__(self) -> None:
         self._hub = Hub()
@@ -32,7 +32,7 @@ class BaseEventStore(ABC):
 
     def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
         """Iterate over events, then over new ones. See `EventStore.subscribe`."""
-        return follow(self._whole, self._hub, cid, after)
+        return follow(self._admin, self._hub, cid, after)
 
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
         """Yield after commits. See `EventStore.commits`."""
@@ -40,7 +40,7 @@ class BaseEventStore(ABC):
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
         """Return the last shared event. See `EventStore.common_ancestor`."""
-        return find_shared(await self.lineage(a), await self.lineage(b))
+        return find_last_shared(await self.lineage(a), await self.lineage(b))
 
     async def export(
         self, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvage: bool = False
@@ -48,7 +48,7 @@ class BaseEventStore(ABC):
         """Write a bundle. See `EventStore.export`."""
         from bough.events.bundle.bundle import write_bundle
 
-        await write_bundle(self._whole, cid, file, key=key, salvaging=salvage)
+        await write_bundle(self._admin, cid, file, key=key, salvaging=salvage)
 
     async def import_(
         self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
@@ -56,32 +56,35 @@ class BaseEventStore(ABC):
         """Import a bundle. See `EventStore.import_`."""
         from bough.events.bundle.bundle import read_bundle
 
-        return await read_bundle(self._whole, file, trusted=trusted, owner=owner)
+        return await read_bundle(self._admin, file, trusted=trusted, owner=owner)
 
     async def check(self) -> Integrity:
         """Check every row. See `EventStore.check`."""
         from bough.events.check import check
 
-        return await check(self._whole)
+        return await check(self._admin)
 
     @property
-    def _whole(self) -> StoreAdmin:
+    def _admin(self) -> StoreAdmin:
+        """This store as the whole protocol, which its subclasses implement."""
         return cast("StoreAdmin", self)
 
 
 LATEST = "-"
-_SHORTEST = 4
-_WHOLE = 32
+"""The name of the most recently updated conversation."""
+
+_MIN_DIGITS = 4
+_MAX_DIGITS = 32
 
 
 def parse_digits(name: str) -> str:
-    """Return the 4 to 32 hexadecimal digits of a name, in lower case.
+    """Return the 4 to 32 hexadecimal digits of a conversation's id or abbreviated id, in lower case.
 
     Raises:
-        InvalidInput: The name is invalid.
+        InvalidInput: The name has other characters, or too few or too many digits.
     """
     digits = name.strip().lower().replace("-", "")
-    if not _SHORTEST <= len(digits) <= _WHOLE or set(digits) - set(string.hexdigits):
+    if not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS or set(digits) - set(string.hexdigits):
         raise InvalidInput(
             f"not a conversation id: {name!r}",
             hint="give an id, its first or last digits (at least 4), or - for the latest conversation",
@@ -89,17 +92,17 @@ def parse_digits(name: str) -> str:
     return digits
 
 
-def only(name: str, matches: Sequence[UUID]) -> UUID:
-    """Return the only match.
+def require_one_match(name: str, matches: Sequence[UUID]) -> UUID:
+    """Return the only conversation that a name matches.
 
     Raises:
-        NotFound: There is no match.
-        InvalidInput: There are several matches.
+        NotFound: No conversation matches.
+        InvalidInput: Several conversations match.
     """
     if not matches:
-        latest = name.strip() == LATEST
+        is_latest = name.strip() == LATEST
         raise NotFound(
-            "there are no conversations yet" if latest else f"no conversation matches {name!r}",
+            "there are no conversations yet" if is_latest else f"no conversation matches {name!r}",
             hint="`bough conv list` shows what there is",
         )
     if len(matches) > 1:

@@ -1,4 +1,4 @@
-"""Publish events and commits to subscribers in any thread and event loop."""
+"""Publish events and commits to subscribers in any event loop, from any thread."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from bough.events.record import StoredEvent
 if TYPE_CHECKING:
     from bough.events.store import EventStore
 
-_BACKLOG = 64
+_MAX_BATCHES = 64
 _RETRY_SECONDS = 0.5
 _MAX_RETRY_SECONDS = 5.0
 
 
 class End:
-    """The type of `END`, which tells a watcher that nothing more will come."""
+    """The type of `END`, which tells a watcher that no batch follows."""
 
 
 END: Final = End()
 
 Batch = list[StoredEvent] | None | End
-"""New events, None for "read the store", or `END`."""
+"""New events; None if the watcher must read the store; or `END`."""
 
 
 class Watcher:
-    """The bounded queue of one subscriber. It may drop old batches; the subscriber then reads the store."""
+    """The queue of one subscriber, of limited length. If it drops batches, the subscriber reads the store instead."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._batches: deque[Batch] = deque(maxlen=_BACKLOG)
+        self._batches: deque[Batch] = deque(maxlen=_MAX_BATCHES)
         self._ended = False
         self._arrived = asyncio.Event()
 
     def put(self, batch: Batch) -> None:
-        """Add a batch. Only call it in the watcher's loop."""
+        """Add a batch. Must be called in the watcher's loop."""
         if isinstance(batch, End):
             self._ended = True
         else:
             self._batches.append(batch)
         self._arrived.set()
 
-    async def take(self) -> Batch:
-        """Wait for the next batch and return it; `END` only after all others."""
+    async def next_batch(self) -> Batch:
+        """Wait for the next batch and return it; return `END` after the last one."""
         while not self._batches:
             if self._ended:
                 return END
@@ -59,10 +59,11 @@ class Watcher:
 
 
 class CommitWatcher:
-    """A subscriber to commits. Commits that come while it is busy count as one.
+    """A subscriber to commits. Several commits set `arrived` only once while the subscriber is busy.
 
     Attributes:
         appends: Whether it is notified of commits that only appended events or added conversations.
+        arrived: Set after a commit.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, appends: bool) -> None:
@@ -72,11 +73,11 @@ class CommitWatcher:
 
 
 class Hub:
-    """The watchers of a store. Thread-safe; publishing costs one call per loop, not per watcher.
+    """The watchers of a store. Thread-safe; publishing costs one callback per event loop, not per watcher.
 
     Attributes:
-        closed: Whether publishing has ended.
-        on_first: Called when the first watcher is added, so that the store starts looking for commits of other
+        closed: Whether `close` was called.
+        on_first: Called when the first watcher is added, so that the store starts polling for commits of other
             processes.
     """
 
@@ -96,7 +97,7 @@ class Hub:
         """Whether there are any watchers."""
         return bool(self._watchers or self._commit_watchers)
 
-    def watches(self, cid: UUID) -> bool:
+    def is_watched(self, cid: UUID) -> bool:
         """Whether the conversation has watchers."""
         return cid in self._watchers
 
@@ -105,25 +106,25 @@ class Hub:
         """Watch a conversation; the watcher belongs to the running loop."""
         watcher = Watcher(asyncio.get_running_loop())
         with self._lock:
-            first = not self.has_watchers()
+            is_first = not self.has_watchers()
             self._watchers.setdefault(cid, []).append(watcher)
-            if self.closed:  # under the lock: `close` has published `END` already, or will find this watcher
+            if self.closed:  # under the lock: `close` either has already published `END`, or will see this watcher
                 watcher.put(END)
-        if first:
+        if is_first:
             self.on_first()
         try:
             yield watcher
         finally:
-            self._leave(cid, watcher)
+            self._remove_watcher(cid, watcher)
 
     @contextmanager
     def watch_commits(self, *, appends: bool = True) -> Generator[CommitWatcher]:
         """Watch for commits; the watcher belongs to the running loop."""
         watcher = CommitWatcher(asyncio.get_running_loop(), appends=appends)
         with self._lock:
-            first = not self.has_watchers()
+            is_first = not self.has_watchers()
             self._commit_watchers.append(watcher)
-        if first:
+        if is_first:
             self.on_first()
         try:
             yield watcher
@@ -157,14 +158,14 @@ class Hub:
             _send(loop, loop_watchers, batch)
 
     def close(self) -> None:
-        """End every subscription, present and future."""
+        """End every subscription, including those that are started later."""
         with self._lock:
             self.closed = True
         for cid in self.list_watched():
             self.publish(cid, END)
         self.publish_commit()
 
-    def _leave(self, cid: UUID, watcher: Watcher) -> None:
+    def _remove_watcher(self, cid: UUID, watcher: Watcher) -> None:
         with self._lock:
             watchers = self._watchers[cid]
             watchers.remove(watcher)
@@ -175,44 +176,46 @@ class Hub:
 async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIterator[StoredEvent]:
     """Iterate over the events with `seq > after`, then over new ones, each exactly once.
 
-    The position is tracked by seq: a batch that continues there is yielded; any other one triggers a read of the store.
+    A batch that starts at or before the next expected seq is yielded from that seq on. A batch that starts later, or
+    None, makes it read the store.
 
     Raises:
         NotFound: The conversation does not exist when the iteration starts.
     """
-    place, is_first = max(after + 1, 0), True
-    # Watching starts before the first read: an event that is appended in between is then in the store or in a batch.
+    next_seq, was_found = max(after + 1, 0), False
+    # Watching starts before the first read, so that an event appended in between is in the store or in a batch.
     with hub.watch(cid) as watcher:
         batch: Batch = None
         pause = _RETRY_SECONDS
         while not isinstance(batch, End):
-            if batch is None or batch[0].seq > place:
+            if batch is None or batch[0].seq > next_seq:
                 try:
-                    async for stored in store.read(cid, place):
+                    async for stored in store.read(cid, next_seq):
                         yield stored
-                        place, is_first = stored.seq + 1, False
-                    pause, is_first = _RETRY_SECONDS, False
+                        next_seq, was_found = stored.seq + 1, True
+                    pause, was_found = _RETRY_SECONDS, True
                 except NotFound:
-                    if is_first:
+                    if not was_found:
                         raise
-                    return
+                    return  # deleted during the iteration
                 except (StoreError, Unavailable) as error:
                     if hub.closed:
                         return
                     if not error.details.get("transient"):
                         raise
-                    # Unavailable: events are only delayed, since the next read starts at the same place.
-                    batch, pause = await _take_within(watcher, pause), min(pause * 2, _MAX_RETRY_SECONDS)
+                    # The next read starts at the same seq, so an unavailable store only delays events.
+                    batch = await _wait_for_end(watcher, pause)
+                    pause = min(pause * 2, _MAX_RETRY_SECONDS)
                     continue
             else:
-                for stored in batch[max(place - batch[0].seq, 0) :]:
+                for stored in batch[max(next_seq - batch[0].seq, 0) :]:
                     yield stored
-                    place = stored.seq + 1
-            batch = await watcher.take()
+                    next_seq = stored.seq + 1
+            batch = await watcher.next_batch()
 
 
 async def follow_commits(hub: Hub, *, appends: bool = True) -> AsyncIterator[None]:
-    """Yield after each commit until the store is closed. Several commits may yield once."""
+    """Yield after each commit until the store is closed. Several commits may cause a single yield."""
     with hub.watch_commits(appends=appends) as watcher:
         while not hub.closed:
             await watcher.arrived.wait()
@@ -221,11 +224,11 @@ async def follow_commits(hub: Hub, *, appends: bool = True) -> AsyncIterator[Non
                 yield
 
 
-async def _take_within(watcher: Watcher, seconds: float) -> Batch:
-    """Return `END` as soon as it arrives, else None after `seconds`, so that the subscriber reads the store again."""
+async def _wait_for_end(watcher: Watcher, seconds: float) -> Batch:
+    """Discard batches for `seconds`, then return None (read the store). Return `END` as soon as it arrives."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while not isinstance(await watcher.take(), End):
+            while not isinstance(await watcher.next_batch(), End):
                 pass
             return END
     return None

@@ -30,7 +30,7 @@ from bough.events.record import (
     microseconds,
 )
 from bough.events.stores import faults
-from bough.events.stores.base import LATEST, BaseEventStore, only, parse_digits
+from bough.events.stores.base import LATEST, BaseEventStore, parse_digits, require_one_match
 from bough.events.stores.hub import END
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
@@ -70,7 +70,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             # All checks precede the first change, so that an error leaves the store unchanged.
             if record.id in self._logs:
-                raise faults.make_taken(record.id)
+                raise faults.id_taken(record.id)
             self._check_new(record.id, batch)
             record = replace(record, base=0, head=0, **clean_changes(record, batch.changes))
             return self._insert(record, batch)
@@ -84,10 +84,12 @@ class ModelEventStore(BaseEventStore):
         """Return the conversation with this name. See `EventStore.resolve`."""
         with self._open():
             if name.strip() == LATEST:
-                return only(name, [log.record.id for log in self._latest() if not log.record.deleted][:1])
+                return require_one_match(name, [log.record.id for log in self._latest() if not log.record.deleted][:1])
             digits = parse_digits(name)
             living = (log.record.id for log in self._logs.values() if not log.record.deleted)
-            return only(name, [cid for cid in living if cid.hex.startswith(digits) or cid.hex.endswith(digits)][:6])
+            return require_one_match(
+                name, [cid for cid in living if cid.hex.startswith(digits) or cid.hex.endswith(digits)][:6]
+            )
 
     async def append(
         self,
@@ -103,9 +105,9 @@ class ModelEventStore(BaseEventStore):
             log = self._living(cid)
             record = log.record
             if generation is not None and generation != record.generation:
-                raise faults.make_fenced(cid, generation, record.generation)
+                raise faults.generation_conflict(cid, generation, record.generation)
             if expected_head is not None and expected_head != record.head:
-                raise faults.make_moved_on(cid, expected_head, record.head)
+                raise faults.head_conflict(cid, expected_head, record.head)
             if batch.rows:
                 self._check_new(cid, batch)
                 log.record = replace(record, updated=max(record.updated, self._now()), **batch.changes)
@@ -194,7 +196,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             log, time = self._living(cid), self._now()
             if log.lease and log.lease.owner != owner and log.lease.expires > time:
-                raise faults.make_leased(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
+                raise faults.lease_conflict(cid, log.lease.owner, (log.lease.expires - time).total_seconds())
             # A new generation even for the same owner, so that an earlier lease of it is fenced.
             log.record = replace(log.record, generation=log.record.generation + 1)
             expires = time + timedelta(seconds=ttl)
@@ -207,7 +209,7 @@ class ModelEventStore(BaseEventStore):
             log = self._living(lease.conversation)
             current = log.lease
             if not current or (current.owner, log.record.generation) != (lease.owner, lease.generation):
-                raise faults.make_fenced(lease.conversation, lease.generation, log.record.generation)
+                raise faults.generation_conflict(lease.conversation, lease.generation, log.record.generation)
             log.lease = replace(lease, expires=self._now() + timedelta(seconds=ttl))
             return log.lease
 
@@ -229,7 +231,7 @@ class ModelEventStore(BaseEventStore):
             elif mode == "erase":
                 self._erase(log)
             elif mode != "tombstone":
-                raise InvalidInput(f"no way to delete named {mode!r}", hint="tombstone, erase or cascade")
+                raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
             self._mark_deleted(cid)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
@@ -282,7 +284,7 @@ class ModelEventStore(BaseEventStore):
 
     def _open(self) -> threading.RLock:
         if self._closed:
-            raise faults.make_closed(self.url)
+            raise faults.store_closed(self.url)
         return self._lock
 
     def _now(self) -> datetime:
@@ -350,7 +352,7 @@ class ModelEventStore(BaseEventStore):
         count = source.head if at is None else at
         cut = self._locate(count, source.id)[1] + 1 if isinstance(count, UUID) else count
         if not isinstance(cut, int) or isinstance(cut, bool) or not 0 <= cut <= source.head:  # pyright: ignore
-            raise faults.bad_cut(at, source.head)
+            raise faults.invalid_cut(at, source.head)
         return cut
 
     def _same_fork(
@@ -358,20 +360,20 @@ class ModelEventStore(BaseEventStore):
     ) -> ConversationRecord:
         same = not existing.deleted and existing.forked_from == source.id and existing.lineage == lineage
         if not same or (at is not None and self._cut(source, at) != existing.forked_at):
-            raise faults.make_taken(existing.id)
+            raise faults.id_taken(existing.id)
         return existing
 
     def _check_piece(self, piece: ImportPiece, pieces: Sequence[ImportPiece]) -> None:
         self._check_new(piece.record.id, piece.events)
         existing = self._logs.get(piece.record.id)
         if existing and existing.record.head != piece.first:
-            raise faults.make_changed_meanwhile(piece.record.id)
+            raise faults.import_conflict(piece.record.id)
         parent = piece.record.parent
         inserted = {other.record.id: other.first + len(other.events.rows) for other in pieces}
         if parent and not existing and piece.first > inserted.get(parent, 0):
             parent_log = self._logs.get(parent)
             if parent_log is None or parent_log.record.head < piece.first:
-                raise faults.make_changed_meanwhile(piece.record.id)
+                raise faults.import_conflict(piece.record.id)
 
     def _restore(self, piece: ImportPiece) -> None:
         record, existing = piece.record, self._logs.get(piece.record.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import Error
@@ -19,12 +19,33 @@ from bough.events.stores.batch import BatchResult
 from bough.events.stores.hub import Hub
 from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CALL_SECONDS, CONNECT_SECONDS, Watchdog
 from bough.events.stores.postgres.connection import Pool, is_lost, make_timeout_error, store_error
-from bough.events.stores.postgres.group import Group, append_parameters, group_appends, make_refusal
+from bough.events.stores.postgres.group import (
+    Group,
+    append_parameters,
+    group_appends,
+    make_refusal,
+)
 from bough.types import Clock
 
 
-class _Lost(Exception):
-    """The connection was lost before the answer; the statement may or may not have been applied."""
+class _Verdict(NamedTuple):
+    """What a statement did with a group of appends.
+
+    Attributes:
+        head: The head before the group; None if there is no conversation.
+        generation: The stored generation; None if it is not known.
+        is_accepted: Whether the group was written.
+        is_intact: Whether the row of the conversation matches its checksum.
+    """
+
+    head: int | None
+    generation: int | None
+    is_accepted: bool
+    is_intact: bool | None
+
+
+class _ConnectionLost(Exception):
+    """The connection was lost before the response; the statement may or may not have been applied."""
 
     def __init__(self, cause: Error, expired: bool) -> None:
         super().__init__(str(cause))
@@ -77,7 +98,7 @@ class BatchedAppend:
         """Return None: the listener looks for other processes' commits."""
         return None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -90,14 +111,15 @@ class BatchedAppend:
             is_repeated: Whether they were sent before and may have been applied.
         """
         try:
-            judged = self._write_one(groups) or self._write_all(groups)
+            verdicts = self._write_one(groups) or self._write_all(groups)
         except UniqueViolation as error:
             if is_repeated:  # the first statement may have been applied: then the ids are these appends' own
                 return self._resolve_repeated(groups, error)
+            first = groups[0][0]
             return self._write_one_by_one(groups) or {
-                groups[0][0][0]: _fail_with(faults.event_exists(groups[0][0][1].cid), error)
+                first.number: _fail_with(faults.event_exists(first.append.cid), error)
             }
-        except _Lost as lost:
+        except _ConnectionLost as lost:
             return self._fail(groups, lost) if is_repeated else self._repeat(groups, lost)
         except (Error, PoolTimeout) as error:
             failed = {} if isinstance(error, PoolTimeout) else self._write_one_by_one(groups)
@@ -106,47 +128,49 @@ class BatchedAppend:
             }
         outcomes: dict[int, BatchResult] = {}
         refused: list[Group] = []
-        for group, (head, current, ok, intact) in zip(groups, judged, strict=True):
-            outcomes |= self._complete(group, head) if ok else _make_refusals(group, head, current, intact)
-            refused += [] if ok else [group]
-        # The first statement may have been applied late, and be the reason why the second is refused.
-        return outcomes | (self._find(refused) if is_repeated and refused else {})
+        for group, verdict in zip(groups, verdicts, strict=True):
+            outcomes |= self._apply_verdict(group, verdict)
+            if not verdict.is_accepted:
+                refused.append(group)
+        if is_repeated and refused:
+            # The first statement may have been applied late, which makes the server refuse the second.
+            outcomes |= self._find(refused)
+        return outcomes
 
-    def _repeat(self, groups: list[Group], lost: _Lost) -> dict[int, BatchResult]:
-        """Look up groups whose answer was lost, and send the missing appends once more."""
+    def _repeat(self, groups: list[Group], lost: _ConnectionLost) -> dict[int, BatchResult]:
+        """Look up groups whose response was lost, and send the missing appends once more."""
         try:
             # Look before resending: an append with `expected_head` would be refused by its own first copy.
             outcomes = self._find(groups)
             missing = _without(groups, outcomes)
             return outcomes | (self._write(missing, is_repeated=True) if missing else {})
-        except (_Lost, Error, PoolTimeout):
+        except (_ConnectionLost, Error, PoolTimeout):
             return self._fail(groups, lost)
 
     def _resolve_repeated(self, groups: list[Group], error: UniqueViolation) -> dict[int, BatchResult]:
-        """Return results for groups sent twice that hit a stored event id: their own, or that of another append."""
+        """Return results for groups that were sent twice and have a stored event id: their own or another append's."""
         outcomes = self._find(groups)
         for single in [[single] for group in _without(groups, outcomes) for single in group]:
             try:
-                ((head, current, ok, intact),) = self._write_all([single])
+                (verdict,) = self._write_all([single])
             except UniqueViolation:
-                outcomes[single[0][0]] = _fail_with(faults.event_exists(single[0][1].cid), error)
+                outcomes[single[0].number] = _fail_with(faults.event_exists(single[0].append.cid), error)
             else:
-                outcomes |= self._complete(single, head) if ok else _make_refusals(single, head, current, intact)
+                outcomes |= self._apply_verdict(single, verdict)
         return outcomes
 
     def _find(self, groups: list[Group]) -> dict[int, BatchResult]:
-        """Return results for the appends that the log has. Appends are atomic, so the first event id is enough."""
-        singles = {
-            UUID(bytes=append.draft.rows[0].id): (number, append) for group in groups for number, append in group
-        }
+        """Return results for the appends that are stored. They are atomic, so the first event id of each is enough."""
+        singles = {UUID(bytes=single.append.draft.rows[0].id): single for group in groups for single in group}
         outcomes: dict[int, BatchResult] = {}
         for id, cid, seq in self._execute(self._find_statement, {"ids": list(singles)}):
-            number, append = singles[id]
-            if cid == append.cid:
-                outcomes |= self._complete([(number, append)], seq)
+            single = singles[id]
+            if cid == single.append.cid:
+                outcomes |= self._complete([single], seq)
         return outcomes
 
-    def _fail(self, groups: list[Group], lost: _Lost) -> dict[int, BatchResult]:
+    def _fail(self, groups: list[Group], lost: _ConnectionLost) -> dict[int, BatchResult]:
+        """Return the error of a lost connection for each append."""
         error = make_timeout_error(self._url) if lost.expired else store_error(self._url, lost.cause)
         return {number: _fail_with(error, lost.cause) for group in groups for number, _ in group}
 
@@ -157,7 +181,7 @@ class BatchedAppend:
             return {}
         return {number: outcome for single in singles for number, outcome in self._write([single]).items()}
 
-    def _write_one(self, groups: list[Group]) -> list[Any]:
+    def _write_one(self, groups: list[Group]) -> list[_Verdict]:
         """Write a batch of a single event with a statement that takes a fourth of the time.
 
         Returns:
@@ -167,28 +191,22 @@ class BatchedAppend:
         if len(groups) > 1 or len(groups[0]) > 1 or len(append.draft.rows) != 1 or append.draft.changes:
             return []
         (row,) = append.draft.rows
-        parameters = row._asdict() | {
-            "id": UUID(bytes=row.id),
-            "cid": append.cid,
-            "now": microseconds(self._clock.now()),
-        }
-        conditions = {"generation": append.generation, "expected": append.expected_head}
-        parameters |= conditions | {"channel": self._channel, "ids": str(append.cid)}
-        return [(head - 1, None, True, True) for head, _ in self._execute(self._statement_for_one, parameters)]
+        event = {"id": UUID(bytes=row.id), "kind": row.kind, "ts": row.ts, "data": row.data, "digest": row.checksum}
+        conditions = {"cid": append.cid, "generation": append.generation, "expected": append.expected_head}
+        notification = {"channel": self._channel, "ids": str(append.cid)}
+        parameters = event | conditions | notification | {"now": microseconds(self._clock.now())}
+        return [_Verdict(head - 1, None, True, True) for head, _ in self._execute(self._statement_for_one, parameters)]
 
-    def _write_all(self, groups: list[Group]) -> list[Any]:
-        return [
-            row[:4]
-            for row in self._execute(
-                self._statement, append_parameters(groups, microseconds(self._clock.now()), self._channel)
-            )
-        ]
+    def _write_all(self, groups: list[Group]) -> list[_Verdict]:
+        """Write groups in one statement, and return a verdict for each."""
+        parameters = append_parameters(groups, microseconds(self._clock.now()), self._channel)
+        return [_Verdict(*row[:4]) for row in self._execute(self._statement, parameters)]
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the rows of a statement.
 
         Raises:
-            _Lost: The connection was lost; the statement may or may not have been applied.
+            _ConnectionLost: The connection was lost; the statement may or may not have been applied.
             Error: The server refused the statement.
             PoolTimeout: No connection is available.
         """
@@ -204,28 +222,33 @@ class BatchedAppend:
                 except Error as error:
                     if not is_lost(error, db):
                         raise
-                    lost = _Lost(error, watched.expired)
+                    lost = _ConnectionLost(error, watched.expired)
         self._pool.drain()  # the other connections most likely are lost too
         raise lost
+
+    def _apply_verdict(self, group: Group, verdict: _Verdict) -> dict[int, BatchResult]:
+        """Return the results of a group that was written or refused."""
+        if verdict.is_accepted and verdict.head is not None:
+            return self._complete(group, verdict.head)
+        return {
+            number: BatchResult(error=make_refusal(append, verdict.head, verdict.generation, verdict.is_intact))
+            for number, append in group
+        }
 
     def _complete(self, group: Group, head: int) -> dict[int, BatchResult]:
         self._hub.publish_commit(is_addition=True)
         outcomes: dict[int, BatchResult] = {}
         for number, append in group:
-            if self._hub.watches(append.cid):
+            if self._hub.is_watched(append.cid):
                 self._hub.publish(append.cid, append.draft.make_stored(head))
             head += len(append.draft.rows)
             outcomes[number] = BatchResult(head)
         return outcomes
 
 
-def _make_refusals(group: Group, head: int | None, current: int | None, intact: bool | None) -> dict[int, BatchResult]:
-    return {number: BatchResult(error=make_refusal(append, head, current, intact)) for number, append in group}
-
-
 def _without(groups: list[Group], finished: Collection[int]) -> list[Group]:
     """Return groups without the appends that have results."""
-    unfinished = [[single for single in group if single[0] not in finished] for group in groups]
+    unfinished = [[single for single in group if single.number not in finished] for group in groups]
     return [group for group in unfinished if group]
 
 

@@ -1,4 +1,4 @@
-"""Time limits of the Postgres store, and the watchdog that ends calls without an answer."""
+"""Time limits of the Postgres store, and the watchdog that ends calls without a response."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CONNECT_SECONDS = 5.0
 """How long connecting, or waiting for a free connection, may take."""
 
 ANSWER_SECONDS = 10.0
-"""How long a server may take to answer. Its own statement timeout is the same."""
+"""How long the server may take to respond. Its own statement timeout is the same."""
 
 CALL_SECONDS = 15.0
 """How long a call of the store may take, including one repetition."""
 
-PATIENT_SECONDS = 120.0
+LONG_CALL_SECONDS = 120.0
 """The limit for calls that read or delete whole logs, or read every conversation."""
 
 
 @dataclass(eq=False)
-class BoundedWait:
-    """A wait for an answer on a connection.
+class WatchedCall:
+    """A call over a connection that must be answered before a deadline.
 
     Attributes:
-        ends: The deadline by the monotonic clock.
+        deadline: By the monotonic clock, in seconds.
         expired: Whether the deadline passed and the socket was shut down.
     """
 
     db: Connection[Any]
-    ends: float
+    deadline: float
     expired: bool = False
 
 
@@ -49,21 +49,21 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._watched: list[BoundedWait] = []
+        self._watched: list[WatchedCall] = []
         self._thread: threading.Thread | None = None
-        self._wakes = 0.0
+        self._next_wake = 0.0
         self._stopped = False
 
     @contextmanager
-    def watch(self, db: Connection[Any], seconds: float) -> Generator[BoundedWait]:
-        """Bound the waits of a block on a connection to `seconds`. Costs taking a lock twice."""
-        watched = BoundedWait(db, monotonic() + seconds)
+    def watch(self, db: Connection[Any], seconds: float) -> Generator[WatchedCall]:
+        """End the connection's calls in the block after `seconds`. Costs taking a lock twice."""
+        watched = WatchedCall(db, monotonic() + seconds)
         with self._condition:
             self._watched.append(watched)
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._run, name="bough-watchdog", daemon=True)
                 self._thread.start()
-            elif watched.ends < self._wakes:  # else the thread wakes early enough anyway
+            elif watched.deadline < self._next_wake:  # otherwise the thread wakes early enough
                 self._condition.notify()
         try:
             yield watched
@@ -72,7 +72,7 @@ class Watchdog:
                 self._watched.remove(watched)
 
     def stop(self) -> None:
-        """End the thread. Idempotent; callable from any thread. Running waits are no longer bounded."""
+        """End the thread. Idempotent; callable from any thread. Running calls are no longer ended."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -82,14 +82,13 @@ class Watchdog:
             while not self._stopped:
                 started = monotonic()
                 for watched in self._watched:
-                    if not watched.expired and watched.ends <= started:
+                    if not watched.expired and watched.deadline <= started:
                         watched.expired = True
-                        _shut_down(
-                            watched.db
-                        )  # under the lock, so that the wait cannot end and the connection be reused meanwhile
-                waiting = [watched.ends for watched in self._watched if not watched.expired]
-                self._wakes = min(waiting, default=started + PATIENT_SECONDS)
-                self._condition.wait(self._wakes - started)
+                        # Under the lock: otherwise the call could end and its connection be reused before this.
+                        _shut_down(watched.db)
+                deadlines = [watched.deadline for watched in self._watched if not watched.expired]
+                self._next_wake = min(deadlines, default=started + LONG_CALL_SECONDS)
+                self._condition.wait(self._next_wake - started)
 
 
 def _shut_down(db: Connection[Any]) -> None:

@@ -19,15 +19,15 @@ Db: TypeAlias = Connection[Any]
 Pool: TypeAlias = ConnectionPool[Db]
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
-_SERVER_BOUNDS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=60s"
-_SOCKET_BOUNDS: dict[str, int] = {
+_SERVER_TIMEOUTS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=60s"
+_SOCKET_OPTIONS: dict[str, int] = {
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-"""Socket options that detect a dead server. A server that hangs is detected by `_SERVER_BOUNDS` and `Watchdog`."""
+"""Socket options that detect a dead server. A server that hangs is detected by `_SERVER_TIMEOUTS` and `Watchdog`."""
 
 _POOL_SIZE = 8
 
@@ -164,9 +164,9 @@ def is_lost(error: BaseException, db: Db) -> bool:
 def _options(url: str) -> dict[str, Any]:
     """Return the arguments of every connection. Options of the URL come last, so that they take precedence."""
     url_options = conninfo_to_dict(_without_driver(url)).get("options") or ""
-    options = f"{_SERVER_BOUNDS} {url_options}".strip()
+    options = f"{_SERVER_TIMEOUTS} {url_options}".strip()
     arguments = {"autocommit": True, "connect_timeout": int(CONNECT_SECONDS), "application_name": "bough"}
-    return arguments | _SOCKET_BOUNDS | {"options": options}
+    return arguments | _SOCKET_OPTIONS | {"options": options}
 
 
 def _apply(db: Db, step: Migration) -> None:

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.errors import BoughError
 from bough.events.draft import Append, Draft, dump
 from bough.events.stores import faults
 
-Group = list[tuple[int, Append]]
-"""Appends to one conversation whose conditions are checked together, with their numbers in the batch."""
+
+class NumberedAppend(NamedTuple):
+    """An append and its index in the batch."""
+
+    number: int
+    append: Append
+
+
+Group = list[NumberedAppend]
+"""Appends to one conversation whose conditions are checked together."""
 
 
 def group_appends(requests: Sequence[Append]) -> list[list[Group]]:
     """Distribute appends over as few statements as their order and conditions allow."""
     statements: list[dict[UUID, Group]] = []
-    last: dict[UUID, int] = {}
+    last_statement: dict[UUID, int] = {}
     for number, append in enumerate(requests):
-        at = last.get(append.cid)
-        # A conversation's appends keep their order: none may overtake an earlier one that is in a later statement.
-        if at is not None and _joins(statements[at][append.cid], append):
-            statements[at][append.cid].append((number, append))
+        statement_index = last_statement.get(append.cid)
+        # Appends of a conversation keep their order: none may be in an earlier statement than the append before it.
+        if statement_index is not None and _can_join(statements[statement_index][append.cid], append):
+            statements[statement_index][append.cid].append(NumberedAppend(number, append))
             continue
-        at = 0 if at is None else at + 1
-        if at == len(statements):
+        statement_index = 0 if statement_index is None else statement_index + 1
+        if statement_index == len(statements):
             statements.append({})
-        statements[at][append.cid] = [(number, append)]
-        last[append.cid] = at
+        statements[statement_index][append.cid] = [NumberedAppend(number, append)]
+        last_statement[append.cid] = statement_index
     return [list(groups.values()) for groups in statements]
 
 
-def _joins(group: Group, append: Append) -> bool:
-    first = group[0][1]
+def _can_join(group: Group, append: Append) -> bool:
+    """Whether an append needs no other check than the group: the same generation, and no expected head."""
+    first = group[0].append
     return append.expected_head is None and first.expected_head is None and append.generation == first.generation
 
 
@@ -46,15 +55,21 @@ def join_drafts(group: Group) -> Draft:
     return Draft(rows, changes)
 
 
-def make_refusal(append: Append, head: int | None, current: int | None, intact: bool | None) -> BoughError:
-    """Return the error of a refused append, from the stored head and generation."""
-    if head is None or current is None:
+def make_refusal(append: Append, head: int | None, generation: int | None, intact: bool | None) -> BoughError:
+    """Return the error of a refused append.
+
+    Args:
+        head: The stored head; None if there is no conversation.
+        generation: The stored generation.
+        intact: Whether the row of the conversation matches its checksum.
+    """
+    if head is None or generation is None:
         return faults.no_conversation(append.cid)
     if not intact:
-        return faults.bad_row(append.cid)
-    if append.generation is not None and append.generation != current:
-        return faults.make_fenced(append.cid, append.generation, current)
-    return faults.make_moved_on(append.cid, append.expected_head or 0, head)
+        return faults.row_damage(append.cid)
+    if append.generation is not None and append.generation != generation:
+        return faults.generation_conflict(append.cid, append.generation, generation)
+    return faults.head_conflict(append.cid, append.expected_head or 0, head)
 
 
 def append_parameters(groups: Sequence[Group], written_at: int, channel: str) -> dict[str, Any]:
@@ -64,9 +79,9 @@ def append_parameters(groups: Sequence[Group], written_at: int, channel: str) ->
     names = ("numbers", "places", "event_ids", "kinds", "times", "payloads", "digests")
     changes = [draft.changes for draft in joined]
     return {
-        "ids": [group[0][1].cid for group in groups],
-        "generations": [group[0][1].generation for group in groups],
-        "expected": [group[0][1].expected_head for group in groups],
+        "ids": [group[0].append.cid for group in groups],
+        "generations": [group[0].append.generation for group in groups],
+        "expected": [group[0].append.expected_head for group in groups],
         "counts": [len(draft.rows) for draft in joined],
         "statuses": [change.get("status") for change in changes],
         "set_titles": ["title" in change for change in changes],
@@ -80,7 +95,7 @@ def append_parameters(groups: Sequence[Group], written_at: int, channel: str) ->
 
 
 def columns(draft: Draft, first: int = 0) -> dict[str, list[Any]]:
-    """Return a draft's events as one list per column, numbered from `first`."""
+    """Return a draft's events as one list per column, as statements take them. `places` count from `first`."""
     rows = draft.rows
     return {
         "places": list(range(first, first + len(rows))),
@@ -88,5 +103,5 @@ def columns(draft: Draft, first: int = 0) -> dict[str, list[Any]]:
         "kinds": [row.kind for row in rows],
         "times": [row.ts for row in rows],
         "payloads": [row.data for row in rows],
-        "digests": [row.digest for row in rows],
+        "digests": [row.checksum for row in rows],
     }

@@ -16,8 +16,8 @@ from bough.events.stores.postgres.connection import Db
 from bough.events.stores.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
-    EventChoice,
-    Parts,
+    EventFilter,
+    Ranges,
     RelationalReading,
     remaining_ranges,
     verify_rows,
@@ -70,37 +70,39 @@ class PostgresReading(RelationalReading):
         """Whether an error means that a unique row already exists."""
         return isinstance(error, UniqueViolation)
 
-    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
+    def page(self, ranges: Ranges, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Ranges]:
         """Return the next page with one statement. See `RelationalReading.page`."""
-        if not parts:
+        if not ranges:
             return [], []
-        cid, lo, hi = parts[0]
-        if reverse or len(parts) > 1:
+        cid, lo, hi = ranges[0]
+        if reverse or len(ranges) > 1:
             name = "pages_reverse" if reverse else "pages"
-            event_rows = self.run(name, **_columns(parts), rows=rows, budget=PAGE_BYTES)
+            event_rows = self.run(name, **_columns(ranges), rows=rows, budget=PAGE_BYTES)
         else:
             event_rows = self.run("page", cid=cid, lo=lo, hi=hi, rows=rows, budget=PAGE_BYTES)
         events = verify_rows(event_rows, hi - 1, step=-1) if reverse else verify_rows(event_rows, lo)
-        return events, remaining_ranges(parts, events[-1].seq, reverse)
+        return events, remaining_ranges(ranges, events[-1].seq, reverse)
 
-    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page of matching events. See `RelationalReading.choose`."""
+    def select_page(
+        self, ranges: Ranges, reverse: bool, event_filter: EventFilter
+    ) -> tuple[builtins.list[StoredEvent], Ranges]:
+        """Return the next page of matching events. See `RelationalReading.select_page`."""
         statement = self.sql["chosen"].format(direction="desc" if reverse else "asc")
-        kinds = None if choice.kinds is None else self.many(choice.kinds)
-        parameters = _columns(parts) | {"kinds": kinds, "after": choice.after, "before": choice.before}
+        kinds = None if event_filter.kinds is None else self.list_parameter(event_filter.kinds)
+        parameters = _columns(ranges) | {"kinds": kinds, "after": event_filter.after, "before": event_filter.before}
         event_rows = self.query(statement, parameters | {"rows": PAGE_ROWS, "budget": PAGE_BYTES})
         events = [event for row in event_rows for event in verify_rows([row], row[0])]
-        return events, remaining_ranges(parts, events[-1].seq, reverse) if events else []
+        return events, remaining_ranges(ranges, events[-1].seq, reverse) if events else []
 
-    def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
+    def read_ids(self, ranges: Ranges) -> builtins.list[tuple[int, UUID, str]]:
         """Return seq, id and kind of events. See `RelationalReading.read_ids`."""
-        return [(seq, UUID(bytes=id), kind) for seq, id, kind in self.run("ids", **_columns(parts))]
+        return [(seq, UUID(bytes=id), kind) for seq, id, kind in self.run("ids", **_columns(ranges))]
 
-    def many(self, values: Collection[str]) -> builtins.list[str]:
+    def list_parameter(self, values: Collection[str]) -> builtins.list[str]:
         """Return several strings as one parameter."""
         return builtins.list(values)
 
-    def parameter(self, name: str) -> str:
+    def placeholder(self, name: str) -> str:
         """Return the placeholder of a parameter."""
         return f"%({name})s"
 
@@ -117,7 +119,7 @@ class PostgresReading(RelationalReading):
             return super().every(kind, cid, seq, limit)
 
 
-def _columns(parts: Parts) -> dict[str, list[int]]:
+def _columns(ranges: Ranges) -> dict[str, list[int]]:
     """Return ranges as one list per column."""
-    cids, los, his = (list(column) for column in zip(*parts, strict=True)) if parts else ([], [], [])
+    cids, los, his = (list(column) for column in zip(*ranges, strict=True)) if ranges else ([], [], [])
     return {"cids": cids, "los": los, "his": his}

@@ -31,7 +31,7 @@ from bough.events.stores.postgres.bounds import (
     ANSWER_SECONDS,
     CALL_SECONDS,
     CONNECT_SECONDS,
-    PATIENT_SECONDS,
+    LONG_CALL_SECONDS,
     Watchdog,
 )
 from bough.events.stores.postgres.connection import (
@@ -139,7 +139,7 @@ class PostgresEventStore(RelationalEventStore):
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        # The watchdog last: it bounds the waits of all the others.
+        # The watchdog last: the others need its time limits while they close.
         self._lease_renewer.stop()
         self._lease_renewer.join()
         self._appends.stop()
@@ -152,21 +152,21 @@ class PostgresEventStore(RelationalEventStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise faults.make_closed(self.url)
+            raise faults.store_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.make_forked(self.url)
+            raise faults.store_of_parent_process(self.url)
 
     async def _append(self, append: Append) -> int:
         self._check_open()
         if self._followers.matches(append.draft):
             return await self._wait(self._append_followed(append), CALL_SECONDS)
         if append.draft.rows:
-            return await self._watch_write(self._wait(self._appends.submit(append), CALL_SECONDS))
+            return await self._record_failure(self._wait(self._appends.submit(append), CALL_SECONDS))
         record = await self.get(append.cid)
         if append.generation not in (None, record.generation):
-            raise faults.make_fenced(append.cid, append.generation or 0, record.generation)
+            raise faults.generation_conflict(append.cid, append.generation or 0, record.generation)
         if append.expected_head not in (None, record.head):
-            raise faults.make_moved_on(append.cid, append.expected_head or 0, record.head)
+            raise faults.head_conflict(append.cid, append.expected_head or 0, record.head)
         return record.head
 
     async def _append_followed(self, append: Append) -> int:
@@ -192,38 +192,54 @@ class PostgresEventStore(RelationalEventStore):
         heads = [seq + len(append.draft.rows) for _, cid, seq in rows if cid == append.cid.bytes]
         return heads[0] if heads else None
 
-    async def _read(self, query: Callable[[PostgresReading], T], *, small: bool = False, patient: bool = False) -> T:
+    async def _read(
+        self, query: Callable[[PostgresReading], T], *, small: bool = False, may_take_long: bool = False
+    ) -> T:
         def ask(db: Db) -> T:
             return query(PostgresReading(db, self._sql, self._clock))
 
-        return await self._run_in_thread(ask, repeatable=True, patient=patient)
+        return await self._run_in_thread(ask, repeatable=True, may_take_long=may_take_long)
 
     async def _write(
-        self, change: Callable[[PostgresWriting], T], *, alone: bool = False, adds: bool = False, patient: bool = False
+        self,
+        change: Callable[[PostgresWriting], T],
+        *,
+        is_single_statement: bool = False,
+        is_addition: bool = False,
+        may_take_long: bool = False,
     ) -> T:
-        return await self._watch_write(self._run_in_thread(partial(self._change, change, alone, adds), patient=patient))
+        return await self._record_failure(
+            self._run_in_thread(
+                partial(self._change, change, is_single_statement, is_addition), may_take_long=may_take_long
+            )
+        )
 
-    def _change(self, change: Callable[[PostgresWriting], T], alone: bool, adds: bool, db: Db) -> T:
+    def _change(
+        self, change: Callable[[PostgresWriting], T], is_single_statement: bool, is_addition: bool, db: Db
+    ) -> T:
         log = self._writing(db)
-        if alone:
+        if is_single_statement:
             result = change(log)
         else:
             with db.transaction():
                 result = change(log)
-                if log.news:
-                    ids = ",".join(str(cid) for cid, _, _ in log.news)
-                    log.run("tell", channel=self.schema, ids=ids if len(ids) < 7900 else EVERYTHING)
+                if log.notifications:
+                    ids = ",".join(str(cid) for cid, _, _ in log.notifications)
+                    log.run("tell", channel=self.schema, ids=ids if len(ids) < 7900 else _ALL_CONVERSATIONS)
                 else:
                     log.run("tell_changed", channel=self.schema)
-        self._hub.publish_commit(is_addition=adds)  # after the commit, or subscribers would read the state before it
-        for cid, first, appended in log.news:
+        # After the commit: subscribers that read earlier would see the old state.
+        self._hub.publish_commit(is_addition=is_addition)
+        for cid, first, appended in log.notifications:
             self._hub.publish(cid, make_batch(first, appended))
         return result
 
-    async def _run_in_thread(self, work: Callable[[Db], T], *, repeatable: bool = False, patient: bool = False) -> T:
+    async def _run_in_thread(
+        self, work: Callable[[Db], T], *, repeatable: bool = False, may_take_long: bool = False
+    ) -> T:
         self._check_open()
-        seconds = PATIENT_SECONDS if patient else CALL_SECONDS
-        call = partial(self._with_connection, work, repeatable, monotonic() + seconds, patient)
+        seconds = LONG_CALL_SECONDS if may_take_long else CALL_SECONDS
+        call = partial(self._with_connection, work, repeatable, monotonic() + seconds, may_take_long)
         return await self._wait(asyncio.get_running_loop().run_in_executor(self._threads, call), seconds)
 
     async def _wait(self, answer: Awaitable[T], seconds: float) -> T:
@@ -232,23 +248,27 @@ class PostgresEventStore(RelationalEventStore):
         Raises:
             Unavailable: The answer did not arrive in time.
         """
-        bound = asyncio.timeout(seconds)
+        limit = asyncio.timeout(seconds)
         try:
-            async with bound:
+            async with limit:
                 return await answer
         except TimeoutError as error:
-            if not bound.expired():
+            if not limit.expired():
                 raise
             raise make_timeout_error(self.address, seconds) from error
 
-    def _with_connection(self, work: Callable[[Db], Any], repeatable: bool, deadline: float, patient: bool) -> Any:
+    def _with_connection(
+        self, work: Callable[[Db], Any], repeatable: bool, deadline: float, may_take_long: bool
+    ) -> Any:
         """Run `work` over a pooled connection. Reads are repeated once if the connection was dead."""
         lost = expired = False
         try:
             with self._pool.connection(min(CONNECT_SECONDS, max(deadline - monotonic(), 0.0))) as db:
                 self._pids.add(db.info.backend_pid)
                 remaining = deadline - monotonic()
-                with self._watchdog.watch(db, remaining if patient else min(remaining, ANSWER_SECONDS)) as watched:
+                with self._watchdog.watch(
+                    db, remaining if may_take_long else min(remaining, ANSWER_SECONDS)
+                ) as watched:
                     try:
                         return work(db)
                     except Error as error:
@@ -262,7 +282,7 @@ class PostgresEventStore(RelationalEventStore):
             if not (lost and repeatable and monotonic() < deadline):
                 raise (make_timeout_error(self.address) if expired else store_error(self.address, error)) from error
             repeatable = False
-        return self._with_connection(work, repeatable, deadline, patient)
+        return self._with_connection(work, repeatable, deadline, may_take_long)
 
 
 class RenewalConnection:
@@ -305,14 +325,14 @@ class RenewalConnection:
 
 _RETRY_SECONDS = 0.5
 _MAX_RETRY_SECONDS = 5.0
-EVERYTHING = "*"
+_ALL_CONVERSATIONS = "*"
 
 
 class Listener:
     """Listens in a thread. Reconnects after a lost connection, and finds missed events by comparing heads.
 
     Args:
-        own: Server processes of this process's connections, whose commits are published directly.
+        own_pids: Server processes of this process's connections, whose commits are published directly.
         poll_seconds: How often heads are compared, even without notifications.
         watchdog: Ends a connection that does not answer, so that it is replaced.
     """
@@ -323,7 +343,7 @@ class Listener:
         schema: str,
         queries: Mapping[str, str],
         hub: Hub,
-        own: Collection[int],
+        own_pids: Collection[int],
         poll_seconds: float,
         clock: Clock,
         watchdog: Watchdog,
@@ -332,11 +352,11 @@ class Listener:
         self._schema = schema
         self._queries = queries
         self._hub = hub
-        self._own = own
+        self._own_pids = own_pids
         self._poll_seconds = poll_seconds
         self._clock = clock
         self._watchdog = watchdog
-        self._next_look = monotonic() + poll_seconds
+        self._next_poll = monotonic() + poll_seconds
         self._stopping = threading.Event()
         self._heads: dict[UUID, int] = {}
         self._db = self._connect()
@@ -357,26 +377,26 @@ class Listener:
             try:
                 self._receive()
             except (Error, OSError):
-                self._connect_again()
+                self._reconnect()
 
     def _receive(self) -> None:
-        notifications = list(self._db.notifies(timeout=max(self._next_look - monotonic(), 0.0), stop_after=1))
-        others = {notification.payload for notification in notifications if notification.pid not in self._own}
+        notifications = list(self._db.notifies(timeout=max(self._next_poll - monotonic(), 0.0), stop_after=1))
+        others = {notification.payload for notification in notifications if notification.pid not in self._own_pids}
         if others:  # own commits were published when they were made
             self._hub.publish_commit()
         for payload in others:
             self._publish(payload)
-        if monotonic() >= self._next_look:  # also during steady traffic, since a notification may be lost
+        if monotonic() >= self._next_poll:  # also during steady traffic, since a notification may be lost
             self._compare()
 
     def _publish(self, payload: str) -> None:
         if not payload:
             return  # only side tables changed
-        if payload == EVERYTHING:
+        if payload == _ALL_CONVERSATIONS:
             self._compare()
             return
         changed = [UUID(part) for part in payload.split(",")]
-        watched = [cid for cid in changed if self._hub.watches(cid)]
+        watched = [cid for cid in changed if self._hub.is_watched(cid)]
         if not watched:
             return
         heads = self._read_heads(watched)
@@ -384,7 +404,7 @@ class Listener:
             self._hub.publish(cid, None if cid in heads else END)
 
     def _compare(self) -> None:
-        self._next_look = monotonic() + self._poll_seconds
+        self._next_poll = monotonic() + self._poll_seconds
         self._hub.publish_commit()  # a notification may have been missed
         watched = self._hub.list_watched()
         if not watched:
@@ -407,7 +427,7 @@ class Listener:
             db.execute(sql.SQL("listen {}").format(sql.Identifier(self._schema)))
         return db
 
-    def _connect_again(self) -> None:
+    def _reconnect(self) -> None:
         pause = _RETRY_SECONDS
         while not self._stopping.is_set():
             try:

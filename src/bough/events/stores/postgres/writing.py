@@ -14,7 +14,7 @@ from bough.events.record import ConversationRecord, Cut, DeleteMode, microsecond
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
 from bough.events.stores.postgres.connection import Db
-from bough.events.stores.postgres.group import append_parameters, columns, make_refusal
+from bough.events.stores.postgres.group import NumberedAppend, append_parameters, columns, make_refusal
 from bough.events.stores.postgres.reading import PostgresReading
 from bough.events.stores.relational.writing import AppendFollower, RelationalWriting
 from bough.types import Clock
@@ -32,7 +32,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         super().__init__(db, sql, clock)
         self.channel = channel
         self.followers = followers
-        self.news: list[tuple[UUID, int, Draft | None]] = []
+        self.notifications: list[tuple[UUID, int, Draft | None]] = []
 
     def lease_time(self) -> tuple[int, str]:
         """Return the server's time, which every process shares."""
@@ -50,17 +50,17 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def append(self, append: Append) -> int:
         """Append all events or none, notify other processes, and return the new head."""
-        parameters = append_parameters([[(0, append)]], microseconds(self.clock.now()), self.channel)
+        parameters = append_parameters([[NumberedAppend(0, append)]], microseconds(self.clock.now()), self.channel)
         try:
-            head, current, ok, intact = self.run("append", **parameters)[0][:4]
+            head, generation, ok, intact = self.run("append", **parameters)[0][:4]
         except UniqueViolation as error:
             raise faults.event_exists(append.cid) from error
         if not ok:
-            raise make_refusal(append, head, current, intact)
+            raise make_refusal(append, head, generation, intact)
         if append.draft.rows:
-            self.news.append((append.cid, head, append.draft))
+            self.notifications.append((append.cid, head, append.draft))
             if self.followers.matches(append.draft):
-                self.follow(append.cid, head, append.draft)
+                self.call_followers(append.cid, head, append.draft)
         return head + len(append.draft.rows)
 
     def flush(self) -> None:
@@ -72,13 +72,13 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         if self.followers.matches(draft):
-            self.follow(record.id, 0, draft)
+            self.call_followers(record.id, 0, draft)
         return replace(record, number=number)
 
     def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events, or return the same existing fork."""
         fields = clean_changes(planned, draft.changes)
-        cut = self._place(cid, at)
+        cut = self._resolve_cut(cid, at)
         json_fields = {key: dump(fields[key]) for key in ("tags", "config", "lineage")}
         text_fields = {key: fields[key] for key in ("status", "owner", "title")}
         try:
@@ -92,9 +92,9 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         if row is None:
             return self._find_existing_fork(cid, at, planned.id, fields["lineage"])
         base, root, parent, event, number = row
-        self.news.append((planned.id, base, draft))
+        self.notifications.append((planned.id, base, draft))
         if self.followers.matches(draft):
-            self.follow(planned.id, base, draft)
+            self.call_followers(planned.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
         ids: dict[str, Any] = {"root": to_uuid(root), "parent": to_uuid(parent), "fork_event": to_uuid(event)}
         return replace(planned, **fields, **places, **ids, number=number)
@@ -134,39 +134,41 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             imported=record.imported,
         )  # fmt: skip
         if row is None:
-            raise faults.make_taken(record.id)
+            raise faults.id_taken(record.id)
         return row[0]
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
-        """Insert events from a seq on."""
+        """Insert events from seq `first` on."""
         if not draft.rows:
             return
         try:
             self.run("insert_events", cid=number, first=first, **columns(draft))
         except UniqueViolation as error:
             raise faults.event_exists(cid) from error
-        self.news.append((cid, first, draft))
+        self.notifications.append((cid, first, draft))
 
     def _mark_deleted(self, cid: UUID) -> None:
         self.run("lock_for_deletion", id=cid)
         super()._mark_deleted(cid)
 
-    def _place(self, cid: UUID, at: Cut | None) -> int | None:
+    def _resolve_cut(self, cid: UUID, at: Cut | None) -> int | None:
+        """Return the number of shared events; None for all. The caller checks that it is not beyond the head."""
         if isinstance(at, UUID):
             return self.locate(at, cid)[1] + 1
         if at is None or (isinstance(at, int) and not isinstance(at, bool) and abs(at) < 1 << 62):  # pyright: ignore
             return at
-        raise faults.bad_cut(at, self.get(cid).head)
+        raise faults.invalid_cut(at, self.get(cid).head)
 
-    def _find_existing_fork(self, cid: UUID, at: Cut | None, id: UUID, lineage: dict[str, Any]) -> ConversationRecord:
+    def _find_existing_fork(self, cid: UUID, at: Cut | None, id: UUID, origin: dict[str, Any]) -> ConversationRecord:
         """Raise the reason why no fork was inserted, or return the same existing fork."""
-        source = self.require_live_row(cid)
-        cut = self._place(cid, at)
+        source = self.lock_live_row(cid)
+        cut = self._resolve_cut(cid, at)
         if cut is not None and not 0 <= cut <= source.head:
-            raise faults.bad_cut(at, source.head)
-        self.parts(cid)  # raises if an ancestor's row is damaged
-        existing = self.require_live_row(id)
-        same = existing.forked_from == source.cid and load(existing.lineage) == lineage
-        if not same or cut not in (None, existing.base if existing.forked_at is None else existing.forked_at):
-            raise faults.make_taken(id)
+            raise faults.invalid_cut(at, source.head)
+        self.read_ranges(cid)  # raises if an ancestor's row is damaged
+        existing = self.lock_live_row(id)
+        is_same = existing.forked_from == source.number and load(existing.origin) == origin
+        existing_cut = existing.base if existing.forked_at is None else existing.forked_at
+        if not is_same or cut not in (None, existing_cut):
+            raise faults.id_taken(id)
         return self.get(id)

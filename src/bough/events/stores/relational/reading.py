@@ -1,4 +1,4 @@
-"""Queries of a log in tables. Synchronous, run by a thread of the store."""
+"""Queries of a log in tables. They block; the store runs them in a thread."""
 
 from __future__ import annotations
 
@@ -32,21 +32,33 @@ from bough.events.record import (
 )
 from bough.events.side_tables import SideTables
 from bough.events.stores import faults
-from bough.events.stores.base import LATEST, only, parse_digits
+from bough.events.stores.base import LATEST, parse_digits, require_one_match
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
 FIRST_ROWS = 16
-"""Size of the first page of a reverse read, which mostly looks for something near the end."""
+"""Size of the first page of a reverse read. Small, since most reverse reads stop near the end."""
 
-Parts = list[Range[int]]
+Ranges = list[Range[int]]
+"""Ranges `(number, lo, hi)` of a log: events `lo <= seq < hi` belong to the conversation with this number."""
 
 _CREATED, _UPDATED, _NUMBER, _INTACT = 10, 11, 18, 21
 """Indexes of columns in a row of `record`, `records` or `scan`."""
 
 
+class _LineageRow(NamedTuple):
+    """A row of the query `lineage`: a conversation, and the range of its own events that the log contains."""
+
+    number: int
+    id: bytes
+    lo: int
+    hi: int
+    is_deleted: int
+    is_intact: int
+
+
 class RelationalReading(ABC):
-    """Queries over one connection. Tables refer to conversations by number, callers by id.
+    """Queries over one connection. The tables refer to conversations by number, the callers by id.
 
     Attributes:
         dialect: Name of the database, and of the folder with its statements.
@@ -69,7 +81,7 @@ class RelationalReading(ABC):
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Any]:
-        """Return a context in which all statements see one snapshot, and none writes."""
+        """Return a context in which all statements see one snapshot and none may write."""
 
     @abstractmethod
     def now(self) -> int:
@@ -84,11 +96,11 @@ class RelationalReading(ABC):
         return self.query(self.sql[name], parameters)
 
     @abstractmethod
-    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page, bounded in rows and bytes, and the remaining ranges.
+    def page(self, ranges: Ranges, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Ranges]:
+        """Return the next page of events, limited in rows and bytes, and the remaining ranges.
 
         Args:
-            parts: Ranges in the direction of reading.
+            ranges: The ranges to read, in the direction of reading.
             reverse: Whether to read from the newest to the oldest.
             rows: Maximum number of events.
 
@@ -113,7 +125,7 @@ class RelationalReading(ABC):
         return record
 
     def peek(self, cid: UUID) -> ConversationRecord:
-        """Return the record of a conversation, tombstone or not.
+        """Return the record of a conversation or tombstone.
 
         Raises:
             CorruptLog: The row is damaged.
@@ -137,16 +149,16 @@ class RelationalReading(ABC):
 
     def resolve(self, name: str) -> UUID:
         """Return the conversation that a name denotes."""
-        latest = name.strip() == LATEST
-        rows = self.run("latest") if latest else self.run("named", digits=parse_digits(name))
-        return only(name, [UUID(bytes=row[0]) for row in rows])
+        is_latest = name.strip() == LATEST
+        rows = self.run("latest") if is_latest else self.run("named", digits=parse_digits(name))
+        return require_one_match(name, [UUID(bytes=row[0]) for row in rows])
 
-    def generations(self, cid: UUID) -> builtins.list[Any]:
-        """Return (number, id, lo, hi, deleted, intact) of a conversation and its lineage, newest first."""
+    def lineage_rows(self, cid: UUID) -> builtins.list[Any]:
+        """Return the columns of `_LineageRow` for a conversation and its ancestors, newest first."""
         return self.run("lineage", id=cid)
 
     def number(self, cid: UUID) -> int:
-        """Return the number of a conversation, tombstone or not."""
+        """Return the number of a conversation or tombstone."""
         row = self.one("number", id=cid)
         if row is None:
             raise faults.no_conversation(cid)
@@ -157,69 +169,70 @@ class RelationalReading(ABC):
         row = self.one("beside_version", package=package.name)
         return 0 if row is None else row[0]
 
-    def parts(self, cid: UUID) -> tuple[Parts, int, dict[int, UUID]]:
-        """Return the ranges of a log by number, its head, and the ids of the numbers.
+    def read_ranges(self, cid: UUID) -> tuple[Ranges, int, dict[int, UUID]]:
+        """Return the ranges of a log by number, its head, and the id of each number.
 
         Raises:
             NotFound: The conversation does not exist, or was deleted.
-            CorruptLog: A row of the lineage is damaged, so that its ranges cannot be trusted.
+            CorruptLog: The row of the conversation or an ancestor is damaged, so its ranges cannot be trusted.
         """
-        rows = self.generations(cid)
-        if not rows or rows[0][4]:
+        rows = [_LineageRow(*row) for row in self.lineage_rows(cid)]
+        if not rows or rows[0].is_deleted:
             raise faults.no_conversation(cid)
         for row in rows:
-            if not row[5]:
-                raise faults.bad_row(_read_id(row[1]))
-        if rows[-1][2] > 0:
-            raise missing(0, rows[-1][2])  # the row of the owner of the first events is missing
-        ranges = [(row[0], row[2], row[3]) for row in reversed(rows) if row[2] < row[3]]
-        return ranges, rows[0][3], {row[0]: UUID(bytes=row[1]) for row in rows}
+            if not row.is_intact:
+                raise faults.row_damage(_read_id(row.id))
+        oldest = rows[-1]
+        if oldest.lo > 0:
+            raise events_missing(0, oldest.lo)  # the row of the owner of the first events is missing
+        ranges = [(row.number, row.lo, row.hi) for row in reversed(rows) if row.lo < row.hi]
+        return ranges, rows[0].hi, {row.number: UUID(bytes=row.id) for row in rows}
 
     def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
         """Return the ranges of a log by id."""
-        parts, _, ids = self.parts(cid)
-        return [(ids[number], lo, hi) for number, lo, hi in parts]
+        ranges, _, ids = self.read_ranges(cid)
+        return [(ids[number], lo, hi) for number, lo, hi in ranges]
 
     def locate(self, event_id: UUID, cid: UUID | None) -> tuple[UUID, int]:
-        """Return (owner, seq) of an event."""
+        """Return (owner, seq) of an event; with `cid`, only if the log of that conversation contains it."""
         row = self.one("locate", id=event_id)
         if row is None:
             raise faults.no_event(event_id)
         number, seq, owner = row
-        if cid is not None and find_owner(self.parts(cid)[0], seq) != number:
+        if cid is not None and find_owner(self.read_ranges(cid)[0], seq) != number:
             raise faults.no_event(event_id, cid)
         return UUID(bytes=owner), seq
 
-    def between(self, cid: UUID, start: int, stop: int | None, reverse: bool = False) -> Parts:
-        """Return the ranges of a log between two seqs, in the direction of reading."""
-        parts, head, _ = self.parts(cid)
-        ranges = clip(parts, start, head if stop is None else stop)
-        return ranges[::-1] if reverse else ranges
+    def ranges_between(self, cid: UUID, start: int, stop: int | None, reverse: bool = False) -> Ranges:
+        """Return the ranges of a log with `start <= seq < stop`, in the direction of reading."""
+        ranges, head, _ = self.read_ranges(cid)
+        selected = clip(ranges, start, head if stop is None else stop)
+        return selected[::-1] if reverse else selected
 
-    def begin(
+    def first_page(
         self, cid: UUID, start: int, stop: int | None, reverse: bool, rows: int = PAGE_ROWS
-    ) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the first page of a log between two seqs, and the remaining ranges, in the direction of reading."""
-        return self.page(self.between(cid, start, stop, reverse), reverse, rows)
+    ) -> tuple[builtins.list[StoredEvent], Ranges]:
+        """Return the first page of the events with `start <= seq < stop`, and the remaining ranges. See `page`."""
+        return self.page(self.ranges_between(cid, start, stop, reverse), reverse, rows)
 
     def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
         """Return the last n events, oldest first."""
-        parts, head, _ = self.parts(cid)
-        remaining, tail = clip(parts, head - n, head), list[StoredEvent]()
+        ranges, head, _ = self.read_ranges(cid)
+        remaining, tail = clip(ranges, head - n, head), list[StoredEvent]()
         while remaining:
             events, remaining = self.page(remaining, reverse=False)
             tail += events
         return tail
 
     def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
-        """Return a conversation's own events, and check their digests.
+        """Return a conversation's own events with `lo <= seq < hi`, and verify their checksums.
 
         Raises:
             CorruptLog: An event is missing or damaged.
         """
         events = verify_rows(self.run("span", id=owner, lo=lo, hi=hi), lo)
         if len(events) != hi - lo:
-            raise missing(lo + len(events), hi)
+            raise events_missing(lo + len(events), hi)
         return events
 
     def heads(self, cids: Sequence[UUID]) -> dict[UUID, int]:
@@ -233,10 +246,10 @@ class RelationalReading(ABC):
         return [self.peek(UUID(bytes=id)) for (id,) in self.run("children", id=cid)]
 
     def list(self, filter: ConversationFilter, cursor: str | None, limit: int, order: Order) -> Page:
-        """Return a page of records. O(conversations of the filter's owner, or of the store)."""
+        """Return a page of records. O(conversations of the filter's owner; without an owner, of the store)."""
         time, number = decode_cursor(cursor) or (None, None)
-        place = {"place_time": time, "place_cid": number, "limit": limit + 1}
-        rows = self.query_rows(self._records(filter, order), self._parameters(filter) | place)
+        position = {"place_time": time, "place_cid": number, "limit": limit + 1}  # one more: is there a next page?
+        rows = self.query_rows(self._records(filter, order), self._filter_parameters(filter) | position)
         items = [build_record(row) for row in rows[:limit] if row[_INTACT]]
         damaged = [report_damaged_row(_read_id(row[0])) for row in rows[:limit] if not row[_INTACT]]
         if len(rows) <= limit or limit <= 0:
@@ -247,12 +260,12 @@ class RelationalReading(ABC):
 
     def count(self, filter: ConversationFilter) -> int:
         """Return the number of matching records."""
-        statement = self.sql["count"].format(matching=self._matching(filter))
-        return self.query(statement, self._parameters(filter))[0][0]
+        statement = self.sql["count"].format(matching=self._filter_condition(filter))
+        return self.query(statement, self._filter_parameters(filter))[0][0]
 
     def scan(self, last_number: int, limit: int) -> builtins.list[ConversationRecord]:
         """Return records by number, including tombstones but not damaged rows. O(limit)."""
-        # Go on while a page has damaged rows only: an empty result means the end to the caller.
+        # Skip pages with damaged rows only: an empty result means the end to the caller.
         rows: list[Any] = []
         while not rows or not any(row[_INTACT] for row in rows):
             rows = self.query_rows(self.sql["scan"], {"after": last_number, "limit": limit})
@@ -273,33 +286,35 @@ class RelationalReading(ABC):
         return [(row[0], verify_rows([row[1:]], row[1])[0]) for row in rows]
 
     @abstractmethod
-    def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
+    def read_ids(self, ranges: Ranges) -> builtins.list[tuple[int, UUID, str]]:
         """Return seq, id and kind of the events in some ranges, oldest first."""
 
     @abstractmethod
-    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page of matching events, and the remaining ranges; an empty page means the end."""
+    def select_page(
+        self, ranges: Ranges, reverse: bool, event_filter: EventFilter
+    ) -> tuple[builtins.list[StoredEvent], Ranges]:
+        """Return the next page of matching events, and the remaining ranges. No events means that none remain."""
 
     @abstractmethod
-    def many(self, values: Collection[str]) -> Any:
-        """Return several strings as one parameter of a statement."""
+    def list_parameter(self, values: Collection[str]) -> Any:
+        """Return strings as the value of one list parameter of a statement."""
 
     def _records(self, filter: ConversationFilter, order: Order) -> str:
         time = "c.created" if order.startswith("created") else f"{self.coalesce}(c.updated, c.created)"
-        beyond, direction = ("<", "desc") if order.endswith("desc") else (">", "asc")
-        matching = self._matching(filter)
-        return self.sql["records"].format(matching=matching, time=time, beyond=beyond, direction=direction)
+        comparison, direction = ("<", "desc") if order.endswith("desc") else (">", "asc")
+        matching = self._filter_condition(filter)
+        return self.sql["records"].format(matching=matching, time=time, beyond=comparison, direction=direction)
 
-    def _matching(self, filter: ConversationFilter) -> str:
-        """Return the condition of a filter. The owner is compared only if it is set, so that its index is used."""
-        owner = "true" if filter.owner is None else f"c.owner = {self.parameter('owner')}"
+    def _filter_condition(self, filter: ConversationFilter) -> str:
+        """Return the SQL condition of a filter. It compares the owner only if one is set, to use the owner's index."""
+        owner = "true" if filter.owner is None else f"c.owner = {self.placeholder('owner')}"
         return self.sql["matching"].format(owner=owner)
 
     @abstractmethod
-    def parameter(self, name: str) -> str:
-        """Return the placeholder of a parameter."""
+    def placeholder(self, name: str) -> str:
+        """Return the placeholder of a parameter in the driver's syntax."""
 
-    def _parameters(self, filter: ConversationFilter) -> dict[str, Any]:
+    def _filter_parameters(self, filter: ConversationFilter) -> dict[str, Any]:
         statuses = set[str](filter.statuses or ())
         if filter.status is not None:
             statuses = {filter.status} & statuses if filter.statuses is not None else {filter.status}
@@ -307,9 +322,9 @@ class RelationalReading(ABC):
         times = ("created_after", "created_before", "updated_after", "updated_before")
         return {
             "include_deleted": filter.include_deleted,
-            "statuses": None if is_any_status else self.many(sorted(statuses)),
+            "statuses": None if is_any_status else self.list_parameter(sorted(statuses)),
             "owner": filter.owner,
-            "ids": None if filter.ids is None else self.many([id.hex for id in filter.ids]),
+            "ids": None if filter.ids is None else self.list_parameter([id.hex for id in filter.ids]),
             "text": None if filter.text is None else filter.text.lower(),
             "agent": filter.agent,
             "root": filter.root,
@@ -323,8 +338,8 @@ def _time(moment: datetime | None) -> int | None:
     return None if moment is None else microseconds(moment)
 
 
-class EventChoice(NamedTuple):
-    """Which events of a log to read.
+class EventFilter(NamedTuple):
+    """Which events of a log to read; an event must match every condition.
 
     Attributes:
         kinds: Kinds of events; None for all.
@@ -344,9 +359,9 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         CorruptLog: The row is damaged.
     """
     if not row[_INTACT]:
-        raise faults.bad_row(_read_id(row[0]))
+        raise faults.row_damage(_read_id(row[0]))
     id, root, parent, base, head, forked_from, fork_seq, fork_event, generation, deleted, created, updated = row[:12]
-    status, owner, title, tags, config, lineage, number, project, imported = row[12:21]
+    status, owner, title, tags, config, origin, number, project, imported = row[12:21]
     return ConversationRecord(
         id=UUID(bytes=id),
         root=UUID(bytes=root),
@@ -363,7 +378,7 @@ def build_record(row: Sequence[Any]) -> ConversationRecord:
         title=title,
         tags=load(tags),
         config=load(config),
-        lineage=load(lineage),
+        lineage=load(origin),
         created=moment(created),
         updated=moment(updated),
         number=number,
@@ -377,7 +392,7 @@ def _read_id(id: object) -> UUID:
     return UUID(bytes=id) if isinstance(id, bytes) and len(id) == 16 else UUID(int=0)
 
 
-def missing(lo: int, hi: int) -> CorruptLog:
+def events_missing(lo: int, hi: int) -> CorruptLog:
     """Return the error for missing or damaged events."""
     return CorruptLog(
         f"events are missing or damaged between seq {lo} and {hi}",
@@ -387,23 +402,23 @@ def missing(lo: int, hi: int) -> CorruptLog:
 
 
 def verify_rows(rows: Iterable[Any], first: int, *, step: int = 1, budget: float = inf) -> list[StoredEvent]:
-    """Verify rows `(seq, id, kind, ts, data, digest)` and return their events, until `budget` bytes are used.
+    """Verify rows `(seq, id, kind, ts, data, checksum)` and return their events, until `budget` bytes are used.
 
-    Returns at least one event. `event_checksum` is inlined, since the loop runs for every event that is read.
+    Returns at least one event. The code of `event_checksum` is repeated here, since a call per event is slow.
 
     Args:
         first: Seq of the first event.
         step: Difference between consecutive seqs, 1 or -1.
 
     Raises:
-        CorruptLog: The first event is missing or damaged. A later one ends the result, and raises in the next call.
+        CorruptLog: The first event is missing or damaged. A later one ends the result; the next call then raises.
     """
     events: list[StoredEvent] = []
-    place = first
-    for seq, id, kind, ts, data, digest in rows:
-        if seq != place or crc32(id + f"{kind}{ts}".encode() + data) != digest:
+    expected_seq = first
+    for seq, id, kind, ts, data, checksum in rows:
+        if seq != expected_seq or crc32(id + f"{kind}{ts}".encode() + data) != checksum:
             break
-        place += step
+        expected_seq += step
         events.append(event_of((seq, id, kind, ts, data)))
         budget -= len(data)
         if budget <= 0:
@@ -411,10 +426,10 @@ def verify_rows(rows: Iterable[Any], first: int, *, step: int = 1, budget: float
     else:
         if events:
             return events
-    raise missing(place, place + 1)
+    raise events_missing(expected_seq, expected_seq + 1)
 
 
-def remaining_ranges(parts: Parts, last: int, reverse: bool) -> Parts:
-    """Return the remaining ranges after the event at seq `last`, in the direction of reading."""
-    remaining = ((n, lo, min(hi, last)) if reverse else (n, max(lo, last + 1), hi) for n, lo, hi in parts)
+def remaining_ranges(ranges: Ranges, last: int, reverse: bool) -> Ranges:
+    """Return what remains of some ranges after the event at seq `last`, in the direction of reading."""
+    remaining = ((n, lo, min(hi, last)) if reverse else (n, max(lo, last + 1), hi) for n, lo, hi in ranges)
     return [part for part in remaining if part[1] < part[2]]

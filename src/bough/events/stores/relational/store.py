@@ -30,8 +30,8 @@ from bough.events.record import (
 from bough.events.side_tables import OnAppend, SideTables, Tables, list_packages
 from bough.events.stores import faults
 from bough.events.stores.base import BaseEventStore
-from bough.events.stores.relational.reading import FIRST_ROWS, PAGE_ROWS, EventChoice, Parts, RelationalReading
-from bough.events.stores.relational.tables import Followers, keep_blobs, run_change
+from bough.events.stores.relational.reading import FIRST_ROWS, PAGE_ROWS, EventFilter, Ranges, RelationalReading
+from bough.events.stores.relational.tables import Followers, run_change, store_blobs
 from bough.events.stores.relational.writing import RelationalWriting
 from bough.types import Clock, new_id
 
@@ -56,7 +56,7 @@ class RelationalEventStore(BaseEventStore):
 
     url: str
     write_failure: StoreError | None = None
-    """The error of the last write that the store itself failed; callers reset it to None after a successful write."""
+    """The last error of a write that was the store's own. Callers reset it to None after a successful write."""
 
     _is_read_only = False
     """Whether the store cannot be written."""
@@ -78,12 +78,14 @@ class RelationalEventStore(BaseEventStore):
         """Append durably, in a batch with concurrent appends; return the new head."""
 
     @abstractmethod
-    async def _read(self, query: Callable[[RelationalReading], T], *, small: bool = False, patient: bool = False) -> T:
+    async def _read(
+        self, query: Callable[[RelationalReading], T], *, small: bool = False, may_take_long: bool = False
+    ) -> T:
         """Run a query and return its result.
 
         Args:
-            small: Whether it mostly reads a few rows by their keys.
-            patient: Whether it may read every row of the store, and needs more time.
+            small: Whether the query usually reads only a few rows by their keys.
+            may_take_long: Whether the query may read the whole store, so that its time limit is higher.
         """
 
     @abstractmethod
@@ -91,24 +93,24 @@ class RelationalEventStore(BaseEventStore):
         self,
         change: Callable[[RelationalWriting], T],
         *,
-        alone: bool = False,
-        adds: bool = False,
-        patient: bool = False,
+        is_single_statement: bool = False,
+        is_addition: bool = False,
+        may_take_long: bool = False,
     ) -> T:
         """Run a change durably and notify watchers.
 
         Args:
-            adds: Whether it only adds a conversation, which watchers without `appends` ignore as they do appends.
-            alone: Whether it is a single statement, which needs no transaction.
-            patient: Whether it may read every row of some conversations, and needs more time.
+            is_addition: Whether the change only adds a conversation. Watchers without `appends` are not notified of it.
+            is_single_statement: Whether the change is one statement, which needs no explicit transaction.
+            may_take_long: Whether the change may read whole conversations, so that its time limit is higher.
         """
 
-    async def _watch_write(self, write: Awaitable[T]) -> T:
-        """Return the result of a write, and remember an error of the store."""
+    async def _record_failure(self, write: Awaitable[T]) -> T:
+        """Return the result of a write, and record an error of the store in `write_failure`."""
         try:
             return await write
         except CorruptLog:
-            raise  # a single conversation is damaged; the store can still be written
+            raise  # only one conversation is damaged; the store itself can be written
         except StoreError as error:
             self.write_failure = error
             raise
@@ -117,10 +119,12 @@ class RelationalEventStore(BaseEventStore):
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        base, encoded = record or new_record(new_id(), self._clock.now()), draft(events)
-        root = base if owner is None else replace(base, owner=owner)
+        encoded = draft(events)
+        root = record or new_record(new_id(), self._clock.now())
+        if owner is not None:
+            root = replace(root, owner=owner)
         await self._prepare_followers(encoded)
-        return await self._write(lambda log: log.create(root, encoded), adds=True)
+        return await self._write(lambda log: log.create(root, encoded), is_addition=True)
 
     async def get(self, cid: UUID) -> ConversationRecord:
         """Return the record. See `EventStore.get`."""
@@ -156,8 +160,10 @@ class RelationalEventStore(BaseEventStore):
     ) -> AsyncGenerator[StoredEvent]:
         """Iterate over events, one page at a time. See `EventStore.read`."""
         if kinds is not None or after_ts is not None or before_ts is not None:
-            choice = _choice(kinds, after_ts, before_ts)
-            pages = self._choose(await self._read(lambda log: log.between(cid, start, stop, reverse)), reverse, choice)
+            event_filter = _make_event_filter(kinds, after_ts, before_ts)
+            pages = self._select_pages(
+                await self._read(lambda log: log.ranges_between(cid, start, stop, reverse)), reverse, event_filter
+            )
         else:
             pages = self._pages(cid, start, stop, reverse)
         async with aclosing(pages):
@@ -168,9 +174,9 @@ class RelationalEventStore(BaseEventStore):
     async def _pages(
         self, cid: UUID, start: int, stop: int | None, reverse: bool
     ) -> AsyncGenerator[builtins.list[StoredEvent]]:
-        """Iterate over pages. In reverse, pages start small and grow, since most reverse reads stop early."""
+        """Iterate over pages of events. Reverse reads begin with a small page, since most of them stop early."""
         rows = FIRST_ROWS if reverse else PAGE_ROWS
-        events, remaining = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse, rows))
+        events, remaining = await self._read_log(cid, lambda log: log.first_page(cid, start, stop, reverse, rows))
         while events:
             yield events
             if not remaining:
@@ -180,28 +186,32 @@ class RelationalEventStore(BaseEventStore):
                 cid, lambda log, remaining=remaining, rows=rows: log.page(remaining, reverse, rows)
             )
 
-    async def _choose(
-        self, remaining: Parts, reverse: bool, choice: EventChoice
+    async def _select_pages(
+        self, remaining: Ranges, reverse: bool, event_filter: EventFilter
     ) -> AsyncGenerator[builtins.list[StoredEvent]]:
         while remaining:
             events, remaining = await self._read(
-                lambda log, remaining=remaining: log.choose(remaining, reverse, choice)
+                lambda log, remaining=remaining: log.select_page(remaining, reverse, event_filter)
             )
             yield events
 
     async def read_ids(self, cid: UUID, start: int, stop: int) -> builtins.list[tuple[int, UUID, str]]:
         """Return seq, id and kind of events. See `EventStore.read_ids`."""
-        return await self._read(lambda log: log.read_ids(log.between(cid, start, stop)))
+        return await self._read(lambda log: log.read_ids(log.ranges_between(cid, start, stop)))
 
     async def every(self, kind: str) -> AsyncIterator[StoredEvent]:
         """Iterate over all events of a kind. See `EventStore.every`."""
-        cid, seq, more = 0, -1, True
-        while more:
-            page = await self._read(lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS), patient=True)
+        cid, seq, has_more = 0, -1, True
+        while has_more:
+            page = await self._read(
+                lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS), may_take_long=True
+            )
             for _, stored in page:
                 yield stored
-            more = len(page) == _EVERY_ROWS
-            cid, seq = (page[-1][0], page[-1][1].seq) if page else (cid, seq)
+            has_more = len(page) == _EVERY_ROWS
+            if has_more:
+                cid, last = page[-1]
+                seq = last.seq
 
     async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
         """Return the last n events. See `EventStore.tail`."""
@@ -216,8 +226,10 @@ class RelationalEventStore(BaseEventStore):
         planned, cut = plan_fork(fields, self._clock.now()), parse_cut(fields.get("at"))
         encoded = draft(fields.get("events", ()))
         await self._prepare_followers(encoded)
-        alone = not self._followers.matches(encoded)
-        return await self._write(lambda log: log.fork(cid, cut, planned, encoded), alone=alone, adds=True)
+        is_single_statement = not self._followers.matches(encoded)
+        return await self._write(
+            lambda log: log.fork(cid, cut, planned, encoded), is_single_statement=is_single_statement, is_addition=True
+        )
 
     async def list(
         self,
@@ -230,11 +242,11 @@ class RelationalEventStore(BaseEventStore):
         if order not in get_args(Order):
             raise InvalidInput(f"no order named {order!r}", hint=", ".join(get_args(Order)))
         conditions = filter or ConversationFilter()
-        return await self._read(lambda log: log.list(conditions, cursor, limit, order), patient=True)
+        return await self._read(lambda log: log.list(conditions, cursor, limit, order), may_take_long=True)
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
         """Return how many conversations match. See `EventStore.count`."""
-        return await self._read(lambda log: log.count(filter or ConversationFilter()), patient=True)
+        return await self._read(lambda log: log.count(filter or ConversationFilter()), may_take_long=True)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""
@@ -251,19 +263,23 @@ class RelationalEventStore(BaseEventStore):
         """Delete conversations that have not changed for long. See `EventStore.prune`."""
         changed_before = self._clock.now() - older_than
         conditions = replace(filter or ConversationFilter(), updated_before=changed_before, include_deleted=False)
-        deleted, size, cursor, more = 0, 0, None, True
-        while more:
+        deleted, size, cursor, has_more = 0, 0, None, True
+        while has_more:
             page = await self.list(conditions, cursor, _PRUNE_ROWS, "updated")
             for record in page.items:
-                if not (keep_tagged and record.tags):
-                    freed = await self._prune(record.id, microseconds(changed_before), dry_run)
-                    deleted, size = (deleted, size) if freed is None else (deleted + 1, size + freed)
-            cursor, more = page.next_cursor, page.next_cursor is not None
+                if keep_tagged and record.tags:
+                    continue
+                freed = await self._prune(record.id, microseconds(changed_before), dry_run)
+                if freed is not None:
+                    deleted += 1
+                    size += freed
+            cursor, has_more = page.next_cursor, page.next_cursor is not None
         return Pruned(deleted=deleted, bytes=size)
 
     async def _prune(self, cid: UUID, changed_before: int, dry_run: bool) -> int | None:
+        """Delete a conversation and return its bytes; None if it is kept. See `RelationalWriting.prune`."""
         try:
-            return await self._write(lambda log: log.prune(cid, changed_before, dry_run=dry_run), patient=True)
+            return await self._write(lambda log: log.prune(cid, changed_before, dry_run=dry_run), may_take_long=True)
         except NotFound:
             return None  # another process deleted it
 
@@ -316,7 +332,7 @@ class RelationalEventStore(BaseEventStore):
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
-        await self._write(lambda log: log.delete(cid, mode), patient=True)
+        await self._write(lambda log: log.delete(cid, mode), may_take_long=True)
 
     async def count_imported(self, cid: UUID) -> int:
         """Return the seq before which events were imported. See `EventStore.count_imported`."""
@@ -336,11 +352,11 @@ class RelationalEventStore(BaseEventStore):
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert the missing parts of an import. See `EventStore.restore`."""
-        await self._write(lambda log: _restore(log, pieces), patient=True)
+        await self._write(lambda log: _restore(log, pieces), may_take_long=True)
 
     async def census(self) -> Census:
         """Count the events and let the database check itself. See `EventStore.census`."""
-        return await self._read(lambda log: log.census(), patient=True)
+        return await self._read(lambda log: log.census(), may_take_long=True)
 
     async def _prepare(self, packages: Collection[SideTables]) -> None:
         """Create or upgrade side tables, once per package.
@@ -355,11 +371,12 @@ class RelationalEventStore(BaseEventStore):
             version = await self._read(lambda log, package=package: log.side_tables_version(package))
             if package.steps_after(version, self._dialect):
                 if self._is_read_only:
-                    raise faults.no_tables(self.url, package.name)
-                await self._write(lambda log, package=package: log.migrate_side_tables(package), patient=True)
+                    raise faults.side_tables_missing(self.url, package.name)
+                await self._write(lambda log, package=package: log.migrate_side_tables(package), may_take_long=True)
             self._statements[package] = package.statements(self._dialect)
 
     async def _prepare_followers(self, encoded: Draft) -> None:
+        """Create or upgrade the tables of followers if any of them writes rows for these events."""
         if self._followers.matches(encoded):
             for package in self._followers.packages() - self._statements.keys():
                 await self._prepare_follower(package)
@@ -371,19 +388,21 @@ class RelationalEventStore(BaseEventStore):
         except (StoreError, Unavailable) as error:
             if error.details.get("package") != package.name:
                 raise  # an error of the store itself, not of this package
-            self._followers.refuse(package, error)
+            self._followers.skip(package, error)
 
     async def _read_log(self, cid: UUID, query: Callable[[RelationalReading], T]) -> T:
-        """Read events. If some are missing because the conversation was deleted meanwhile, raise `NotFound` instead."""
+        """Run a query of events. Raises `NotFound`, not `CorruptLog`, if they are missing because of a deletion."""
         try:
             return await self._read(query, small=True)
         except CorruptLog:
-            await self.get(cid)
+            await self.get(cid)  # raises `NotFound` if the conversation was deleted meanwhile
             raise
 
 
-def _choice(kinds: Collection[str] | None, after_ts: datetime | None, before_ts: datetime | None) -> EventChoice:
-    return EventChoice(
+def _make_event_filter(
+    kinds: Collection[str] | None, after_ts: datetime | None, before_ts: datetime | None
+) -> EventFilter:
+    return EventFilter(
         None if kinds is None else tuple(kinds),
         None if after_ts is None else microseconds(after_ts),
         None if before_ts is None else microseconds(before_ts),
@@ -393,7 +412,7 @@ def _choice(kinds: Collection[str] | None, after_ts: datetime | None, before_ts:
 def _restore(log: RelationalWriting, pieces: Sequence[ImportPiece]) -> None:
     log.restore(pieces)
     for piece in pieces:
-        keep_blobs(log, piece.record.id, piece.first, piece.events.blobs)
+        store_blobs(log, piece.record.id, piece.first, piece.events.blobs)
 
 
 def _run_read_only(log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T]) -> T:

@@ -1,4 +1,4 @@
-"""Side tables and log inside one transaction of the store. Implements `bough.events.side_tables.Tables`."""
+"""Access to side tables and the log inside one transaction. Implements `bough.events.side_tables.Tables`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOG = logging.getLogger("bough.events")
 
 
 class RelationalTables:
-    """The rows of some packages and the log, over one connection.
+    """The side tables of some packages, and the log, over one connection.
 
     Args:
         log: The connection of the transaction.
@@ -127,10 +127,10 @@ class RelationalTables:
             log.release(lease)
 
     def close(self) -> None:
-        """Forbid further use, after the change has returned.
+        """Forbid further use. Called after the change has returned.
 
         Raises:
-            BoughError: A statement failed and the change went on; its transaction must not be committed.
+            BoughError: A statement failed and the change ignored the error, so its transaction must not be committed.
         """
         self._is_open = False
         if self._failure is not None:
@@ -138,16 +138,17 @@ class RelationalTables:
 
     @contextmanager
     def _write(self, action: str) -> Generator[RelationalWriting]:
+        """Yield the log for writing, or raise `InvalidInput` that names the action if events may not be written."""
         if not self._appends or not isinstance(self._log, RelationalWriting):
-            raise faults.not_here(action)
+            raise faults.events_not_writable(action)
         with self._use():
             yield self._log
 
     @contextmanager
     def _use(self) -> Generator[None]:
-        """Remember a database error. Its effects are unknown, so the change must not be committed if it goes on."""
+        """Record a database error of the block. `close` raises it if the change ignores it."""
         if not self._is_open:
-            raise faults.make_used_outside()
+            raise faults.tables_closed()
         try:
             yield
         except BoughError as error:
@@ -158,14 +159,14 @@ class RelationalTables:
             if not self._log.is_not_unique(error):
                 self._failure = error
                 raise
-            self._failure = faults.not_unique(error)
+            self._failure = faults.row_exists(error)
             raise self._failure from error
 
 
 def run_change(
     log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T], *, appends: bool
 ) -> T:
-    """Run a change and return its result.
+    """Run a change of side tables and log, and return its result.
 
     Raises:
         InvalidInput: The change is a coroutine function.
@@ -180,8 +181,14 @@ def run_change(
     return result
 
 
-def keep_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[BlobRow]) -> None:
-    """Store the bytes of events that were appended at `first`, in their transaction, with one in memory at a time."""
+def store_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[BlobRow]) -> None:
+    """Store the bytes that appended events refer to, in the same transaction, with one blob in memory at a time.
+
+    Args:
+        cid: The conversation.
+        first: Seq of the first appended event.
+        blobs: The bytes.
+    """
     tables: RelationalTables | None = None
     number = 0
     for blob in blobs:
@@ -200,8 +207,8 @@ def keep_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[Bl
 class Followers:
     """The packages that write rows for certain events, in the transaction that appends them. Thread-safe.
 
-    A package is called once its tables are ready. One whose tables are newer than its code is skipped, so that it never
-    prevents a conversation from being written.
+    A package whose tables are newer than its code is skipped, so that it never prevents a conversation from being
+    written.
     """
 
     def __init__(self, dialect: str) -> None:
@@ -210,39 +217,39 @@ class Followers:
         self._followers: tuple[Follower, ...] = ()
         self._kinds = frozenset[str]()
         self._statements: dict[SideTables, dict[str, str]] = {}
-        self._refused = set[SideTables]()
+        self._skipped = set[SideTables]()
 
     def add(self, package: SideTables, kinds: Collection[str], add: OnAppend) -> None:
         """Call `add` for every event of these kinds. Repeating the call has no effect."""
         follower = Follower(package, frozenset(kinds), add)
         with self._lock:
             if follower not in self._followers:
-                # Before the follower becomes visible: `follow` reads the statements without the lock.
+                # Before the follower becomes visible: `write_rows` reads the statements without the lock.
                 self._statements.setdefault(package, package.statements(self._dialect))
                 self._followers += (follower,)
                 self._kinds |= follower.kinds
 
     def packages(self) -> set[SideTables]:
         """Return the packages whose tables must be ready before an append."""
-        return {follower.side_tables for follower in self._followers} - self._refused
+        return {follower.side_tables for follower in self._followers} - self._skipped
 
-    def refuse(self, package: SideTables, error: BoughError) -> None:
-        """Skip a package from now on."""
-        if package not in self._refused:
+    def skip(self, package: SideTables, error: BoughError) -> None:
+        """Skip a package from now on, and log the reason once."""
+        if package not in self._skipped:
             _LOG.warning("rows of %s are not written: %s", package.name, error.message)
-            self._refused.add(package)
+            self._skipped.add(package)
 
     def matches(self, draft: Draft) -> bool:
-        """Whether any of the events has followers, or refers to bytes."""
+        """Whether any of the events has a follower, or refers to bytes to store."""
         return bool(draft.blobs) or (bool(self._kinds) and any(row.kind in self._kinds for row in draft.rows))
 
-    def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
-        """Call the followers of events that were appended at `first`, and store the bytes of these events."""
-        keep_blobs(log, cid, first, draft.blobs)
+    def write_rows(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
+        """Call the followers of events that were appended from seq `first` on, and store the bytes of these events."""
+        store_blobs(log, cid, first, draft.blobs)
         events = draft.make_stored(first)
         for package, kinds, add in self._followers:
             matching = [stored for stored in events if stored.kind in kinds]
-            if matching and package not in self._refused:
+            if matching and package not in self._skipped:
                 tables = RelationalTables(log, self._statements[package], appends=False)
                 for stored in matching:
                     add(cast("Tables", tables), cid, stored)

@@ -30,18 +30,23 @@ class AppendFollower(Protocol):
     """Writes rows to side tables in the transaction that appends events."""
 
     def matches(self, draft: Draft) -> bool:
-        """Whether any of the events has followers."""
+        """Whether `write_rows` has anything to write for these events."""
         ...
 
-    def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
-        """Write the rows for events that were appended at `first`."""
+    def write_rows(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
+        """Write the rows for events that were appended from seq `first` on."""
         ...
 
 
-class Row(NamedTuple):
-    """The columns of a conversation that writes need."""
+class ConversationRow(NamedTuple):
+    """The columns of a conversation that changes need. Conversations are referred to by number.
 
-    cid: int
+    Attributes:
+        origin: The JSON text of the column `lineage`: where a fork came from.
+        is_intact: Whether the row matches its checksum.
+    """
+
+    number: int
     parent: int | None
     base: int
     head: int
@@ -50,21 +55,21 @@ class Row(NamedTuple):
     root: int | None
     generation: int
     deleted: int
-    lineage: str | None
-    intact: int
+    origin: str | None
+    is_intact: int
 
 
 class RelationalWriting(RelationalReading):
     """Changes over one connection, inside a transaction that the caller begins and ends.
 
     Attributes:
-        news: What to publish to watchers after the commit: conversation, first seq, events. An empty draft makes
-            watchers read the store, None means that the conversation was deleted.
+        notifications: What to publish to watchers after the commit: conversation, first seq, events. An empty draft
+            makes watchers read the store; None means that the conversation was deleted.
         followers: Write rows to side tables for certain events.
     """
 
     clock: Clock
-    news: list[tuple[UUID, int, Draft | None]]
+    notifications: list[tuple[UUID, int, Draft | None]]
     followers: AppendFollower
 
     @abstractmethod
@@ -106,50 +111,54 @@ class RelationalWriting(RelationalReading):
         """
 
     def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
-        """Take the lease and raise the generation."""
-        row = self.require_live_row(cid)  # locks the row: of two owners one sees the other's lease
+        """Grant the lease to an owner and raise the generation."""
+        row = self.lock_live_row(cid)  # locks the row: of two concurrent owners, the second sees the lease of the first
         clock_time, boot = self.lease_time()
-        for holder, expires in self.run("lease", cid=row.cid, boot=boot):
+        for holder, expires in self.run("lease", cid=row.number, boot=boot):
             if holder != owner and expires > clock_time:
-                raise faults.make_leased(cid, holder, (expires - clock_time) / 1e6)
-        # Also for the owner that holds it: its earlier run, if it still writes, is fenced by the new generation.
-        self.change("raise_generation", cid=row.cid)
+                raise faults.lease_conflict(cid, holder, (expires - clock_time) / 1e6)
+        # Also if the same owner already has the lease: an earlier run of it may still write, with the old generation.
+        self.update_conversation("raise_generation", cid=row.number)
         lease = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
-        return self._lease(row.cid, lease, ttl)
+        return self._set_lease(row.number, lease, ttl)
 
     def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Extend a lease that no other owner has taken, expired or not."""
-        row = self.require_live_row(lease.conversation)
-        current = self.one("lease", cid=row.cid, boot="")
+        """Extend a lease, even an expired one, unless another owner has taken it."""
+        row = self.lock_live_row(lease.conversation)
+        current = self.one("lease", cid=row.number, boot="")
         if current is None or current[0] != lease.owner or row.generation != lease.generation:
-            raise faults.make_fenced(lease.conversation, lease.generation, row.generation)
-        return self._lease(row.cid, lease, ttl)
+            raise faults.generation_conflict(lease.conversation, lease.generation, row.generation)
+        return self._set_lease(row.number, lease, ttl)
 
     def release(self, lease: Lease) -> None:
         """Release a lease, unless another owner has it."""
         self.run("drop_lease", id=lease.conversation, generation=lease.generation, owner=lease.owner)
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:
-        """Delete a conversation and the events that no live conversation shares."""
-        row = self.require_live_row(cid)
+        """Delete a conversation, and those of its events that no live conversation shares."""
+        row = self.lock_live_row(cid)
         if mode == "cascade":
-            for (fork,) in self.run("forks_of", cid=row.cid):
+            for (fork,) in self.run("forks_of", cid=row.number):
                 self._mark_deleted(UUID(bytes=fork))
         elif mode == "erase":
             self._erase(row)
         elif mode != "tombstone":
-            raise InvalidInput(f"no way to delete named {mode!r}", hint="tombstone, erase or cascade")
+            raise InvalidInput(f"unknown delete mode {mode!r}", hint="use tombstone, erase or cascade")
         self._mark_deleted(cid)
 
     def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
-        """Delete a conversation that is not in use and unchanged since `before`; return its bytes, or None if kept."""
-        row = self.require_live_row(cid)  # locked first: the checks below stay true until the deletion
+        """Delete a conversation that is not in use and has not changed since `before`.
+
+        Returns:
+            The payload bytes of its own events; None if the conversation is kept.
+        """
+        row = self.lock_live_row(cid)  # locks the row, so that the checks below hold until the deletion
         record = self.get(cid)
         clock_time, boot = self.lease_time()
-        is_leased = any(expires > clock_time for _, expires in self.run("lease", cid=row.cid, boot=boot))
+        is_leased = any(expires > clock_time for _, expires in self.run("lease", cid=row.number, boot=boot))
         if is_leased or record.status in _IN_USE or microseconds(record.updated) >= before:
             return None
-        size: int = self.one("size", cid=row.cid, lo=row.base, hi=row.head)[0]
+        size: int = self.one("size", cid=row.number, lo=row.base, hi=row.head)[0]
         if not dry_run:
             self.delete(cid, "tombstone")
         return size
@@ -157,35 +166,36 @@ class RelationalWriting(RelationalReading):
     def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert the missing parts of an import, with one page of events in memory."""
         for piece in pieces:
-            row = self.row(piece.record.id)
-            number = self._restore(piece) if row is None else self._resume(row, piece)
-            published, rows = len(self.news), piece.events.rows
+            row = self.lock_row(piece.record.id)
+            number = self._insert_imported(piece) if row is None else self._extend_imported(row, piece)
+            notification_count, rows = len(self.notifications), piece.events.rows
             for start in range(0, len(rows), _PAGE):
                 page = Draft(tuple(rows[start : start + _PAGE]), {})
                 self.insert_events(piece.record.id, number, piece.first + start, page)
-                del self.news[published:]  # else all events of the import stay in memory until the commit
-            self.news.append((piece.record.id, piece.first, Draft((), {})))
+                # Otherwise all imported events would stay in memory until the commit.
+                del self.notifications[notification_count:]
+            self.notifications.append((piece.record.id, piece.first, Draft((), {})))
 
     @abstractmethod
     def lease_time(self) -> tuple[int, str]:
         """Return the time that leases are compared with, in microseconds, and the id of its clock."""
 
-    def row(self, cid: UUID) -> Row | None:
+    def lock_row(self, cid: UUID) -> ConversationRow | None:
         """Return a conversation's row, tombstone or not, locked until the transaction ends.
 
         Raises:
-            CorruptLog: The row is damaged. Changing it would give it a valid digest and hide the damage.
+            CorruptLog: The row is damaged. Changing the row would give it a valid checksum and hide the damage.
         """
         rows = self.query_rows(self.sql["row_of"], {"id": cid})
         if not rows:
             return None
-        row = Row(*rows[0])
-        if not row.intact:
-            raise faults.bad_row(cid)
+        row = ConversationRow(*rows[0])
+        if not row.is_intact:
+            raise faults.row_damage(cid)
         return row
 
-    def change(self, name: str, **parameters: Any) -> None:
-        """Run a named statement that changes one intact row of a conversation, and update the row's digest.
+    def update_conversation(self, name: str, **parameters: Any) -> None:
+        """Run a named statement that changes the row of a conversation, and update the row's checksum.
 
         Args:
             parameters: Include `cid`, the number of the conversation.
@@ -193,9 +203,9 @@ class RelationalWriting(RelationalReading):
         self.run(name, **parameters)
         self.run("seal", cid=parameters["cid"])
 
-    def require_live_row(self, cid: UUID) -> Row:
+    def lock_live_row(self, cid: UUID) -> ConversationRow:
         """Return the row of a conversation that is not deleted."""
-        row = self.row(cid)
+        row = self.lock_row(cid)
         if row is None or row.deleted:
             raise faults.no_conversation(cid)
         return row
@@ -210,13 +220,13 @@ class RelationalWriting(RelationalReading):
             self.run_script(step.sql)
             self.run("set_beside_version", package=package.name, version=step.version)
 
-    def follow(self, cid: UUID, first: int, draft: Draft) -> None:
-        """Let packages write rows to side tables for events that were appended at `first`, and that they match."""
-        self.flush()  # followers read the log, so the queued events must be in it
-        self.followers.follow(self, cid, first, draft)
+    def call_followers(self, cid: UUID, first: int, draft: Draft) -> None:
+        """Write the side-table rows for events that were appended from seq `first` on."""
+        self.flush()  # followers read the log, which must contain the queued events
+        self.followers.write_rows(self, cid, first, draft)
 
-    def apply(self, number: int, changes: Mapping[str, Any]) -> None:
-        """Write a draft's changes to the record."""
+    def apply_changes(self, number: int, changes: Mapping[str, Any]) -> None:
+        """Write the changes of a draft to the columns of a conversation."""
         if "status" in changes:
             self.run("set_status", status=changes["status"], cid=number)
         if "title" in changes:
@@ -225,78 +235,95 @@ class RelationalWriting(RelationalReading):
             self.run("set_tags", tags=dump(changes["tags"]), cid=number)
         self.run("seal", cid=number)
 
-    def _lease(self, number: int, lease: Lease, ttl: float) -> Lease:
+    def _set_lease(self, number: int, lease: Lease, ttl: float) -> Lease:
         clock_time, boot = self.lease_time()
         span = timedelta(seconds=ttl)
         self.run("set_lease", cid=number, owner=lease.owner, expires=clock_time + span // _MICROSECOND, boot=boot)
         return replace(lease, expires=self.clock.now() + span)
 
-    def _restore(self, piece: ImportPiece) -> int:
+    def _insert_imported(self, piece: ImportPiece) -> int:
+        """Insert the row of an imported conversation that the store does not have, and return its number."""
         record = piece.record
         head = piece.first + len(piece.events.rows)
-        relatives = (record.parent, record.forked_from, record.root)
-        parent, source, root = (self.row(id) if id else None for id in relatives)
+        related_ids = (record.parent, record.forked_from, record.root)
+        parent, source, root = (self.lock_row(id) if id else None for id in related_ids)
         if record.parent and not (parent and parent.base < record.base <= parent.head):
-            raise faults.make_changed_meanwhile(record.id)
+            raise faults.import_conflict(record.id)
         fields = clean_changes(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
-        numbers = {"parent": parent and parent.cid, "forked_from": source and source.cid, "root": root and root.cid}
+        numbers = {
+            "parent": parent and parent.number,
+            "forked_from": source and source.number,
+            "root": root and root.number,
+        }
         return self.insert(replace(record, **fields), **numbers)
 
-    def _resume(self, row: Row, piece: ImportPiece) -> int:
+    def _extend_imported(self, row: ConversationRow, piece: ImportPiece) -> int:
+        """Update the row of a stored conversation to which an import appends events, and return its number."""
         record, head = piece.record, piece.first + len(piece.events.rows)
         if row.head != piece.first:
-            raise faults.make_changed_meanwhile(record.id)
-        parent = self.row(record.parent) if record.parent else None
-        self.change("trim", head=head, parent=parent and parent.cid, cid=row.cid)
-        self.change("set_imported", imported=head, cid=row.cid)
+            raise faults.import_conflict(record.id)
+        parent = self.lock_row(record.parent) if record.parent else None
+        self.update_conversation("trim", head=head, parent=parent and parent.number, cid=row.number)
+        self.update_conversation("set_imported", imported=head, cid=row.number)
         if not record.deleted:
-            config, lineage = (dump(record.config), dump(record.lineage)) if row.deleted else (None, None)
+            config, origin = (dump(record.config), dump(record.lineage)) if row.deleted else (None, None)
             updated = microseconds(record.updated)
-            self.change("revive", updated=updated, config=config, lineage=lineage, cid=row.cid)
-            self.apply(row.cid, {"status": record.status, "title": record.title, "tags": record.tags})
-        return row.cid
+            self.update_conversation("revive", updated=updated, config=config, lineage=origin, cid=row.number)
+            self.apply_changes(row.number, {"status": record.status, "title": record.title, "tags": record.tags})
+        return row.number
 
     def _mark_deleted(self, cid: UUID) -> None:
-        row = self.require_live_row(cid)
-        self.change("bury", cid=row.cid)
-        self.run("forget_lease", cid=row.cid)
-        self.news.append((cid, 0, None))
-        self._collect(row.cid)
+        """Turn a conversation into a tombstone, and delete the events that nothing shares."""
+        row = self.lock_live_row(cid)
+        self.update_conversation("bury", cid=row.number)
+        self.run("forget_lease", cid=row.number)
+        self.notifications.append((cid, 0, None))
+        self._collect_garbage(row.number)
 
-    def _collect(self, number: int) -> None:
-        """Delete the events of a tombstone that nothing shares, and then those of its ancestors' tombstones."""
-        waiting: list[int | None] = [number]
-        while waiting:
-            tombstone = waiting.pop()
+    def _collect_garbage(self, number: int) -> None:
+        """Delete the events of a tombstone that nothing shares, then those of the tombstones that it referred to."""
+        pending: list[int | None] = [number]
+        while pending:
+            tombstone = pending.pop()
             if tombstone is not None:
-                waiting += self._collect_one(tombstone)
+                pending += self._collect_tombstone(tombstone)
 
-    def _collect_one(self, number: int) -> tuple[int | None, ...]:
+    def _collect_tombstone(self, number: int) -> tuple[int | None, ...]:
+        """Trim or drop one tombstone, and return the conversations that it no longer refers to."""
         row = self.one("tombstone_row", cid=number)
-        if row is None or not row[4]:
+        if row is None:
             return ()
-        parent, base, head, forked_from, _, furthest, is_referenced = row
-        keep = base if furthest is None else furthest
-        self.run("drop_events", cid=number, lo=keep, hi=head)
-        if furthest is None and not is_referenced:
+        parent, base, head, forked_from, is_deleted, last_cut, is_referenced = row
+        if not is_deleted:
+            return ()
+        kept_until = base if last_cut is None else last_cut
+        self.run("drop_events", cid=number, lo=kept_until, hi=head)
+        if last_cut is None and not is_referenced:
             self.run("drop_conversation", cid=number)
             return parent, forked_from
-        self.change("trim", head=keep, parent=None if furthest is None else parent, cid=number)
-        return (parent,) if furthest is None else ()
+        self.update_conversation("trim", head=kept_until, parent=None if last_cut is None else parent, cid=number)
+        return (parent,) if last_cut is None else ()
 
-    def _erase(self, row: Row) -> None:
-        """Replace the payloads of a conversation's own events by stubs, whoever shares them."""
+    def _erase(self, row: ConversationRow) -> None:
+        """Replace the payloads of a conversation's own events by stubs, in every fork that shares them."""
         from bough.events.codec import stub
 
-        place = row.base
-        while rows := self.run("payloads", cid=row.cid, lo=place, hi=row.head):
+        next_seq = row.base
+        while rows := self.run("payloads", cid=row.number, lo=next_seq, hi=row.head):
             for seq, id, kind, ts, data in rows:
                 scrubbed = EventRow.of(id, kind, ts, stub(kind, data))
-                self.run("set_payload", data=scrubbed.data, digest=scrubbed.digest, cid=row.cid, seq=seq)
-            place = rows[-1][0] + 1
-        self.change("set_erased", erased=self.now(), cid=row.cid)
+                self.run("set_payload", data=scrubbed.data, digest=scrubbed.checksum, cid=row.number, seq=seq)
+            next_seq = rows[-1][0] + 1
+        self.update_conversation("set_erased", erased=self.now(), cid=row.number)
 
 
 def make_batch(first: int, draft: Draft | None) -> Batch:
-    """Return the batch to publish: the appended events, None to read the store, or `END` for a deletion."""
-    return END if draft is None else draft.make_stored(first) or None
+    """Return the batch to publish for a notification.
+
+    Args:
+        first: Seq of the first event.
+        draft: The appended events; an empty draft makes watchers read the store, None means a deletion.
+    """
+    if draft is None:
+        return END
+    return draft.make_stored(first) or None

@@ -1,6 +1,6 @@
-"""The writer: commits all waiting requests in one transaction over one connection, in turns with other processes.
+"""The writer: commits all queued requests in one transaction, taking turns with other processes.
 
-Also notices commits of other processes.
+It also detects commits of other processes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Change = Callable[[SqliteWriting], Any]
 
 
 class Addition(NamedTuple):
-    """A change that only adds a conversation."""
+    """A change that only adds a conversation, which not every watcher of commits is notified of."""
 
     change: Change
 
 
 Request = Append | Addition | Change
 
-_LOOK_SECONDS = 0.02
+_COMMIT_POLL_SECONDS = 0.02
 
 
 class _TransactionFailed(Exception):
-    """A request failed after it had written, so the transaction that it shares must be rolled back."""
+    """A request failed after it had written, so its transaction, shared with other requests, must be rolled back."""
 
 
 class GroupCommit:
@@ -64,7 +64,7 @@ class GroupCommit:
         self._path = file.path
         self._write_lock = FairLock(file.path)
         self._log = SqliteWriting(connect(file, is_private=is_private), sql, clock, followers)
-        self._watch = _CommitDetector(self._log, hub)
+        self._detector = _CommitDetector(self._log, hub)
         self._hub = hub
 
     def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
@@ -79,11 +79,11 @@ class GroupCommit:
 
     def idle_seconds(self) -> float | None:
         """Return the polling interval for commits of other processes; None without watchers."""
-        return _LOOK_SECONDS if self._hub.has_watchers() else None
+        return _COMMIT_POLL_SECONDS if self._hub.has_watchers() else None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notify watchers of commits of other processes."""
-        self._watch.look()
+        self._detector.poll()
 
     def close(self) -> None:
         """Close the connection."""
@@ -96,10 +96,10 @@ class GroupCommit:
         Raises:
             _TransactionFailed: A request failed after writing, or the commit failed; nothing is written.
         """
-        self._log.news.clear()
+        self._log.notifications.clear()
         with self._write_lock.take_turn():
             try:
-                # The write lock now: a read lock that is upgraded later fails as soon as another process has written.
+                # Takes the write lock: upgrading a read lock later would fail if another process had written.
                 self._log.db.execute("begin immediate")
             except SQLITE_ERRORS as error:
                 return [BatchResult(error=self._translate(error)) for _ in requests]
@@ -112,21 +112,23 @@ class GroupCommit:
         return outcomes
 
     def _notify(self, *, is_addition: bool) -> None:
+        """Publish the commit, and its events to the watchers of their conversations."""
         if not self._hub.has_watchers():
             return
         self._hub.publish_commit(is_addition=is_addition)
-        for cid, first, draft in self._log.news:
-            if self._hub.watches(cid):
+        for cid, first, draft in self._log.notifications:
+            if self._hub.is_watched(cid):
                 self._hub.publish(cid, make_batch(first, draft))
 
     def _run_and_commit(self, requests: Sequence[Request], run: Callable[[Request], BatchResult]) -> list[BatchResult]:
+        """Run the requests and commit, or roll back. Raises: see `_run_transaction`."""
         db = self._log.db
         try:
             outcomes = [run(request) for request in requests]
             self._log.flush()  # queued appends belong to this transaction
             db.execute("commit")
         except BaseException as error:
-            self._log.forget()  # or the next transaction would write the queued appends of this one
+            self._log.drop_queued()  # otherwise the next transaction would write the queued appends of this one
             if db.in_transaction:
                 db.execute("rollback")
             if isinstance(error, (*SQLITE_ERRORS, Conflict)):
@@ -135,25 +137,30 @@ class GroupCommit:
         return outcomes
 
     def _run_one(self, request: Request) -> BatchResult:
+        """Run a request, and return its result or the error that it raised before it wrote anything.
+
+        Raises:
+            _TransactionFailed: It failed after writing.
+        """
         log = self._log
         if not isinstance(request, Append) or log.followers.matches(request.draft):
-            log.flush()  # a failure from here on is this request's, and must not take queued events of others along
-        changes_before, news = log.db.total_changes, len(log.news)
+            log.flush()  # so that a failure of this request does not affect the queued events of others
+        changes_before, notification_count = log.db.total_changes, len(log.notifications)
         try:
             if isinstance(request, Append):
                 return BatchResult(log.append(request))
             change = request.change if isinstance(request, Addition) else request
             return BatchResult(change(log))
         except Exception as error:
-            # A request that raised before it wrote anything leaves the transaction usable for the others.
+            # If the request wrote nothing before it raised, the transaction can continue with the others.
             if log.db.total_changes != changes_before or not log.db.in_transaction:
                 raise _TransactionFailed from error
-            del log.news[news:]
+            del log.notifications[notification_count:]
             return BatchResult(error=self._translate(error))
 
     def _run_in_savepoint(self, request: Request) -> BatchResult:
         """Run a request in a savepoint, so that its failure rolls back only its own writes."""
-        db, news = self._log.db, len(self._log.news)
+        db, notification_count = self._log.db, len(self._log.notifications)
         db.execute("savepoint request")
         try:
             outcome = self._run_one(request)
@@ -161,12 +168,11 @@ class GroupCommit:
         except (_TransactionFailed, *SQLITE_ERRORS, Conflict) as error:
             if not db.in_transaction:
                 raise
-            self._log.forget()
+            self._log.drop_queued()
             db.execute("rollback to request")
-            del self._log.news[news:]
-            return BatchResult(
-                error=self._translate(error.__cause__ if isinstance(error, _TransactionFailed) else error)
-            )
+            del self._log.notifications[notification_count:]
+            cause = error.__cause__ if isinstance(error, _TransactionFailed) else error
+            return BatchResult(error=self._translate(cause))
         else:
             return outcome
         finally:
@@ -188,7 +194,7 @@ class ReadOnlyWork:
     def __init__(self, path: Path, file: StoreFile, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
         self._path = path
         self._log = SqliteReading(connect(file), sql, clock)
-        self._watch = _CommitDetector(self._log, hub)
+        self._detector = _CommitDetector(self._log, hub)
         self._hub = hub
 
     def commit(self, requests: Sequence[Request]) -> list[BatchResult]:
@@ -197,11 +203,11 @@ class ReadOnlyWork:
 
     def idle_seconds(self) -> float | None:
         """Return the polling interval; None without watchers."""
-        return _LOOK_SECONDS if self._hub.has_watchers() else None
+        return _COMMIT_POLL_SECONDS if self._hub.has_watchers() else None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notify watchers of commits of other processes."""
-        self._watch.look()
+        self._detector.poll()
 
     def close(self) -> None:
         """Close the connection."""
@@ -217,7 +223,7 @@ class _CommitDetector:
         self._version = -1
         self._heads: dict[UUID, int] = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notify watchers of conversations that another process changed. Costs one pragma if none did."""
         if not self._hub.has_watchers():
             return
@@ -226,9 +232,11 @@ class _CommitDetector:
             self._compare(watched)
         except SQLITE_ERRORS:
             for cid in watched:
-                self._hub.publish(cid, None)  # each then reads the store, and raises the error to its caller
+                # Each watcher then reads the store, and raises the error to its subscriber.
+                self._hub.publish(cid, None)
 
     def _compare(self, watched: Sequence[UUID]) -> None:
+        """Publish the watched conversations whose head differs from that of the last call."""
         (version,) = self._log.db.execute("pragma data_version").fetchone()
         # Newly watched conversations have no head to compare with yet, so they are read even if nothing changed.
         if version == self._version and self._heads.keys() >= set(watched):
@@ -246,15 +254,16 @@ class _CommitDetector:
 
 
 _NEXT, _TURN = 0, 1
-_POLL_SECONDS = 0.0002
-_PATIENCE_SECONDS = 30.0
+_LOCK_POLL_SECONDS = 0.0002
+_MAX_WAIT_SECONDS = 30.0
 
 
 class FairLock:
-    """Lets one process write and another be next; a process that has just written queues behind the next one.
+    """Makes processes take turns in writing: one has the turn, one is next, and the others wait to be next.
 
-    Only for fairness: SQLite's lock excludes concurrent writers. So a process that hangs in its turn is skipped after a
-    while. The locks are on a small file next to the store, and are released when their process ends.
+    It only provides fairness, since SQLite's own lock excludes concurrent writers. After 30 s without the turn, a
+    process writes anyway. The locks are bytes of a small file next to the store; the system releases them when their
+    process ends.
     """
 
     def __init__(self, path: Path) -> None:
@@ -274,10 +283,10 @@ class FairLock:
     @contextmanager
     def take_turn(self) -> Generator[None]:
         """Wait for the turn, and release it after the block."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         is_next = self._lock(_NEXT, deadline)
         has_turn = self._lock(_TURN, deadline)
-        # Only after the turn is taken: a process that left this place earlier could be overtaken.
+        # Only after the turn is taken: a process that was no longer next could be overtaken by another.
         if is_next:
             lockf(self._fd, LOCK_UN, 1, _NEXT)
         try:
@@ -291,12 +300,13 @@ class FairLock:
         os.close(self._fd)
 
     def _lock(self, byte: int, deadline: float) -> bool:
+        """Lock a byte of the file and return True; return False if that fails until the deadline."""
         while True:
             try:
                 lockf(self._fd, LOCK_EX | LOCK_NB, 1, byte)
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     return False
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_LOCK_POLL_SECONDS)
             else:
                 return True

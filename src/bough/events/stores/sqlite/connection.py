@@ -13,7 +13,7 @@ from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 BUSY_SECONDS = 30.0
 _WRITER_CACHE_KIB = 32768
 _READER_CACHE_KIB = 8192
-"""Cache of each of up to five readers. Small, since the system caches the file; the writer's is for indexes."""
+"""Cache of each of up to five readers. Small, since the system caches the file. The writer's is for indexes."""
 
 _HALF = 1 << 31
 """Subtracted from checksums so that SQLite, whose integers are signed, stores them in four bytes instead of six."""
@@ -63,7 +63,7 @@ def connect(file: StoreFile, *, read_only: bool = False, is_private: bool = Fals
 
 
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""Exceptions of the driver. `UnicodeDecodeError` is raised if an error message quotes a damaged name."""
+"""Exceptions of the driver. It raises `UnicodeDecodeError` if an error message quotes a damaged name."""
 
 
 def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> BoughError:
@@ -71,8 +71,8 @@ def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> BoughE
     name = getattr(error, "sqlite_errorname", "")
     if isinstance(error, UnicodeDecodeError) or _UNDECODABLE in str(error):
         name = "SQLITE_CORRUPT"
-    for start, kind, message, hint in _MEANINGS:
-        if name.startswith(start):
+    for prefix, kind, message, hint in _MEANINGS:
+        if name.startswith(prefix):
             return kind(f"{path}: {message} ({error})", hint=hint, details={"path": str(path), "sqlite": name})
     return StoreError(f"{path}: {error}", hint="run `bough doctor`", details={"path": str(path), "sqlite": name})
 
@@ -94,14 +94,14 @@ _MEANINGS = (
 def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> None:
     db.execute(f"pragma cache_size = -{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}")
     db.execute(f"pragma synchronous = {'off' if is_private else 'full'}")
-    db.create_function("digest_of", -1, _digest_of, deterministic=True)
+    db.create_function("digest_of", -1, _checksum_of, deterministic=True)
     db.create_function("lower_text", 1, _lower, deterministic=True)
     db.create_function("unhex_text", 1, bytes.fromhex, deterministic=True)
     if read_only:
         db.execute("pragma query_only = on")
 
 
-def _digest_of(*values: int | bytes | None) -> int:
+def _checksum_of(*values: int | bytes | None) -> int:
     """Return a checksum of the values of a row, as an integer of four bytes."""
     parts = [_bytes_of(value) for value in values]
     lengths = ",".join([str(len(part)) for part in parts])

@@ -27,7 +27,7 @@ MEMORY_PREFIX = "bough-memory-"
 _LOG = logging.getLogger("bough.events")
 _PAGE_SIZE_BYTES = 16384
 _READING = ("mode=ro", "immutable=1")
-"""Modes for reading a file that cannot be written: with other writers, or, if that is impossible, without."""
+"""Modes for reading a file that cannot be written: `ro` allows other writers, `immutable` assumes none."""
 
 
 class OpenedFile(NamedTuple):
@@ -48,7 +48,7 @@ def open_file(path: Path) -> OpenedFile:
     """Open a store file. Creates it if missing (readable by its owner only), and upgrades its schema.
 
     A file that cannot be written is read directly. If it has a write-ahead log or an older schema, a private copy is
-    read instead: SQLite would ignore what is only in that log.
+    read instead: SQLite would ignore the commits that are only in that log.
 
     Raises:
         CorruptLog: The file is empty, which a store file never is.
@@ -71,13 +71,14 @@ def open_file(path: Path) -> OpenedFile:
         )
     if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return _open_for_reading(path)
-    if (version := _upgrade(path)) is not None:
-        log_upgrade(str(path), version, migrations("sqlite")[-1].version)
+    old_version = _upgrade(path)
+    if old_version is not None:
+        log_upgrade(str(path), old_version, migrations("sqlite")[-1].version)
     return OpenedFile(path, StoreFile(path))
 
 
 def _open_for_reading(path: Path) -> OpenedFile:
-    """Open a file that cannot be written: directly if that shows all of it, else a copy."""
+    """Open a file that cannot be written: directly if SQLite can read all of it, else through a private copy."""
     log = _beside(path, "-wal")
     has_log = log.exists() and log.stat().st_size > 0
     for mode in _READING[:1] if has_log else _READING:
@@ -98,12 +99,12 @@ def _is_usable(file: StoreFile) -> bool:
         with closing(connect(file)) as db:
             return _version(db, file.path, newest) == newest
     except SQLITE_ERRORS as error:
-        refused = store_error(file.path, error)
+        failure = store_error(file.path, error)
     except BoughError as error:
-        refused = error
-    if str(refused.details.get("sqlite")).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        failure = error
+    if str(failure.details.get("sqlite")).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
         return False
-    raise refused
+    raise failure
 
 
 def _copy(path: Path) -> OpenedFile:
@@ -149,7 +150,7 @@ def _put_in_place(new: Path, path: Path) -> None:
         except FileExistsError:
             raise
         except OSError:
-            os.rename(new, path)  # without hard links: of two concurrent creations the later one stays
+            os.rename(new, path)  # on a file system without hard links; of two concurrent creations the later one wins
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the directory entry must survive a power failure before any write is acknowledged
@@ -169,6 +170,7 @@ def _upgrade(path: Path) -> int | None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> int | None:
+    """Run the missing migrations, in write-ahead mode. Returns as `_upgrade`."""
     steps = migrations("sqlite")
     newest = steps[-1].version
     with _transaction(db, "begin"):

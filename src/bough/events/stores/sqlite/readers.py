@@ -1,4 +1,4 @@
-"""Run queries: small ones in the caller's thread, others in a few threads with a connection each."""
+"""Run queries: small ones in the caller's thread, others in up to four threads with a connection each."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from uuid import UUID
 from bough.events.record import StoredEvent
 from bough.events.stores import faults
 from bough.events.stores.batch import BatchResult, deliver
-from bough.events.stores.relational.reading import PAGE_ROWS, EventChoice, Parts
+from bough.events.stores.relational.reading import PAGE_ROWS, EventFilter, Ranges
 from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.types import Clock
 
 MAX_ROWS = 128
-"""Maximum number of events, or generations of a lineage, of an inline query."""
+"""Maximum number of events, or of conversations in a lineage, that an inline query reads."""
 
 MAX_BYTES = 256 << 10
 """Maximum payload bytes of an inline query."""
 
 _MAX_ROW_BYTES = 64 << 10
 SLOW_SECONDS = 0.025
-"""A query that takes longer means that the disk is slow."""
+"""An inline query that takes longer means that the disk is slow; inline queries then pause."""
 
 _PAUSE_SECONDS = 1.0
 
 
 class InlineReader:
-    """A connection for small queries from any thread, which never waits for another query.
+    """Runs small queries in the caller's thread, over one connection. Never waits for a lock or another query.
 
-    Events, bytes and generations are bounded, and SQLite refuses rows that are too large before reading them. A slow
-    disk costs at most one slow query per second: after each, queries go to threads for a while.
+    The events, bytes and conversations that a query reads are limited, and SQLite refuses rows that are too large
+    before it reads them. After a slow query, no query is run inline for one second.
     """
 
     def __init__(self, file: StoreFile, sql: Mapping[str, str], clock: Clock) -> None:
@@ -45,22 +45,26 @@ class InlineReader:
         # Waiting for a lock here would block the caller's event loop: fail instead, and let a thread wait.
         self._log.db.execute("pragma busy_timeout = 0")
         self._log.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW_BYTES)
-        self._not_before = 0.0
+        self._paused_until = 0.0
 
-    def answer(self, ask: Callable[[SqliteReading], Any]) -> BatchResult | None:
-        """Run a query and return its result; None if a thread must run it. Raises what the query raises."""
+    def try_query(self, query: Callable[[SqliteReading], Any]) -> BatchResult | None:
+        """Run a query and return its result; None if a thread must run it.
+
+        Raises:
+            BoughError: Raised by the query.
+        """
         if not self._lock.acquire(blocking=False):
             return None
         try:
             started = monotonic()
-            if self._log is None or started < self._not_before:
+            if self._log is None or started < self._paused_until:
                 return None
-            outcome = BatchResult(ask(self._log))
+            outcome = BatchResult(query(self._log))
             ended = monotonic()
             if ended - started > SLOW_SECONDS:
-                self._not_before = ended + _PAUSE_SECONDS
-        except (_TooMuch, *SQLITE_ERRORS):
-            return None  # a thread may wait for locks and read more, and translates errors
+                self._paused_until = ended + _PAUSE_SECONDS
+        except (_TooLarge, *SQLITE_ERRORS):
+            return None  # a thread then runs it: it may wait for locks and read more, and it translates errors
         else:
             return outcome
         finally:
@@ -74,56 +78,56 @@ class InlineReader:
             log.db.close()
 
 
-class _TooMuch(Exception):
+class _TooLarge(Exception):
     """The result is too large for an inline query."""
 
 
 class _SmallReading(SqliteReading):
-    """Queries with bounds; raises `_TooMuch` beyond them."""
+    """Queries whose results are limited; larger ones raise `_TooLarge`."""
 
     page_bytes = MAX_BYTES
 
-    def generations(self, cid: UUID, limit: int = MAX_ROWS + 1) -> list[Any]:
-        """Return the rows of a lineage. See `RelationalReading.generations`."""
-        rows = super().generations(cid, limit)
+    def lineage_rows(self, cid: UUID, limit: int = MAX_ROWS + 1) -> list[Any]:
+        """Return the rows of a lineage. See `RelationalReading.lineage_rows`."""
+        rows = super().lineage_rows(cid, limit)
         if len(rows) == limit:
-            raise _TooMuch
+            raise _TooLarge
         return rows
 
-    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[list[StoredEvent], Parts]:
-        """Return a small page, or all events of small ranges. See `RelationalReading.page`."""
-        expected = min(sum(hi - lo for _, lo, hi in parts), rows)
+    def page(self, ranges: Ranges, reverse: bool, rows: int = PAGE_ROWS) -> tuple[list[StoredEvent], Ranges]:
+        """Return a page of at most `MAX_ROWS` events and `MAX_BYTES`. See `RelationalReading.page`."""
+        expected = min(sum(hi - lo for _, lo, hi in ranges), rows)
         if expected > MAX_ROWS:
-            raise _TooMuch
-        events, remaining = super().page(parts, reverse, rows)
+            raise _TooLarge
+        events, remaining = super().page(ranges, reverse, rows)
         if len(events) < expected:
-            raise _TooMuch
+            raise _TooLarge
         return events, remaining
 
-    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[list[StoredEvent], Parts]:
-        """Refuse, since the number of rows to examine is unknown. See `RelationalReading.choose`."""
-        raise _TooMuch
+    def select_page(self, ranges: Ranges, reverse: bool, event_filter: EventFilter) -> tuple[list[StoredEvent], Ranges]:
+        """Refuse, since the number of rows to examine is unknown. See `RelationalReading.select_page`."""
+        raise _TooLarge
 
 
 T = TypeVar("T")
 
 _MAX_THREADS = 4
-_MAX_IN_A_ROW = 32
+_MAX_CONSECUTIVE_INLINE = 32
 
-Ask = Callable[[SqliteReading], Any]
+Query = Callable[[SqliteReading], Any]
 
 
-class _Query(NamedTuple):
+class _QueuedQuery(NamedTuple):
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    ask: Ask
+    query: Query
 
 
 class Readers:
     """Runs queries without blocking event loops on the disk.
 
-    Queries that `InlineReader` can run need no thread. Others go to threads that are cheaper than an executor: a query
-    costs one wake-up there and one back. Threads are daemons, and are started when all others are busy.
+    Queries that `InlineReader` cannot run go to daemon threads, each of which is started when all others are busy. They
+    are cheaper than an executor: a query costs one wake-up of the thread and one of the event loop.
     """
 
     def __init__(self, file: StoreFile, sql: Mapping[str, str], clock: Clock) -> None:
@@ -132,26 +136,27 @@ class Readers:
         self._sql = sql
         self._clock = clock
         self._inline = InlineReader(file, sql, clock)
-        self._in_a_row = 0
+        self._consecutive_inline = 0
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[_Query | None] = SimpleQueue()
+        self._queue: SimpleQueue[_QueuedQuery | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._open_queries = 0
 
-    async def ask(self, ask: Callable[[SqliteReading], T], *, small: bool = False) -> T:
+    async def run(self, query: Callable[[SqliteReading], T], *, small: bool = False) -> T:
         """Run a query and return its result.
 
         Args:
-            small: Whether to try it in the caller's thread first.
+            small: Whether to try to run it in the caller's thread first.
         """
-        if small and (outcome := self._inline.answer(ask)) is not None:
-            self._in_a_row += 1
-            if self._in_a_row >= _MAX_IN_A_ROW:  # inline queries never yield: let other tasks of the loop run
-                self._in_a_row = 0
+        if small and (outcome := self._inline.try_query(query)) is not None:
+            self._consecutive_inline += 1
+            if self._consecutive_inline >= _MAX_CONSECUTIVE_INLINE:
+                # Inline queries never yield to the event loop: let its other tasks run.
+                self._consecutive_inline = 0
                 await asyncio.sleep(0)
             return outcome.value
-        self._in_a_row = 0
-        return await self._ask_thread(ask)
+        self._consecutive_inline = 0
+        return await self._run_in_thread(query)
 
     def stop(self) -> None:
         """Make the threads end after the queries submitted so far."""
@@ -160,23 +165,23 @@ class Readers:
             self._queue.put(None)
 
     def join(self) -> None:
-        """Wait for the threads to end, and refuse queries submitted too late. Blocks."""
+        """Wait for the threads to end, then fail the queries that none of them ran. Blocks."""
         for thread in self._threads:
             thread.join()
         while not self._queue.empty():
             query = self._queue.get()
             if query is not None:
-                closed = BatchResult(error=faults.make_closed(f"sqlite:///{self._path}"))
+                closed = BatchResult(error=faults.store_closed(f"sqlite:///{self._path}"))
                 deliver(query.loop, [query.future], [closed])
 
-    async def _ask_thread(self, ask: Ask) -> Any:
+    async def _run_in_thread(self, query: Query) -> Any:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._lock:
             self._open_queries += 1
             if len(self._threads) < min(self._open_queries, _MAX_THREADS):
                 self._start()
-        self._queue.put(_Query(loop, future, ask))
+        self._queue.put(_QueuedQuery(loop, future, query))
         return await future
 
     def _start(self) -> None:
@@ -187,17 +192,17 @@ class Readers:
 
     def _run(self) -> None:
         log: SqliteReading | None = None
-        while (query := self._queue.get()) is not None:
+        while (queued := self._queue.get()) is not None:
             try:
                 log = log or SqliteReading(connect(self._file, read_only=True), self._sql, self._clock)
-                outcome = BatchResult(query.ask(log))
+                outcome = BatchResult(queued.query(log))
             except SQLITE_ERRORS as error:
                 outcome = BatchResult(error=store_error(self._path, error))
-            except Exception as error:  # noqa: BLE001 the caller gets it; the thread must continue
+            except Exception as error:  # noqa: BLE001 the caller receives it; the thread must continue
                 outcome = BatchResult(error=error)
             with self._lock:
                 self._open_queries -= 1
-            deliver(query.loop, [query.future], [outcome])
-            del query, outcome  # else the thread keeps them alive while it waits
+            deliver(queued.loop, [queued.future], [outcome])
+            del queued, outcome  # otherwise the waiting thread would keep them alive
         if log is not None:
             log.db.close()

@@ -15,8 +15,8 @@ from bough.events.record import StoredEvent, microseconds
 from bough.events.stores.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
-    EventChoice,
-    Parts,
+    EventFilter,
+    Ranges,
     RelationalReading,
     remaining_ranges,
     verify_rows,
@@ -79,48 +79,50 @@ class SqliteReading(RelationalReading):
         """Whether an error means that a unique row already exists."""
         return getattr(error, "sqlite_errorname", "") in _NOT_UNIQUE
 
-    def generations(self, cid: UUID, limit: int = -1) -> builtins.list[Any]:
-        """Return the rows of a lineage, at most `limit` unless negative. See `RelationalReading.generations`."""
+    def lineage_rows(self, cid: UUID, limit: int = -1) -> builtins.list[Any]:
+        """Return at most `limit` rows, all if negative. See `RelationalReading.lineage_rows`."""
         return self.db.execute(self.sql["lineage"], {"id": cid.bytes, "most": limit}).fetchall()
 
-    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
+    def page(self, ranges: Ranges, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Ranges]:
         """Return the next page. See `RelationalReading.page`."""
-        if not parts:
+        if not ranges:
             return [], []
-        events = self._events(_first(parts, rows, reverse), reverse)
-        return events, remaining_ranges(parts, events[-1].seq, reverse)
+        events = self._events(_first(ranges, rows, reverse), reverse)
+        return events, remaining_ranges(ranges, events[-1].seq, reverse)
 
-    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page of matching events. See `RelationalReading.choose`."""
+    def select_page(
+        self, ranges: Ranges, reverse: bool, event_filter: EventFilter
+    ) -> tuple[builtins.list[StoredEvent], Ranges]:
+        """Return the next page of matching events. See `RelationalReading.select_page`."""
         events: builtins.list[StoredEvent] = []
         budget = self.page_bytes
-        with closing(self._choose_rows(parts, reverse, choice)) as rows:
+        with closing(self._select_rows(ranges, reverse, event_filter)) as rows:
             for row in rows:
                 events += verify_rows([row], row[0])
                 budget -= len(row[4])
                 if budget <= 0 or len(events) == PAGE_ROWS:
-                    return events, remaining_ranges(parts, events[-1].seq, reverse)
+                    return events, remaining_ranges(ranges, events[-1].seq, reverse)
         return events, []
 
-    def _choose_rows(self, parts: Parts, reverse: bool, choice: EventChoice) -> Generator[Any]:
-        kinds = None if choice.kinds is None else self.many(choice.kinds)
-        for number, lo, hi in parts:
+    def _select_rows(self, ranges: Ranges, reverse: bool, event_filter: EventFilter) -> Generator[Any]:
+        kinds = None if event_filter.kinds is None else self.list_parameter(event_filter.kinds)
+        for number, lo, hi in ranges:
             values = {"lo": number << SEQ_BITS | lo, "hi": number << SEQ_BITS | hi, "kinds": kinds}
-            values |= {"after": choice.after, "before": choice.before}
+            values |= {"after": event_filter.after, "before": event_filter.before}
             with closing(self.db.execute(self.sql["chosen_reverse" if reverse else "chosen"], values)) as cursor:
                 yield from cursor
 
-    def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
+    def read_ids(self, ranges: Ranges) -> builtins.list[tuple[int, UUID, str]]:
         """Return seq, id and kind of events. See `RelationalReading.read_ids`."""
-        keys = ((number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts)
+        keys = ((number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in ranges)
         rows = (row for lo, hi in keys for row in self.run("ids", lo=lo, hi=hi))
         return [(seq, UUID(bytes=id), kind) for seq, id, kind in rows]
 
-    def many(self, values: Collection[str]) -> str:
-        """Return several strings as one parameter."""
+    def list_parameter(self, values: Collection[str]) -> str:
+        """Return strings as one parameter, a JSON array."""
         return json.dumps(list(values))
 
-    def parameter(self, name: str) -> str:
+    def placeholder(self, name: str) -> str:
         """Return the placeholder of a parameter."""
         return f":{name}"
 
@@ -136,15 +138,15 @@ class SqliteReading(RelationalReading):
             damage.append(str(error))
         return Census(count, tuple(damage), tuple(rows))
 
-    def _events(self, parts: Parts, reverse: bool) -> builtins.list[StoredEvent]:
+    def _events(self, ranges: Ranges, reverse: bool) -> builtins.list[StoredEvent]:
         """Return the events of some ranges until `page_bytes` are used."""
-        first, step = (parts[0][2] - 1, -1) if reverse else (parts[0][1], 1)
-        with closing(self._rows(parts, reverse)) as rows:
+        first, step = (ranges[0][2] - 1, -1) if reverse else (ranges[0][1], 1)
+        with closing(self._rows(ranges, reverse)) as rows:
             return verify_rows(rows, first, step=step, budget=self.page_bytes)
 
-    def _rows(self, parts: Parts, reverse: bool) -> sqlite3.Cursor | Generator[Any]:
-        """Return the rows of some ranges. In reverse with one statement per range: a single one would sort payloads."""
-        keys = [(number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts]
+    def _rows(self, ranges: Ranges, reverse: bool) -> sqlite3.Cursor | Generator[Any]:
+        """Return the rows of some ranges. Reverse reads run one statement per range: a join would sort payloads."""
+        keys = [(number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in ranges]
         if len(keys) == 1:
             return self.db.execute(self.sql["page_reverse" if reverse else "page"], keys[0])
         if reverse:
@@ -156,13 +158,13 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _first(parts: Parts, limit: int, reverse: bool) -> Parts:
-    """Return the first `limit` events of some ranges, in the direction of reading."""
-    ranges: Parts = []
-    for number, lo, hi in parts:
+def _first(ranges: Ranges, limit: int, reverse: bool) -> Ranges:
+    """Return the ranges of the first `limit` events of some ranges, in the direction of reading."""
+    first_ranges: Ranges = []
+    for number, lo, hi in ranges:
         lo, hi = (max(lo, hi - limit), hi) if reverse else (lo, min(hi, lo + limit))
-        ranges.append((number, lo, hi))
+        first_ranges.append((number, lo, hi))
         limit -= hi - lo
         if limit <= 0:
             break
-    return ranges
+    return first_ranges

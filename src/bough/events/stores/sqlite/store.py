@@ -97,23 +97,30 @@ class SqliteEventStore(RelationalEventStore):
 
     async def _append(self, append: Append) -> int:
         self._check_open()
-        return await self._watch_write(self._writer.submit(append))
+        return await self._record_failure(self._writer.submit(append))
 
-    async def _read(self, query: Callable[[SqliteReading], T], *, small: bool = False, patient: bool = False) -> T:
-        self._check_open()
-        return await self._readers.ask(query, small=small)
-
-    async def _write(
-        self, change: Callable[[SqliteWriting], T], *, alone: bool = False, adds: bool = False, patient: bool = False
+    async def _read(
+        self, query: Callable[[SqliteReading], T], *, small: bool = False, may_take_long: bool = False
     ) -> T:
         self._check_open()
-        return await self._watch_write(self._writer.submit(Addition(change) if adds else change))
+        return await self._readers.run(query, small=small)
+
+    async def _write(
+        self,
+        change: Callable[[SqliteWriting], T],
+        *,
+        is_single_statement: bool = False,
+        is_addition: bool = False,
+        may_take_long: bool = False,
+    ) -> T:
+        self._check_open()
+        return await self._record_failure(self._writer.submit(Addition(change) if is_addition else change))
 
     def _check_open(self) -> None:
         if self._closed:
-            raise faults.make_closed(self.url)
+            raise faults.store_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.make_forked(self.url)
+            raise faults.store_of_parent_process(self.url)
 
 
 def _renew(writer: Batch[Request], lease: Lease, ttl_seconds: float) -> None:

@@ -13,19 +13,23 @@ from bough.events.owner import boot_id
 from bough.events.queries import split_statements
 from bough.events.record import ConversationRecord, Cut, find_owner, microseconds
 from bough.events.stores import faults
-from bough.events.stores.relational.writing import AppendFollower, RelationalWriting, Row
+from bough.events.stores.relational.writing import AppendFollower, ConversationRow, RelationalWriting
 from bough.events.stores.sqlite.reading import SEQ_BITS, SqliteReading
 from bough.types import Clock
 
 
 @dataclass(slots=True)
 class _LogEnd:
-    """The end of a conversation's log, including queued appends."""
+    """The position after the last event of a log, including queued appends.
+
+    Attributes:
+        has_appends: Whether appends to the log are queued.
+    """
 
     number: int
     head: int
     generation: int
-    is_moved: bool = False
+    has_appends: bool = False
 
 
 class _Source(NamedTuple):
@@ -48,15 +52,15 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock, followers: AppendFollower) -> None:
         super().__init__(db, sql, clock)
         self.followers = followers
-        self.news: list[tuple[UUID, int, Draft | None]] = []
+        self.notifications: list[tuple[UUID, int, Draft | None]] = []
         self.scrubbed = False
         self._boot = boot_id()
-        self._ends: dict[UUID, _LogEnd] = {}
-        self._waiting: list[Any] = []
+        self._log_ends: dict[UUID, _LogEnd] = {}
+        self._queued_rows: list[Any] = []
         db.execute("pragma secure_delete = on")
 
     def lease_time(self) -> tuple[int, str]:
-        """Return the machine's monotonic time, which all processes of a boot share, and the id of the boot."""
+        """Return the machine's monotonic time, which its processes share until a reboot, and the id of the boot."""
         return int(self.clock.monotonic() * 1_000_000), self._boot
 
     def run_script(self, script: str) -> None:
@@ -66,34 +70,34 @@ class SqliteWriting(SqliteReading, RelationalWriting):
 
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
-        if self.row(record.id):
-            raise faults.make_taken(record.id)
+        if self.lock_row(record.id):
+            raise faults.id_taken(record.id)
         record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         if self.followers.matches(draft):
-            self.follow(record.id, 0, draft)
+            self.call_followers(record.id, 0, draft)
         return replace(record, number=number)
 
     def append(self, append: Append) -> int:
         """Queue an append and return the new head. `flush` writes the events and the head.
 
-        Many appends then cost two statements, and a refused one has written nothing.
+        Many appends then cost two statements in all, and a refused append has written nothing.
         """
         cid, draft, generation, expected_head = append
-        end = self._ends.get(cid) or self._read_end(cid)
-        if generation is not None and generation != end.generation:
-            raise faults.make_fenced(cid, generation, end.generation)
-        first = end.head  # including queued appends of this transaction, which the row does not show yet
+        log_end = self._log_ends.get(cid) or self._read_end(cid)
+        if generation is not None and generation != log_end.generation:
+            raise faults.generation_conflict(cid, generation, log_end.generation)
+        first = log_end.head  # including queued appends of this transaction, which the row does not show yet
         if expected_head is not None and expected_head != first:
-            raise faults.make_moved_on(cid, expected_head, first)
+            raise faults.head_conflict(cid, expected_head, first)
         # After all checks: a refused append must have written nothing, or its whole transaction is rolled back.
         if draft.changes:
-            self.apply(end.number, draft.changes)
+            self.apply_changes(log_end.number, draft.changes)
         if draft.rows:
-            self._queue_events(cid, end, draft)
+            self._queue_events(cid, log_end, draft)
             if self.followers.matches(draft):
-                self.follow(cid, first, draft)
+                self.call_followers(cid, first, draft)
         return first + len(draft.rows)
 
     def flush(self) -> None:
@@ -102,57 +106,60 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         Raises:
             Conflict: An event id is stored already. None of the queued appends may be committed.
         """
-        if not self._ends:
+        if not self._log_ends:
             return
         written_at = self.now()
-        # Conversations that were only looked up keep their row: updating it would change their order in lists.
-        heads = [(end.head, written_at, end.number) for end in self._ends.values() if end.is_moved]
-        cid, rows = next(iter(self._ends)), self._waiting
-        self.forget()  # before writing: after an error the queue must be empty, or the appends would be written twice
+        # Only conversations with appended events: updating another one would change its position in lists.
+        heads = [
+            (log_end.head, written_at, log_end.number) for log_end in self._log_ends.values() if log_end.has_appends
+        ]
+        cid, rows = next(iter(self._log_ends)), self._queued_rows
+        # Before writing: if the queue was not empty after an error, the appends would be written twice.
+        self.drop_queued()
         try:
             self.db.executemany(self.sql["insert_event"], rows)
         except sqlite3.IntegrityError as error:
             raise faults.event_exists(cid) from error
         self.db.executemany(self.sql["advance"], heads)
 
-    def forget(self) -> None:
+    def drop_queued(self) -> None:
         """Drop the queued appends."""
-        self._ends, self._waiting = {}, []
+        self._log_ends, self._queued_rows = {}, []
 
     def _read_end(self, cid: UUID) -> _LogEnd:
         row = self.db.execute(self.sql["place"], {"id": cid.bytes}).fetchone()
         if row is None:
             raise faults.no_conversation(cid)
-        number, head, generation, intact = row
-        if not intact:
-            raise faults.bad_row(cid)
-        end = self._ends[cid] = _LogEnd(number, head, generation)
-        return end
+        number, head, generation, is_intact = row
+        if not is_intact:
+            raise faults.row_damage(cid)
+        log_end = self._log_ends[cid] = _LogEnd(number, head, generation)
+        return log_end
 
-    def _queue_events(self, cid: UUID, end: _LogEnd, draft: Draft) -> None:
-        first = end.head
-        key = end.number << SEQ_BITS | first
-        self._waiting += [(key + i, *row) for i, row in enumerate(draft.rows)]
-        self.news.append((cid, first, draft))
-        end.head = first + len(draft.rows)
-        end.is_moved = True
+    def _queue_events(self, cid: UUID, log_end: _LogEnd, draft: Draft) -> None:
+        first = log_end.head
+        key = log_end.number << SEQ_BITS | first
+        self._queued_rows += [(key + i, *row) for i, row in enumerate(draft.rows)]
+        self.notifications.append((cid, first, draft))
+        log_end.head = first + len(draft.rows)
+        log_end.has_appends = True
 
     def fork(self, cid: UUID, at: Cut | None, planned: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events, or return the same existing fork."""
-        source, fields = self._source(cid), clean_changes(planned, draft.changes)
+        source, fields = self._read_source(cid), clean_changes(planned, draft.changes)
         base, owner, parent = self._resolve_cut(cid, source, at)
-        places = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
-        ids = {"parent": parent, "forked_from": cid, "fork_event": self._event_before(base, owner)}
-        record = replace(planned, **fields, **places, **ids)
+        positions = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
+        ids = {"parent": parent, "forked_from": cid, "fork_event": self._read_event_id(base, owner)}
+        record = replace(planned, **fields, **positions, **ids)
         try:
             number = self.insert(record, parent=owner, forked_from=source.number, root=source.root)
         except sqlite3.IntegrityError:
-            if self.row(record.id) is None:
-                raise  # another constraint than the id's: the table refuses a value
+            if self.lock_row(record.id) is None:
+                raise  # not the id: another constraint of the table failed
             return self._find_existing_fork(record, at)
         self.insert_events(record.id, number, base, draft)
         if self.followers.matches(draft):
-            self.follow(record.id, base, draft)
+            self.call_followers(record.id, base, draft)
         return replace(record, number=number)
 
     def insert(
@@ -162,12 +169,12 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         created, updated = microseconds(record.created), microseconds(record.updated)
         fork_seq = None if record.forked_at == record.base else record.forked_at
         source = None if forked_from == parent else forked_from
-        position = (record.id.bytes, parent, record.base, record.head, source, fork_seq, root, record.generation)
+        columns = (record.id.bytes, parent, record.base, record.head, source, fork_seq, root, record.generation)
         times = (record.deleted, created, None if updated == created else updated)
         status = None if record.status == "idle" else record.status
         texts = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
         texts += (record.project, record.imported)
-        cursor = self.db.execute(self.sql["insert_conversation"], (*position, *times, status, *texts))
+        cursor = self.db.execute(self.sql["insert_conversation"], (*columns, *times, status, *texts))
         return cursor.lastrowid or 0
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
@@ -178,36 +185,40 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             self.db.executemany(self.sql["insert_event"], rows)
         except sqlite3.IntegrityError as error:
             raise faults.event_exists(cid) from error
-        self.news.append((cid, first, draft))
+        self.notifications.append((cid, first, draft))
 
-    def _erase(self, row: Row) -> None:
+    def _erase(self, row: ConversationRow) -> None:
         super()._erase(row)
         self.scrubbed = True
 
-    def _source(self, cid: UUID) -> _Source:
+    def _read_source(self, cid: UUID) -> _Source:
         row = self.db.execute(self.sql["source"], {"id": cid.bytes}).fetchone()
         if row is None:
             raise faults.no_conversation(cid)
-        number, base, head, root, root_id, intact = row
-        if not intact:
-            raise faults.bad_row(cid)
+        number, base, head, root, root_id, is_intact = row
+        if not is_intact:
+            raise faults.row_damage(cid)
         return _Source(number, base, head, root, UUID(bytes=root_id))
 
     def _resolve_cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
-        """Return how many events a fork shares, and the row number and id of the owner of the last of them."""
+        """Return how many events a fork shares, and the number and id of the conversation that owns the last one."""
         if isinstance(at, UUID):
             at = self.locate(at, cid)[1] + 1
         base = source.head if at is None else at
         if not isinstance(base, int) or isinstance(base, bool) or not 0 <= base <= source.head:  # pyright: ignore
-            raise faults.bad_cut(at, source.head)
+            raise faults.invalid_cut(at, source.head)
         if source.base < base:
             return base, source.number, cid
-        parts, _, ids = self.parts(cid)
-        owner = find_owner(parts, base - 1)
+        ranges, _, ids = self.read_ranges(cid)
+        owner = find_owner(ranges, base - 1)
         return base, owner, None if owner is None else ids[owner]
 
-    def _event_before(self, seq: int, owner: int | None) -> UUID | None:
-        """Return the id of the event before a seq."""
+    def _read_event_id(self, seq: int, owner: int | None) -> UUID | None:
+        """Return the id of the event at `seq - 1`.
+
+        Args:
+            owner: Number of the conversation that owns the event; None if there is no event.
+        """
         if owner is None:
             return None
         row = self.db.execute(self.sql["event_id"], (owner << SEQ_BITS | seq - 1,)).fetchone()
@@ -216,9 +227,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     def _find_existing_fork(self, planned: ConversationRecord, at: Cut | None) -> ConversationRecord:
         """Return the existing fork with the id, or raise `Conflict` if it differs from the planned one."""
         existing = self.peek(planned.id)
-        same = (
-            not existing.deleted and existing.forked_from == planned.forked_from and existing.lineage == planned.lineage
-        )
-        if not same or (at is not None and existing.forked_at != planned.forked_at):
-            raise faults.make_taken(planned.id)
+        has_same_source = not existing.deleted and existing.forked_from == planned.forked_from
+        has_same_cut = at is None or existing.forked_at == planned.forked_at
+        if not has_same_source or not has_same_cut or existing.lineage != planned.lineage:
+            raise faults.id_taken(planned.id)
         return existing
