@@ -50,7 +50,7 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
         async with asyncio.timeout(_READY_SECONDS):
             await services.store.list(ConversationFilter(), None, 1)
             if await services.sealed.lacks_keys():
-                checks["secrets"] = "sealed with keys that are not here"
+                checks["secrets"] = "encrypted with keys that are missing"
             if not await is_writable(services.store):
                 checks["store"] = "cannot be written"
     except (BoughError, TimeoutError):
