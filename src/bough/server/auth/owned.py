@@ -145,7 +145,7 @@ class OwnedStore:
         return record
 
     async def _require_owned(self, cid: UUID) -> None:
-        """Raise `NotFound` for another owner's conversation. The store itself refuses one deleted since the last check."""
+        """Raise `NotFound` for another owner's conversation. The store itself refuses one deleted since then."""
         checked_at = self._checked_at.get(cid)
         if checked_at is None or self._monotonic() - checked_at > _OWNER_CACHE_SECONDS:
             await self.get(cid)
@@ -352,7 +352,7 @@ class OwnedStore:
         read_only: bool = False,
         small: bool = False,
     ) -> T:
-        """Run a transaction on side tables. Does not check owners: its callers have looked up the conversation before."""
+        """Run a transaction on side tables. Checks no owner: callers have looked up the conversation before."""
         return await self._store.transaction(side_tables, change, read_only=read_only, small=small)
 
     def on_append(self, side_tables: SideTables, kinds: Collection[str], add: OnAppend) -> None:

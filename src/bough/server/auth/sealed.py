@@ -69,7 +69,7 @@ class SecretBox:
         return frozenset(self._keys)
 
     def derive_secrets(self, purpose: str, size_bytes: int) -> list[bytes]:
-        """Return a secret for a purpose derived from each key, in the order of the keys. Deterministic, never stored."""
+        """Return a secret for a purpose derived from each key, in the keys' order. Deterministic, never stored."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -203,8 +203,8 @@ class SealedSecrets:
         if await self.lacks_keys():
             raise Unavailable(
                 "the secrets in this store were encrypted with keys that are missing",
-                hint=f"put the key back into {VARIABLE} or secret.key of the home; if the key is lost, delete the rows of "
-                "server_sealed and server_sealed_key, and post the secrets again",
+                hint=f"put the key back into {VARIABLE} or secret.key of the home; if the key is lost, delete the rows "
+                "of server_sealed and server_sealed_key, and post the secrets again",
             )
 
 
