@@ -56,7 +56,7 @@ class PushConfigs:
         return stored
 
     async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
-        """Return the configurations of a task, oldest first. If a secret cannot be decrypted, only id and URL are set."""
+        """Return the configurations of a task, oldest first; with only id and URL if a secret cannot be decrypted."""
         hooks = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
         return [_read_config(hook) for hook in hooks]
 

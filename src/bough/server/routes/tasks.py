@@ -49,7 +49,7 @@ async def submit_task(
         response.status_code = 200
         if idempotency_key is not None:
             mark_replayed(response)
-    return await _describe(access, await _owned_tasks(access).get(str(id)))
+    return await _describe(access, await _open_tasks(access).get(str(id)))
 
 
 async def _require_free(access: Access, id: UUID) -> None:
@@ -88,14 +88,14 @@ async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -
             await access.store.get(id)
     states = frozenset[TaskState]() if query.state is None else frozenset({TaskState(query.state)})
     filter = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
-    page = await _owned_tasks(access).list(filter, query.page_id, query.limit)
+    page = await _open_tasks(access).list(filter, query.page_id, query.limit)
     return ItemPage(items=[await _describe(access, task) for task in page.items], next_page_id=page.next_cursor)
 
 
 @routes.get("/api/tasks/{task}")
 async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
     """Return one task."""
-    return await _describe(access, await _owned_tasks(access).get(str(task)))
+    return await _describe(access, await _open_tasks(access).get(str(task)))
 
 
 @routes.get("/api/tasks/{task}/events", responses={200: {"content": {"text/event-stream": {}}}})
@@ -106,7 +106,7 @@ async def get_task_events(
     accept: Annotated[str | None, Header()] = None,
 ) -> list[TaskEventInfo]:
     """Return the latest 1,000 events after `after`. With `Accept: text/event-stream`, stream all and new ones."""
-    record = await _owned_tasks(access).get(str(task))
+    record = await _open_tasks(access).get(str(task))
     if accept is not None and "text/event-stream" in accept:
         access.services.limits.require_stream(access.caller)
         return EventSourceResponse(_iterate_frames(access, record.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
@@ -123,7 +123,7 @@ async def _iterate_frames(access: Access, task: str, after: int) -> AsyncIterato
 @routes.post("/api/tasks/{task}/cancel")
 async def cancel_task(task: TaskId, access: TaskWriter) -> TaskInfo:
     """Cancel a task and its unfinished children, at once and for good. A finished task is returned unchanged."""
-    await _owned_tasks(access).get(str(task))
+    await _open_tasks(access).get(str(task))
     return await _describe(access, await access.services.runs.broker.cancel(str(task)))
 
 
@@ -131,7 +131,7 @@ async def cancel_task(task: TaskId, access: TaskWriter) -> TaskInfo:
 async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> TaskInfo:
     """Answer a task that waits for input. The task continues when nothing waits any more."""
     access.caller.require("write", "approve")
-    await _owned_tasks(access).get(str(task))
+    await _open_tasks(access).get(str(task))
     broker, by = access.services.runs.broker, access.caller.name
     return await _describe(access, await broker.provide_input(str(task), body.answer, run=body.run, by=by))
 
@@ -139,7 +139,7 @@ async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> Tas
 @routes.post("/api/tasks/{task}/retry", status_code=HTTP_201_CREATED)
 async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
     """Continue the conversation of a failed or cancelled task in a new task."""
-    await _owned_tasks(access).get(str(task))
+    await _open_tasks(access).get(str(task))
     broker = access.services.runs.broker
     retry_id = await broker.retry(str(task), **pay_by(access.caller))
     return await _describe(access, await broker.poll(retry_id))
@@ -153,5 +153,5 @@ async def _describe(access: Access, task: Task) -> TaskInfo:
     return TaskInfo.of(task, agent)
 
 
-def _owned_tasks(access: Access) -> OwnedTasks:
+def _open_tasks(access: Access) -> OwnedTasks:
     return OwnedTasks(access.services.runs.broker, access.store)
