@@ -102,7 +102,7 @@ class BrokerHandler(RequestHandler):
 
     @validate_request_params
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> A2ATask:
-        """Process a message, and return its task when it ends or asks for input, or at once if the client wants that."""
+        """Process a message; return its task when it ends or asks for input, or at once if the client wants that."""
         validate_history_length(params.configuration)
         access = access_in(context)
         with translate_errors():
