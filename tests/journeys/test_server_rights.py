@@ -244,5 +244,5 @@ def test_a_server_whose_keys_open_none_of_its_secrets_does_not_start(person: Per
     person.environment |= {"BOUGH_SECRET_KEY": "another key that is long enough for it"}
     result = person.try_command([BOUGH, "serve", "--port", "0"], timeout=30)
     assert result.code != 0
-    assert "sealed with keys that are not here" in result.output
+    assert "encrypted with keys that are missing" in result.output
     assert "Traceback" not in result.output

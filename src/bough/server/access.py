@@ -1,4 +1,4 @@
-"""The caller of a route, its view of the store, and the services. One dependency per right.
+"""The dependencies of routes: one for each right, which returns the caller, its view of the store, and the services.
 
 An open stream ends when the key that opened it is revoked or expires, or when its tenant is disabled.
 """
@@ -24,7 +24,7 @@ from bough.server.services import Services
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """The caller, and its view of the store.
+    """The caller of a request, and its view of the store.
 
     Attributes:
         key: The key of the request; an open stream checks again that it is valid.
@@ -40,23 +40,24 @@ def read_key(connection: HTTPConnection) -> str | None:
     """Return the key that a request carries in one of the two headers.
 
     Raises:
-        Unauthenticated: Several headers carry keys, and these differ.
+        Unauthenticated: The headers carry different keys.
     """
     keys = connection.headers.getlist("x-session-api-key")
     for value in connection.headers.getlist("authorization"):
         scheme, _, token = value.partition(" ")
         if scheme.lower() == "bearer":
             keys.append(token.strip())
-    if len(set(filter(None, keys))) > 1:
-        raise Unauthenticated("different keys were sent", hint="send one")
-    return next(filter(None, keys), None)
+    keys = [key for key in keys if key]
+    if len(set(keys)) > 1:
+        raise Unauthenticated("different keys were sent", hint="send only one key")
+    return keys[0] if keys else None
 
 
 async def authenticate(connection: HTTPConnection, key: str | None) -> Access:
     """Return the access that a key grants.
 
     Raises:
-        Unauthenticated: The key is needed and missing, or not a valid one.
+        Unauthenticated: The server needs a key, and the key is missing or invalid.
         LimitExceeded: The caller sends too many requests.
     """
     services: Services = connection.app.state.services
@@ -83,7 +84,7 @@ class Right(NeedsKey):
         Raises:
             PermissionDenied: The key's role is too low, or it lacks a scope.
         """
-        # Once a request: a route with several dependencies must not count as several requests.
+        # Authenticated once per request: several dependencies of a route must not count as several requests.
         granted: dict[Right, Access] = request.scope.setdefault("granted", {})
         if self not in granted:
             access = await authenticate(request, read_key(request))
@@ -116,11 +117,11 @@ def read_services(connection: Request | WebSocket) -> Services:
 
 
 CHECK_SECONDS = 1.0
-"""The interval between two checks of the key of an open stream."""
+"""The time between two checks of an open stream's key."""
 
 
 async def wait_refused(access: Access) -> None:
-    """Return as soon as the key of an open stream is no longer valid."""
+    """Return when the key of an open stream is no longer valid. Checks it once a second."""
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
@@ -128,16 +129,16 @@ async def wait_refused(access: Access) -> None:
         except Unauthenticated:
             return
         except BoughError:
-            continue  # a store that does not answer says nothing about the key: the stream stays open
+            continue  # the store is unavailable, and the key may still be valid: keep the stream open
 
 
 @contextlib.asynccontextmanager
 async def watch_key(access: Access, broadcast: Broadcast) -> AsyncGenerator[Callable[[], bool]]:
-    """Yield a function that returns whether the reader's key has become invalid."""
-    refused = asyncio.create_task(wait_refused(access), name="key of a stream")
-    refused.add_done_callback(lambda _: broadcast.wake())  # a reader that waits for events would not notice it
+    """Yield a function that returns whether the key of a stream has become invalid."""
+    refusal = asyncio.create_task(wait_refused(access), name="key of a stream")
+    refusal.add_done_callback(lambda _: broadcast.wake())  # a reader that waits for events would not notice it
     try:
-        yield refused.done
+        yield refusal.done
     finally:
-        refused.cancel()
-        await asyncio.gather(refused, return_exceptions=True)
+        refusal.cancel()
+        await asyncio.gather(refusal, return_exceptions=True)

@@ -75,7 +75,7 @@ from bough.types import SystemClock
 
 Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
-# `runs` comes last: it ends with a route that takes whatever is left below a conversation.
+# `runs` comes last, because its last route matches every remaining path below a conversation.
 _ROUTERS = (
     meta, health, keys, webhooks, usage, tasks, skills, evals, approvals, transfer, conversations, forks, events,
     sockets, commands, files, git, runs,
@@ -98,23 +98,23 @@ def create_app(
         server: The server's settings; None reads them from the home and the environment.
         agents: Specs defined in Python, served in addition to `default` and those of the home's `config.yaml`.
         store: An open store, which the caller closes; None opens the store of the settings.
-        bind: The address to listen on, which is then an accepted `Host`.
+        bind: The address that the server listens on, which becomes an accepted `Host`.
         transcript: Writes a conversation as a document for people; None writes plain text.
         a2a_agent: The agent that A2A serves at the root; None serves every agent below `/a2a/`.
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
-    served = load_configured(settings) | _by_name(agents)
-    plan = _Plan(settings, server, served, store, transcript, Metrics(), A2AEndpoint(a2a_agent))
+    all_agents = load_configured(settings) | _by_name(agents)
+    plan = _Plan(settings, server, all_agents, store, transcript, Metrics(), A2AEndpoint(a2a_agent))
     app = FastAPI(
         title="bough agent server",
         version=bough.__version__,
         docs_url=None,
         redoc_url=None,
         lifespan=plan.lifespan,
-        # Newer versions write query strings and messages of exceptions; `RequestLog` opens the span of a request.
+        # Newer versions of FastAPI record query strings and exception texts; `RequestLog` opens the span of a request.
         telemetry={"tracing": False, "logs": False},
-        # Outermost first: the id comes before whatever may refuse, and a refusal is counted and logged.
+        # Outermost first: `RequestLog` sets the request id, and counts and logs what the others refuse.
         middleware=[
             Middleware(RequestLog, metrics=plan.metrics),
             Middleware(CrossOrigin, settings=server),
@@ -127,7 +127,7 @@ def create_app(
     problems.install(app)
     openapi.install(app)
     for module in _ROUTERS:
-        app.router.routes.extend(module.routes.routes)  # an included router is matched twice, once with all before it
+        app.router.routes.extend(module.routes.routes)  # FastAPI matches the routes of an included router twice
     app.router.routes.append(Route(MCP_PATH, plan.mcp, name="mcp", include_in_schema=False))
     for path in A2A_PATHS if a2a_agent is None else A2A_ROOT_PATHS:
         app.router.routes.append(Route(path, plan.a2a, name="a2a", include_in_schema=False))
@@ -138,7 +138,7 @@ def create_app(
 
 @asynccontextmanager
 async def relay_between(services: Services, url: str) -> AsyncGenerator[None]:
-    """Relay pieces of text to readers on other servers, and those of other processes to readers here."""
+    """Relay pieces of text to readers on other servers, and from other processes to readers on this server."""
     broadcasts = services.broadcasts
     relay = DeltaRelay(
         url, take=broadcasts.publish, read_here=broadcasts.read_here, on_drop=services.metrics.deltas_dropped.inc
@@ -160,7 +160,7 @@ def _by_name(agents: Agents) -> dict[str, AgentSpec]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The parts of an application before anything is opened."""
+    """The parts of an application, from which its lifespan creates the services."""
 
     settings: Settings
     server: ServerSettings
@@ -177,39 +177,39 @@ class _Plan:
 
     @asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
-        async with AsyncExitStack() as closing:
+        async with AsyncExitStack() as exit_stack:
             store = self.given_store or await open_store(self.settings.store)
             if self.given_store is None:
-                closing.push_async_callback(store.aclose)
-            app.state.services = services = self._services(store)
+                exit_stack.push_async_callback(store.aclose)
+            app.state.services = services = self._make_services(store)
             if self.given_store is None and self.settings.store.startswith(("postgresql:", "postgres:")):
-                await closing.enter_async_context(relay_between(services, self.settings.store))
+                await exit_stack.enter_async_context(relay_between(services, self.settings.store))
             await services.runs.open()
-            # Ended in this order: runs still publish to readers, commands and runs still use the executor.
-            closing.push_async_callback(services.states.aclose)
-            closing.push_async_callback(services.executor.aclose)
-            closing.push_async_callback(services.commands.aclose)
-            closing.push_async_callback(services.broadcasts.aclose)
-            closing.push_async_callback(services.runs.aclose, self.server.shutdown_seconds)
-            await closing.enter_async_context(self.mcp.live())
-            await closing.enter_async_context(self._deliver(services))
+            # Closed in reverse order: runs still publish to readers; runs and commands still use the executor.
+            exit_stack.push_async_callback(services.states.aclose)
+            exit_stack.push_async_callback(services.executor.aclose)
+            exit_stack.push_async_callback(services.commands.aclose)
+            exit_stack.push_async_callback(services.broadcasts.aclose)
+            exit_stack.push_async_callback(services.runs.aclose, self.server.shutdown_seconds)
+            await exit_stack.enter_async_context(self.mcp.live())
+            await exit_stack.enter_async_context(self._deliver_webhooks(services))
             services.on_drain.append(self.mcp.drain)
             yield
             services.draining = True
 
     @asynccontextmanager
-    async def _deliver(self, services: Services) -> AsyncGenerator[None]:
-        """Follow the log for webhooks, and send due deliveries while the block runs."""
+    async def _deliver_webhooks(self, services: Services) -> AsyncGenerator[None]:
+        """Record deliveries of webhooks for new events, and send due deliveries while the block runs."""
         services.webhooks.describe = describe_for_push(services)
         services.webhooks.follow()
-        serving = asyncio.create_task(services.webhooks.serve(), name="webhooks")
+        delivery_task = asyncio.create_task(services.webhooks.serve(), name="webhooks")
         try:
             yield
         finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+            delivery_task.cancel()
+            await asyncio.gather(delivery_task, return_exceptions=True)
 
-    def _services(self, store: StoreAdmin) -> Services:
+    def _make_services(self, store: StoreAdmin) -> Services:
         settings, server, metrics = self.settings, self.server, self.metrics
         broadcasts, rules = Broadcasts(store, metrics), TenantRules(settings, server)
         executor = SharedExecutor(settings.executor)

@@ -10,13 +10,13 @@ from bough.events.record import ConversationRecord, StoredEvent
 from bough.types import JsonObject
 
 Transcript: TypeAlias = Callable[[ConversationRecord, Iterable[JsonObject]], Iterator[str]]
-"""Writes a document of a conversation's events."""
+"""Returns a document of a conversation and its events, in pieces."""
 
 
 def write_document(
     transcript: Transcript | None, record: ConversationRecord, events: Sequence[StoredEvent]
 ) -> Iterator[str]:
-    """Yield a document in pieces; without `transcript`, a title and plain text."""
+    """Return a document of a conversation in pieces; without `transcript`, its title and plain text."""
     if transcript is None:
         return iter([f"# {record.title or 'untitled'}\n\n{plain_transcript(events)}\n"])
     return transcript(record, (stored.as_json() for stored in events))

@@ -19,10 +19,10 @@ from bough.server.auth.keys import SERVER
 from bough.settings import Settings
 from bough.tasks.stores.relational import RelationalTaskStore
 
-_KEPT_SECONDS = 10.0
+_CACHE_SECONDS = 10.0
 
 _SPACE_BYTES = 1 << 20
-"""Free space that a store needs: the maximum size of a message, since a full disk may still hold the probe."""
+"""Free space that a writable store needs: the maximum size of a message. The probe alone may fit on a full disk."""
 
 
 class MachineHealth:
@@ -38,54 +38,57 @@ class MachineHealth:
         self._settings = settings
         self._tasks = tasks
         self._monotonic = monotonic
-        self._looking = asyncio.Lock()
-        self._found: tuple[Sequence[Check], float] | None = None
+        self._lock = asyncio.Lock()
+        self._checks: Sequence[Check] = ()
+        self._checked_at: float | None = None
 
-    async def look(self) -> Sequence[Check]:
-        """Return the checks, at most ten seconds old; only `bough doctor` checks the rows of conversations."""
-        async with self._looking:
-            if self._found is None or self._monotonic() - self._found[1] > _KEPT_SECONDS:
-                self._found = (await self._check(), self._monotonic())
-            return self._found[0]
+    async def check(self) -> Sequence[Check]:
+        """Return the results, at most ten seconds old. Rows of conversations are checked by `bough doctor` only."""
+        async with self._lock:
+            if self._checked_at is None or self._monotonic() - self._checked_at > _CACHE_SECONDS:
+                self._checks = await self._run_checks()
+                self._checked_at = self._monotonic()
+            return self._checks
 
-    async def _check(self) -> list[Check]:
+    async def _run_checks(self) -> list[Check]:
         settings = self._settings
         try:
-            tasks = await check_tasks(self._tasks)
+            task_checks = await check_tasks(self._tasks)
         except BoughError as error:
-            tasks = [Check("tasks", "rows", "broken", error.message, error.hint)]
+            task_checks = [Check("tasks", "rows", "broken", error.message, error.hint)]
         return [
             *await check_executors(settings.executor),
             *await asyncio.to_thread(lambda: list(check_models(settings, os.environ))),
-            *tasks,
+            *task_checks,
             *await asyncio.to_thread(check_config, settings),
             *await asyncio.to_thread(lambda: list(check_versions())),
         ]
 
 
 async def is_writable(store: EventStore) -> bool:
-    """Return whether the store can be written: no write has failed since the last call, or a probe succeeds."""
+    """Whether the store can be written: no write failed since the last successful probe, or a new probe succeeds."""
     if not isinstance(store, RelationalEventStore) or store.write_failure is None:
         return True
     if isinstance(store, SqliteEventStore) and not await asyncio.to_thread(_has_space, store.path.parent):
         return False
     try:
-        await store.transaction(SERVER, _write_and_remove)
+        await store.transaction(SERVER, _add_and_remove_probe)
     except BoughError:
         return False
     store.write_failure = None
     return True
 
 
-def _write_and_remove(tables: Tables) -> None:
+def _add_and_remove_probe(tables: Tables) -> None:
     tables.run("server.add_probe")
     tables.run("server.remove_probe")
 
 
 def _has_space(folder: Path) -> bool:
+    """Whether a mebibyte can be written to the file system of a folder."""
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            for _ in range(_SPACE_BYTES >> 16):  # written, not reserved: file systems may compress or share zeros
+            for _ in range(_SPACE_BYTES >> 16):  # random bytes: a file system may compress zeros
                 if file.write(os.urandom(1 << 16)) < 1 << 16:
                     return False
             os.fsync(file.fileno())

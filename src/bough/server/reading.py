@@ -1,4 +1,4 @@
-"""Pages of events in any form, with stable page ids, filters, and events whose parts span two pages."""
+"""Pages of events in any form, with stable page ids and filters. A page may end between two parts of an event."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bough.types import JsonObject
 
 _FILTERS = EventPage.model_fields.keys() - {"page_id", "limit", "sort_order", "after", "before"}
 _FIRST_ROWS = 16
-_MAX_WAITING = 256
+_MAX_BUFFERED = 256
 MAX_LOOKED_AT = 5000
-"""Maximum number of events that a request with a filter reads; then the page ends, and the next one continues."""
+"""Maximum number of events that a request reads. A page with a filter may end there before it is full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class EventReader:
     """Reads one conversation's events in one form.
 
     Attributes:
-        head: Number of events to read; later ones are ignored.
+        head: Number of events in the log when the request began; later events are ignored.
     """
 
     store: OwnedStore
@@ -37,36 +37,36 @@ class EventReader:
     form: EventForm
 
     async def page(self, query: EventPage, *, limit: int) -> ItemPage[JsonObject]:
-        """Return a page.
+        """Return a page of at most `limit` parts.
 
         Raises:
             InvalidInput: `page_id` does not belong to this conversation.
         """
         reverse = query.sort_order == "TIMESTAMP_DESC"
-        start, stop, skip = await self._range(query, reverse=reverse)
+        start, stop, first_id = await self._range(query, reverse=reverse)
         is_filtered = not _FILTERS.isdisjoint(query.model_fields_set)
         items: list[JsonObject] = []
-        looked = 0
+        event_count = 0
         rows = _FIRST_ROWS if is_filtered else limit + 1
         async with aclosing(self._parts(start, stop, reverse=reverse, rows=rows)) as events:
             async for stored, parts in events:
-                looked += 1
+                event_count += 1
                 for part in parts:
-                    if skip is not None:
-                        if part["id"] != skip:
+                    if first_id is not None:
+                        if part["id"] != first_id:
                             continue
-                        skip = None
+                        first_id = None
                     if is_filtered and not _is_wanted(part, stored, query):
                         continue
                     if len(items) == limit:
                         return ItemPage(items=items, next_page_id=str(part["id"]))
                     items.append(part)
-                if looked >= MAX_LOOKED_AT and parts and len(items) < limit:
+                if event_count >= MAX_LOOKED_AT and parts and len(items) < limit:
                     return ItemPage(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
         return ItemPage(items=items)
 
     async def count(self, query: EventQuery) -> int:
-        """Return the number of parts. O(events)."""
+        """Return the number of parts that match a filter. O(events)."""
         total = 0
         async for stored, parts in self._parts(0, self.head, reverse=False):
             total += sum(_is_wanted(part, stored, query) for part in parts)
@@ -76,17 +76,17 @@ class EventReader:
         """Return one part by its id.
 
         Raises:
-            NotFound: The log has no such event, or the event no such part.
+            NotFound: The log has no such event, or the event has no such part.
         """
         part = parse_id(id)
         _, seq = await self.store.locate(part.event, cid=self.cid)
         parts = await self._parts_at(seq)
         if part.part < len(parts):
             return parts[part.part]
-        raise NotFound("the event has no such part")
+        raise NotFound("the event has no part with this number")
 
     async def _range(self, query: EventPage, *, reverse: bool) -> tuple[int, int, str | None]:
-        """Return the range of events to read, and the id of the first part."""
+        """Return the range of events to read, and the id of the first part to return; None to return all parts."""
         start = 0 if query.after is None else query.after + 1
         stop = self.head if query.before is None else min(query.before, self.head)
         if query.page_id is None:
@@ -94,15 +94,16 @@ class EventReader:
         try:
             _, seq = await self.store.locate(parse_id(query.page_id).event, cid=self.cid)
         except NotFound as error:
-            hint = "use next_page_id of the page before"
-            raise InvalidInput("page_id is none of this conversation", hint=hint) from error
+            hint = "use next_page_id of the previous page"
+            raise InvalidInput("page_id does not belong to this conversation", hint=hint) from error
         return (start, min(stop, seq + 1), query.page_id) if reverse else (max(start, seq), stop, query.page_id)
 
     async def _id_after(self, seq: int, *, reverse: bool) -> str | None:
-        following = seq - 1 if reverse else seq + 1
-        if not 0 <= following < self.head:
+        """Return the id of the first part after an event in the requested order; None at the end of the log."""
+        next_seq = seq - 1 if reverse else seq + 1
+        if not 0 <= next_seq < self.head:
             return None
-        parts = await self._parts_at(following)
+        parts = await self._parts_at(next_seq)
         return str(parts[-1 if reverse else 0]["id"]) if parts else None
 
     async def _parts_at(self, seq: int) -> Sequence[JsonObject]:
@@ -116,59 +117,64 @@ class EventReader:
         """Iterate events with their parts in the requested order.
 
         Args:
-            rows: Number of events to read first. A page of as many parts needs no others.
+            rows: Number of events to read at first; further ones are read only if the caller needs them.
         """
         if reverse:
             async with aclosing(self._parts_backwards(start, stop, rows)) as events:
                 async for event in events:
                     yield event
             return
-        earlier: Mapping[str, str] | None = None  # looked up for the first event that needs it: most pages have none
+        earlier_calls: Mapping[str, str] | None = None  # read for the first event that needs them: most pages have none
         calls: dict[str, str] = {}
         async with aclosing(self._read(start, stop, rows, reverse=False)) as events:
             async for stored in events:
                 calls |= self.form.calls_made(stored)
-                if earlier is None and self.form.needs_calls(stored):
-                    earlier = await self._calls_before(start)
-                    calls = {**earlier, **calls}
+                if earlier_calls is None and self.form.needs_calls(stored):
+                    earlier_calls = await self._calls_before(start)
+                    calls = {**earlier_calls, **calls}
                 yield stored, self.form.encode(stored, calls)
 
     async def _parts_backwards(
         self, start: int, stop: int, rows: int
     ) -> AsyncGenerator[tuple[StoredEvent, Sequence[JsonObject]]]:
-        waiting: list[StoredEvent] = []  # results come before the response that made their calls
+        """Iterate events from the latest to the earliest; buffers results until the response that made their calls."""
+        buffered: list[StoredEvent] = []
         async with aclosing(self._read(start, stop, rows, reverse=True)) as events:
             async for stored in events:
                 calls = self.form.calls_made(stored)
-                waiting.append(stored)
-                if not calls and self.form.needs_calls(waiting[0]):
-                    if len(waiting) < _MAX_WAITING:
+                buffered.append(stored)
+                if not calls and self.form.needs_calls(buffered[0]):
+                    if len(buffered) < _MAX_BUFFERED:
                         continue
                     calls = await self._calls_before(stored.seq)
-                for event in waiting:
+                for event in buffered:
                     yield event, self.form.encode(event, calls)[::-1]
-                waiting = []
-        if waiting:
+                buffered = []
+        if buffered:
             calls = await self._calls_before(start)
-            for event in waiting:
+            for event in buffered:
                 yield event, self.form.encode(event, calls)[::-1]
 
     async def _read(self, start: int, stop: int, rows: int, *, reverse: bool) -> AsyncGenerator[StoredEvent]:
-        """Iterate events: reads `rows` of them first, the others only when needed."""
+        """Iterate events. Reads `rows` of them at once, and the others as the caller asks for them."""
         if start >= stop:
             return
-        lo, hi = (max(start, stop - rows), stop) if reverse else (start, min(stop, start + rows))
-        chunk = [stored async for stored in self.store.read(self.cid, lo, hi)]
+        if reverse:
+            first_start, first_stop = max(start, stop - rows), stop
+            stop = first_start
+        else:
+            first_start, first_stop = start, min(stop, start + rows)
+            start = first_stop
+        chunk = [stored async for stored in self.store.read(self.cid, first_start, first_stop)]
         for stored in reversed(chunk) if reverse else chunk:
             yield stored
-        start, stop = (start, lo) if reverse else (hi, stop)
         if start < stop:
             async with aclosing(self.store.read(self.cid, start, stop, reverse=reverse)) as events:
                 async for stored in events:
                     yield stored
 
     async def _calls_before(self, seq: int) -> Mapping[str, str]:
-        """Return the calls of the latest response before a position."""
+        """Return the calls of the latest response before an event; empty if a user's message comes first."""
         async with aclosing(self._read(0, seq, _FIRST_ROWS, reverse=True)) as events:
             async for stored in events:
                 if calls := self.form.calls_made(stored):
@@ -180,7 +186,7 @@ class EventReader:
 
 def _is_wanted(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool:
     """Whether a part matches the filter."""
-    kinds = getattr(query, "kinds", None)
+    kinds = getattr(query, "kinds", None)  # only some queries have this field
     if kinds is not None and stored.kind not in kinds.split(","):
         return False
     if query.kind is not None and query.kind.rpartition(".")[2] != part.get("kind"):
@@ -192,5 +198,5 @@ def _is_wanted(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool
     return _is_within(stored.ts, query.timestamp__gte, query.timestamp__lt)
 
 
-def _is_within(moment: datetime, first: datetime | None, last: datetime | None) -> bool:
-    return (first is None or moment >= first) and (last is None or moment < last)
+def _is_within(moment: datetime, start: datetime | None, stop: datetime | None) -> bool:
+    return (start is None or moment >= start) and (stop is None or moment < stop)

@@ -1,4 +1,4 @@
-"""Runs requested over the wire. Each is a task, run by this server's broker or by a worker."""
+"""Runs requested by clients. Each run is a task, which this server's broker or a worker process runs."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from bough.tasks.notify import has_stopped
 from bough.tasks.stores.rows import TaskRow, find_latest_row, find_live_row, read_task
 from bough.tasks.worker import ActiveRun
 
-_SMALL = 128
-"""Up to this many conversations, the runs are looked up on the event loop."""
+_MAX_SMALL = 128
+"""The runs of up to this many conversations are looked up on the event loop."""
 
 
 class Runs:
     """The broker's operations for routes.
 
     Args:
-        broker: Not entered yet; this object enters and leaves it.
-        broadcasts: Get the pieces of responses of runs in this process.
-        takes_tasks: Whether this process runs tasks, or workers do.
+        broker: Not entered yet; `open` enters it, and draining leaves it.
+        broadcasts: Receive the pieces of responses of the runs in this process.
+        takes_tasks: Whether this process runs tasks; False if only workers do.
     """
 
     def __init__(self, broker: TaskBroker, metrics: Metrics, broadcasts: Broadcasts, *, takes_tasks: bool) -> None:
@@ -44,8 +44,8 @@ class Runs:
         self._metrics = metrics
         self._broadcasts = broadcasts
         self._takes_tasks = takes_tasks
-        self._draining: asyncio.Task[None] | None = None
-        self._drain_begun = asyncio.Event()
+        self._drain_task: asyncio.Task[None] | None = None
+        self._drain_started = asyncio.Event()
         metrics.runs.labels("running").set_function(lambda: len(broker.worker.active))
         broker.worker.on_update.append(self._take_update)
         broker.worker.on_end.append(self._take_end)
@@ -57,27 +57,27 @@ class Runs:
             await self.broker.__aenter__()
 
     def drain(self, seconds: float) -> None:
-        """Take no more tasks; running ones are handed over at the end of their step, or after `seconds`."""
-        if self._draining is None:
-            self._drain_begun.set()
-            self._draining = asyncio.create_task(self.broker.drain(seconds), name="drain of runs")
+        """Take no more tasks, and hand over running tasks at the end of their step, or after `seconds`."""
+        if self._drain_task is None:
+            self._drain_started.set()
+            self._drain_task = asyncio.create_task(self.broker.drain(seconds), name="drain of runs")
 
     def hand_over_now(self) -> None:
-        """Hand over the running tasks at once, and kill their tools."""
+        """Hand over running tasks at once, and kill their tools."""
         self.broker.worker.stop_all("hand_back")
 
     async def aclose(self, seconds: float) -> None:
-        """Drain, and return when no task is running here."""
+        """Drain, and return when this process runs no task."""
         self.drain(seconds)
-        assert self._draining is not None  # noqa: S101 - made by the line before
-        await self._draining
+        assert self._drain_task is not None  # noqa: S101 - made by the line before
+        await self._drain_task
 
     @property
     def dispatcher_lives(self) -> bool:
         """Whether the dispatcher of this process is running; always True if workers run the tasks."""
         return not self._takes_tasks or self.broker.is_entered
 
-    # What is asked.
+    # Requests.
 
     async def latest(self, cid: UUID) -> RunInfo | None:
         """Return the latest run of a conversation; None before the first. Reads one row."""
@@ -86,7 +86,7 @@ class Runs:
     async def live_among(self, records: Collection[ConversationRecord]) -> frozenset[UUID]:
         """Return the ids of the conversations with a pending or running run. One statement."""
         cids = json.dumps([record.number for record in records])
-        is_small = len(records) <= _SMALL
+        is_small = len(records) <= _MAX_SMALL
         rows = await self.broker.store.look(lambda tables: tables.run("task.live_among", cids=cids), small=is_small)
         live = {row[0] for row in rows}
         return frozenset(record.id for record in records if record.number in live)
@@ -103,15 +103,15 @@ class Runs:
     async def start(
         self, caller: Caller, cid: UUID, *, approve: Collection[str] = (), key: str | None = None, **submission: Any
     ) -> UUID:
-        """Start a run, and return its task's id; if a task of it waits for a person, that task's id.
+        """Start a run and return the id of its task. If a task of the conversation waits for a person, return that id.
 
         Args:
-            approve: Waiting calls that may now run.
-            key: The same key returns the same task.
+            approve: Ids of waiting calls to approve.
+            key: An idempotency key: the same key returns the same task.
             submission: `id`, `queue`, `priority`, `deadline_seconds` of the task.
 
         Raises:
-            Conflict: It is running.
+            Conflict: The conversation is running.
             LimitExceeded: The tenant has the maximum number of runs.
         """
         metadata = {"idempotency_key": key, PAYER: caller.key, **submission}
@@ -131,11 +131,11 @@ class Runs:
         state: State | None = None,
         **submission: Any,
     ) -> None:
-        """Append a message and the events that it activates; with `run`, the active run or a new one answers it.
+        """Append a message and the events that it activates. With `run`, the active run or a new one answers it.
 
         Args:
             events: The events, the message first.
-            state: The fold of the log, if the caller has just read it.
+            state: The state of the conversation, if the caller has just read it.
             submission: `id`, `queue`, `priority`, `deadline_seconds` of the task.
 
         Raises:
@@ -151,29 +151,31 @@ class Runs:
         )  # fmt: skip
 
     async def find_asking(self, cid: UUID) -> Task | None:
-        """Return the task of a conversation that waits for a person; None if none does."""
+        """Return the task of a conversation that waits for a person; None if there is none."""
 
         def look(tables: Tables) -> Task | None:
             row = find_live_row(tables, tables.number(cid))
-            return None if row is None or row.current is not TaskState.INPUT_REQUIRED else read_task(tables, row)
+            if row is None or row.current is not TaskState.INPUT_REQUIRED:
+                return None
+            return read_task(tables, row)
 
         return await self.broker.store.look(look, small=True)
 
     def stream(self, task: str, after: int) -> AsyncIterator[TaskEvent]:
-        """Iterate the events of a task after `after`, then live ones, until its end. Raises as `TaskBroker.stream`."""
+        """Iterate the events of a task after `after`, then new ones until it ends. Raises as `TaskBroker.stream`."""
         return self.broker.stream(task, after)
 
     async def wait(self, task: UUID, seconds: float) -> Task:
         """Return a task when it ends or asks for input, when this server drains, or after `seconds`."""
         waiting = asyncio.create_task(self.broker.wait_until(str(task), has_stopped, seconds))
-        draining = asyncio.create_task(self._drain_begun.wait())
+        drain_start = asyncio.create_task(self._drain_started.wait())
         try:
-            await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiting, drain_start}, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else await self.broker.poll(str(task))
         finally:
-            for future in (waiting, draining):
+            for future in (waiting, drain_start):
                 future.cancel()
-            await asyncio.gather(waiting, draining, return_exceptions=True)
+            await asyncio.gather(waiting, drain_start, return_exceptions=True)
 
     async def pause(self, cid: UUID, *, by: str, reason: str) -> None:
         """Ask a run to stop at its next step; does nothing if none is running."""
@@ -187,14 +189,15 @@ class Runs:
             with suppress(NotFound):
                 await self.wait(run.task, wait_seconds)
 
-    # What is heard of runs in this process.
+    # Updates of the runs in this process.
 
     def _take_update(self, cid: UUID, update: Update) -> None:
         if isinstance(update, Delta):
             self._broadcasts.publish(cid, update.kind, update.text)
             return
         self._metrics.appends.inc()
-        if isinstance(event := update.event, ModelResponded):
+        event = update.event
+        if isinstance(event, ModelResponded):
             self._metrics.steps.inc()
             self._metrics.count_usage(event.usage)
 
@@ -209,12 +212,12 @@ def read_latest_run(tables: Tables, cid: int) -> RunInfo | None:
 
 
 def _describe(tables: Tables, row: TaskRow) -> RunInfo:
-    asks = row.current is TaskState.INPUT_REQUIRED
+    waits_for_input = row.current is TaskState.INPUT_REQUIRED
     return RunInfo(
         task=UUID(bytes=row.id),
         state=row.current.value,
         attempts=row.attempts,
         queue=row.queue,
-        request=read_task(tables, row).request if asks else None,
+        request=read_task(tables, row).request if waits_for_input else None,
         parent=None if row.parent_id is None else UUID(bytes=row.parent_id),
     )

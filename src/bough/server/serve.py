@@ -1,4 +1,4 @@
-"""`bough serve`: safe addresses, the listening socket, uvicorn, shutdown."""
+"""`bough serve`: safe addresses, the listener socket, uvicorn, shutdown."""
 
 from __future__ import annotations
 
@@ -44,46 +44,56 @@ def require_safe_bind(host: str, *, has_keys: bool, unsafe: bool) -> None:
     if not is_loopback(host) and not has_keys and not unsafe:
         raise PermissionDenied(
             f"a server without keys does not listen on {host}: everybody could use it",
-            hint="make one with `bough keys create NAME`, or listen on 127.0.0.1",
+            hint="create a key with `bough keys create NAME`, or listen on 127.0.0.1",
         )
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 chooses a free port.
+    """Return a listener socket; port 0 chooses a free port.
 
     Raises:
         Unavailable: The address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: asyncio switches Nagle's algorithm off only on connections of a socket that says TCP, and
-    # with it on, the body of an answer waits up to 40 ms for the acknowledgement of its head.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # The protocol must be given: asyncio disables Nagle's algorithm only on sockets whose protocol is IPPROTO_TCP. With
+    # the algorithm, the body of a response waits up to 40 ms for the acknowledgement of its head.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
-        listening.close()
+        listener.close()
         raise Unavailable(f"cannot listen on {host}:{port}: {error}", hint="choose another --port") from error
-    listening.setblocking(False)
-    return listening
+    listener.setblocking(False)
+    return listener
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that reports when it is ready, and ends streams before it waits for connections."""
+    """A uvicorn server that reports when it is ready, and ends streams before it waits for connections.
+
+    Args:
+        ready: Called when the server accepts requests.
+        drain: Called at the first signal; ends the streams.
+        hand_over: Called at the second signal; hands over the running tasks at once.
+    """
 
     def __init__(
-        self, config: uvicorn.Config, ready: Callable[[], None], drain: Callable[[], None], hurry: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        ready: Callable[[], None],
+        drain: Callable[[], None],
+        hand_over: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._ready = ready
         self._drain = drain
-        self._hurry = hurry
+        self._hand_over = hand_over
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal, hand over at the second; the process ends with 0 either way."""
+        """Stop at the first signal; at the second one, hand over tasks and cancel requests. The exit code is 0."""
         if self.should_exit:
-            self._hurry()
+            self._hand_over()
             for task in self.server_state.tasks:
                 task.cancel()
         self.should_exit = True
@@ -93,22 +103,22 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to answer, then report it."""
+        """Start accepting requests, then call `ready`."""
         await super().startup(sockets)
         if not self.should_exit:
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams first: uvicorn would wait for them for ever."""
+        """End the streams before uvicorn waits for open connections, or it would wait for ever."""
         self._drain()
         await super().shutdown(sockets)
 
 
-async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket, *, ready: Callable[[], None]) -> None:
+async def serve(app: FastAPI, settings: ServerSettings, listener: socket.socket, *, ready: Callable[[], None]) -> None:
     """Serve until a signal arrives. A second signal stops at once.
 
     Args:
-        ready: Called when the server answers requests.
+        ready: Called when the server accepts requests.
 
     Raises:
         Unavailable: The application could not start; its own error is the cause.
@@ -133,40 +143,40 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     app.state.stop = server.stop
     try:
         with reload_at_sighup(lambda: _reload(app)):
-            await server.serve(sockets=[listening])
+            await server.serve(sockets=[listener])
     finally:
         await _end_stream_watchers()
     if not server.started:
-        failure: BaseException | None = getattr(app.state, "startup_error", None)
-        raise failure or Unavailable("the server could not start", hint="see the log")
+        startup_error: BaseException | None = getattr(app.state, "startup_error", None)
+        raise startup_error or Unavailable("the server could not start", hint="see the log")
 
 
 def _compute_connection_limit(settings: ServerSettings) -> int:
-    """Return the maximum number of connections, which leaves some descriptors of the process for other uses."""
+    """Return the maximum number of connections. Some of the process's descriptors are left for other uses."""
     hard_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard_limit == resource.RLIM_INFINITY:
         return settings.connections
     return min(settings.connections, max(2, hard_limit - _OTHER_DESCRIPTORS))
 
 
-def _raise_descriptor_limit(wanted_descriptors: int) -> None:
+def _raise_descriptor_limit(required_descriptors: int) -> None:
     """Raise the process's limit of open descriptors as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted_descriptors:
-        raised = wanted_descriptors if hard == resource.RLIM_INFINITY else min(wanted_descriptors, hard)
+    if soft != resource.RLIM_INFINITY and soft < required_descriptors:
+        raised = required_descriptors if hard == resource.RLIM_INFINITY else min(required_descriptors, hard)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, raised), hard))
 
 
 async def _end_stream_watchers() -> None:
-    """End the task by which sse-starlette watches for a shutdown, which it starts with the first stream and never ends.
+    """Cancel the task that sse-starlette starts with the first stream to watch for a shutdown, and never ends.
 
-    If the loop is closed before, the task stays pending, and the next server in this thread has no watcher.
+    Otherwise the task would still be pending when the loop is closed, and the thread's next server would start none.
     """
-    watching = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == _WATCHER]
-    for task in watching:
+    watchers = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == _WATCHER]
+    for task in watchers:
         task.cancel()
-    await asyncio.gather(*watching, return_exceptions=True)
+    await asyncio.gather(*watchers, return_exceptions=True)
 
 
 def _drain(app: FastAPI) -> None:
@@ -174,8 +184,8 @@ def _drain(app: FastAPI) -> None:
     if services is not None:
         services.draining = True
         services.broadcasts.drain()
-        for let_go in services.on_drain:
-            let_go()
+        for callback in services.on_drain:
+            callback()
         services.runs.drain(services.server.shutdown_seconds)
 
 
@@ -191,13 +201,13 @@ def _hand_over(app: FastAPI) -> None:
         services.runs.hand_over_now()
 
 
-def run_server(app: FastAPI, settings: ServerSettings, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve in a new event loop until a signal arrives. Takes over the whole process."""
+def run_server(app: FastAPI, settings: ServerSettings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve in a new event loop until a signal arrives. Changes limits and the garbage collector of the process."""
 
-    def begin() -> None:
+    def report_ready() -> None:
         gc.collect()
-        gc.freeze()  # what was imported stays: without this, readers wait for each full collection to pass over it
+        gc.freeze()  # or each full collection would scan all imported modules, while readers wait
         ready()
 
     _raise_descriptor_limit(settings.connections + _OTHER_DESCRIPTORS)
-    asyncio.run(serve(app, settings, listening, ready=begin))
+    asyncio.run(serve(app, settings, listener, ready=report_ready))

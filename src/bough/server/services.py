@@ -35,10 +35,10 @@ class Services:
     Attributes:
         store: The whole store; routes see it through `OwnedStore` only.
         rules: The limits of tenants; SIGHUP reloads them.
-        conversation_limits: Bounds the number of conversations of a tenant.
-        event_form: The form of events for requests that do not ask for bough's form.
+        conversation_limits: Limits the number of conversations of a tenant.
+        event_form: The form of events in responses, unless the request asks for bough's form.
         transcript: Writes a conversation as a document for people; None writes plain text.
-        draining: Whether the server is stopping; `on_drain` is called when that starts.
+        draining: Whether the server is stopping; the callbacks in `on_drain` are called when it begins to stop.
     """
 
     settings: Settings
@@ -68,5 +68,5 @@ class Services:
     on_drain: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def form_for(self, *, ours: bool) -> EventForm:
-        """Return the form of events for a request."""
+        """Return the form of events for a response: bough's own if `ours`."""
         return self.our_events if ours else self.event_form

@@ -1,4 +1,4 @@
-"""The operator's settings of a server: section `server:` of the home's `bough.yaml`, `BOUGH_SERVER_*`, options."""
+"""The operator's settings of a server, from `server:` in the home's `bough.yaml`, `BOUGH_SERVER_*` and options."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class TenantLimits(BaseModel):
     """The limits of one tenant.
 
     Attributes:
-        runs: Runs at once.
-        queued_runs: Runs that wait for these to end; further ones are refused.
-        requests_per_second: For all keys together; `key_requests_per_second` for each. Bursts may have twice as many.
+        runs: Maximum number of concurrent runs.
+        queued_runs: Maximum number of runs that wait for others to end; further runs are refused.
+        requests_per_second: For all keys together; `key_requests_per_second` for each. Bursts may be twice as large.
         streams: Open streams and sockets of all keys together; `key_streams` for each key.
         conversations: Maximum number of conversations; lists scan all of them.
-        access: The widest workspace access of its agents.
-        models: Whether its runs may use the operator's model keys; `none` allows only keys that the tenant posted.
-        tokens_a_day: Input and output tokens of a day in UTC; None for no bound. `usd_a_day` likewise.
-        key_tokens_a_day: The tokens of runs and questions requested by one key; `key_usd_a_day` likewise.
+        access: The widest workspace access that the tenant's agents may have.
+        models: Whether runs may use the operator's model keys; `none` allows only keys that the tenant posted.
+        tokens_a_day: Input and output tokens per UTC day; None for no limit. `usd_a_day` likewise.
+        key_tokens_a_day: Tokens per UTC day of runs and questions requested by one key; `key_usd_a_day` likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,27 +49,27 @@ class TenantLimits(BaseModel):
 
     @property
     def bounds_keys(self) -> bool:
-        """Whether each key has a separate quota."""
+        """Whether each key of the tenant has a quota."""
         return self.key_tokens_a_day is not None or self.key_usd_a_day is not None
 
 
 class ServerSettings(BaseModel):
-    """The settings of a server. Never read from a project's folder.
+    """The settings of a server, which are never read from a project's folder.
 
     Attributes:
-        hosts: Additional names accepted in `Host`.
+        hosts: Additional names accepted in the header `Host`.
         origins: Allowed origins in addition to the server's.
         trusted_proxies: Networks whose `X-Forwarded-*` headers are trusted.
         root: The parent folder of the tenants' folders; None for `workspaces` in the home.
-        read_seconds: Maximum pause in a header or body; `send_seconds`: how long a client may read nothing.
-        body_seconds: Maximum time for a whole body.
+        read_seconds: Maximum pause while a client sends a request; `send_seconds`: while it receives a response.
+        body_seconds: Maximum time for receiving a whole body.
         connections: Maximum number of open connections; one address may have three quarters of them.
-        keep_alive_seconds: Maximum idle time between two requests of a connection; clients should use a shorter one.
-        runs: Whether this process runs tasks, or workers do.
-        models: Base URLs that any caller may name.
+        keep_alive_seconds: Maximum idle time of a connection between two requests; clients should use less.
+        runs: Whether tasks run in this process or in workers.
+        models: Base URLs of models that any caller may choose.
         webhook_networks: Private networks that webhooks and push notifications may call.
         public_card: Whether the cards of agents can be read without a key.
-        limits: The limits of each tenant that `tenants` does not name. Both are reloaded at SIGHUP.
+        limits: The limits of each tenant that is not in `tenants`. Both fields are reloaded at SIGHUP.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -99,13 +99,13 @@ class ServerSettings(BaseModel):
 
     @classmethod
     def load(cls, settings: Settings, *, env: Mapping[str, str] | None = None, **options: Any) -> ServerSettings:
-        """Return the settings; options precede `BOUGH_SERVER_*`, then the home's `bough.yaml`, then the defaults.
+        """Return the settings from `options`, `BOUGH_SERVER_*`, the home's `bough.yaml` and defaults, in this order.
 
         Raises:
             InvalidInput: A key is unknown or a value has the wrong shape.
         """
         env = os.environ if env is None else env
-        values = _from_file(settings.home / "bough.yaml") | _from_env(env)
+        values = _read_file(settings.home / "bough.yaml") | _read_env(env)
         values |= {key: value for key, value in options.items() if value is not None}
         try:
             return cls.model_validate(values)
@@ -118,7 +118,7 @@ class ServerSettings(BaseModel):
 
     @property
     def bounds_any_key(self) -> bool:
-        """Whether the keys of any tenant have separate quotas."""
+        """Whether the keys of any tenant have quotas."""
         return any(limits.bounds_keys for limits in (self.limits, *self.tenants.values()))
 
     def folder_for(self, tenant: str, home: Path) -> Path:
@@ -126,7 +126,7 @@ class ServerSettings(BaseModel):
         return (self.root or home / "workspaces") / tenant
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
@@ -137,14 +137,17 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path} cannot be read: {error}", hint="fix the file or its permissions") from error
     section: Any = data.get("server", {}) if isinstance(data, dict) else {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not isinstance(section, dict):
-        raise InvalidInput(f"{path}: `server` must contain `key: value` lines", hint=f"known keys: {_list_known()}")
+        raise InvalidInput(
+            f"{path}: `server` must contain `key: value` lines", hint=f"known keys: {_list_known_keys()}"
+        )
     return {str(key): value for key, value in section.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+def _read_env(env: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, field in ServerSettings.model_fields.items():
-        if value := env.get(f"BOUGH_SERVER_{name.upper()}"):
+        value = env.get(f"BOUGH_SERVER_{name.upper()}")
+        if value:
             is_list = "tuple" in str(field.annotation)
             values[name] = [item for item in value.split(",") if item] if is_list else value
     return values
@@ -152,11 +155,11 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
 
 def _explain(error: ValidationError) -> InvalidInput:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    near = get_close_matches(where, ServerSettings.model_fields, 1)
-    hint = f"did you mean `{near[0]}`?" if near and near[0] != where else f"known keys: {_list_known()}"
-    return InvalidInput(f"server setting `{where}`: {first['msg']}", hint=hint)
+    name = ".".join(str(part) for part in first["loc"])
+    matches = get_close_matches(name, ServerSettings.model_fields, 1)
+    hint = f"did you mean `{matches[0]}`?" if matches and matches[0] != name else f"known keys: {_list_known_keys()}"
+    return InvalidInput(f"server setting `{name}`: {first['msg']}", hint=hint)
 
 
-def _list_known() -> str:
+def _list_known_keys() -> str:
     return ", ".join(sorted(ServerSettings.model_fields))

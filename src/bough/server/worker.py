@@ -23,10 +23,10 @@ from bough.tasks.agents import Credentials, FindCredentials, is_data
 def work_for_servers(
     broker: TaskBroker, store: EventStore, settings: Settings, rules: TenantRules | None = None
 ) -> None:
-    """Send webhooks for the changes of a worker, and apply the quotas of the servers' settings to its runs.
+    """Record webhook deliveries for the changes that a worker makes, and apply the server's quotas to its runs.
 
     Args:
-        store: The log of the broker's tasks.
+        store: The store with the conversations of the broker's tasks.
         settings: Settings of the home with the `server:` section.
         rules: The limits of tenants; None reads them from the settings.
     """
@@ -43,7 +43,7 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
     """Return a function that finds the secrets and the model key of a run.
 
     Args:
-        rules: The function raises `PermissionDenied` for a run that they do not allow; None allows every run.
+        rules: The limits of tenants. The function raises `PermissionDenied` for a forbidden run; None allows all.
     """
 
     async def find(record: ConversationRecord, state: State) -> Credentials:
@@ -59,19 +59,19 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
 
 
 def keep_quotas(broker: TaskBroker, store: EventStore, quotas: Quotas) -> None:
-    """Stop each run of a broker at the next step once its tenant, or the key that pays, has used up the day's quota."""
+    """Stop each run of a broker at its next step once its tenant or its paying key has used up the quota of the day."""
     broker.worker.find_reached = lambda owner, cid: quotas.find_reached(store, owner, cid)
     quotas.follow(store)
 
 
 def load_configured(settings: Settings) -> dict[str, AgentSpec]:
-    """Return the agents of the home's `config.yaml` by name; empty without the file. Imports the code that it names.
+    """Return the agents of the home's `config.yaml` by name; empty without the file. Imports the code named there.
 
-    A project's `config.yaml` is ignored: the agents of a server do not depend on the folder it was started in.
+    A project's `config.yaml` is ignored: the agents do not depend on the folder in which the server is started.
 
     Raises:
         InvalidInput: The file has a mistake.
-        NotFound: It refers to something that does not exist.
+        NotFound: The file refers to something that does not exist.
     """
     path = settings.home / "config.yaml"
     if not path.is_file():
@@ -81,9 +81,9 @@ def load_configured(settings: Settings) -> dict[str, AgentSpec]:
 
 
 def list_for_workers(settings: Settings) -> list[AgentSpec]:
-    """Return the configured agents that a worker must know, because records of them are incomplete (sub-agents, code).
+    """Return the configured agents that cannot be rebuilt from records alone: those with sub-agents or code.
 
-    As for any worker, a project's `config.yaml` may narrow the home's, and replace its values once it is trusted.
+    As for any worker, a project's `config.yaml` may narrow the home's, and replace its values if it is trusted.
     Raises what `load_configured` raises.
     """
     specs = [AgentSpec.from_config(name, settings=settings) for name in load_configured(settings)]

@@ -1,4 +1,4 @@
-"""The applications of the library `a2a`, one for each agent and address it is served at."""
+"""The applications of the library `a2a`, one for each agent and URL."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ _MAX_APPS = 200
 
 
 class AgentApplications:
-    """The applications in use, at most 200: the least recently used one is dropped first."""
+    """A cache of at most 200 applications; the least recently used one is evicted first."""
 
     def __init__(self) -> None:
         self._apps: OrderedDict[tuple[str, str, bool], Starlette] = OrderedDict()
 
     def find(self, services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
-        """Return the application of an agent at an address; built at its first request."""
+        """Return the application of an agent at a URL, which is built at the first request."""
         key = name, url, needs_key
         app = self._apps.get(key)
         if app is None:
             app = self._apps[key] = _make_app(services, name, url, needs_key=needs_key)
         self._apps.move_to_end(key)
-        # The address comes from the header `Host`: without a bound any client could fill the memory.
+        # The URL comes from the header `Host`: without the limit, a client could exhaust the memory.
         if len(self._apps) > _MAX_APPS:
             self._apps.popitem(last=False)
         return app
@@ -67,13 +67,13 @@ class AgentApplications:
         """Return the body of a push notification: the current state of a task."""
         caller = Caller(tenant=tenant)
         access = Access(caller=caller, store=OwnedStore(services.store, caller.owner), services=services)
-        record = await services.runs.broker.poll(task)
-        tasks = AgentTasks(access, str(record.metadata.get(AGENT)))
-        return MessageToDict(StreamResponse(task=await tasks.describe(record)))
+        current_task = await services.runs.broker.poll(task)
+        tasks = AgentTasks(access, str(current_task.metadata.get(AGENT)))
+        return MessageToDict(StreamResponse(task=await tasks.describe(current_task)))
 
 
 class _CallerUser(User):
-    """A caller as a user of the library."""
+    """A caller as a `User` of the library."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -91,7 +91,7 @@ class _CallerUser(User):
 
 class _ContextBuilder(ServerCallContextBuilder):
     def build(self, request: Request) -> ServerCallContext:
-        """Return the context of a request: its caller, store and services."""
+        """Return the context of a request, with its caller's access and its headers."""
         access: Access = request.scope["state"]["access"]
         extensions = get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
         state = {"access": access, "headers": dict(request.headers)}
@@ -101,21 +101,21 @@ class _ContextBuilder(ServerCallContextBuilder):
 def _make_app(services: Services, name: str, url: str, *, needs_key: bool) -> Starlette:
     card = build_card(services.agents.find_named(name), url, needs_key=needs_key)
     handler = BrokerHandler(name, card, PushConfigs(services.webhooks))
-    grace = max(1.0, services.server.shutdown_seconds / 2)
+    grace_seconds = max(1.0, services.server.shutdown_seconds / 2)
     builder = _ContextBuilder()
     app = Starlette(
-        exception_handlers={HTTPException: _answer},
+        exception_handlers={HTTPException: _respond_with_error},
         routes=[
             *create_agent_card_routes(card),
-            *create_jsonrpc_routes(handler, "/", builder, enable_v0_3_compat=True, shutdown_grace_period=grace),
-            *create_rest_routes(handler, builder, enable_v0_3_compat=True, shutdown_grace_period=grace),
+            *create_jsonrpc_routes(handler, "/", builder, enable_v0_3_compat=True, shutdown_grace_period=grace_seconds),
+            *create_rest_routes(handler, builder, enable_v0_3_compat=True, shutdown_grace_period=grace_seconds),
         ],
     )
     app.router.redirect_slashes = False
     return app
 
 
-async def _answer(request: Request, error: Exception) -> Response:
+async def _respond_with_error(request: Request, error: Exception) -> Response:
     return answer_to(error, read_request_id(request.scope))
 
 
@@ -125,10 +125,10 @@ _MODES = ("text/plain", "application/json")
 
 
 def build_card(spec: AgentSpec, url: str, *, needs_key: bool = True) -> AgentCard:
-    """Return the card of an agent at an address, with both bindings and both versions.
+    """Return the card of an agent at a URL, with both bindings and both versions of the protocol.
 
     Args:
-        needs_key: False on a server without keys; the card then demands none.
+        needs_key: Whether the card says that a key is required; false on a server without keys.
     """
     requirements = [SecurityRequirement(schemes={name: StringList()}) for name in ("key", "bearer")]
     return AgentCard(
@@ -159,6 +159,6 @@ def _describe_skills(spec: AgentSpec) -> list[AgentSkill]:
     abilities = [(skill.name, skill.description) for skill in spec.skills or ()]
     abilities += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]
     abilities = abilities or [(spec.name, spec.description or f"What {spec.name} does.")]
-    # Some clients refuse a skill without modes, although those of the card are its default.
+    # Some clients reject a skill without modes, although the modes of the card are the default.
     modes: Any = {"input_modes": _MODES, "output_modes": _MODES}
-    return [AgentSkill(id=name, name=name, description=about, tags=[spec.name], **modes) for name, about in abilities]
+    return [AgentSkill(id=name, name=name, description=text, tags=[spec.name], **modes) for name, text in abilities]

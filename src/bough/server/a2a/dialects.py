@@ -1,6 +1,6 @@
-"""Adapting JSON-RPC requests that some clients send and the library does not accept, and their answers.
+"""Adapts JSON-RPC requests of some clients that the library does not accept, and the responses to them.
 
-Source: the clients of fasta2a 0.6 (a null id) and 2.1 (methods of version 0.3, messages and results as in 1.0).
+Source: the clients of fasta2a 0.6 (a null id) and 2.1 (methods of version 0.3 with messages and results of 1.0).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from starlette.types import Message, Send
 from bough.types import JsonObject
 
 _ID_FOR_NULL = 0
-_SENDING = frozenset({"message/send", "message/stream"})
-_STREAMS = frozenset({"message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask"})
-_FIELDS = {
+_SEND_METHODS = frozenset({"message/send", "message/stream"})
+_STREAM_METHODS = frozenset({"message/stream", "tasks/resubscribe", "SendStreamingMessage", "SubscribeToTask"})
+_FIELD_BY_KIND = {
     "task": "task",
     "message": "message",
     "status-update": "statusUpdate",
@@ -28,11 +28,11 @@ _Change = Callable[[JsonObject], JsonObject]
 
 
 def adapt_request(body: bytes, send: Send) -> tuple[bytes, Send]:
-    """Return a request that the library serves, and a `send` that answers as its client expects.
+    """Return a request that the library accepts, and a `send` that adapts the response for the client.
 
-    A null id is replaced on the way. A message of 0.3 without `kind` is answered in both forms: the fields of 0.3,
-    and the same object below `task`, `message`, `statusUpdate` or `artifactUpdate` as in 1.0. Other requests are
-    returned unchanged.
+    A null id is replaced in the request and restored in the response. The response to a 0.3 message without `kind`
+    contains both forms: the fields of 0.3, and the same object in `task`, `message`, `statusUpdate` or
+    `artifactUpdate` as in 1.0. Other requests are returned unchanged.
     """
     request: Any = json.loads(body) if body else None
     if not isinstance(request, dict) or "jsonrpc" not in request:
@@ -42,7 +42,7 @@ def adapt_request(body: bytes, send: Send) -> tuple[bytes, Send]:
     if "id" in fields and fields["id"] is None:
         body = json.dumps({**fields, "id": _ID_FOR_NULL}).encode()
         changes.append(_restore_null_id)
-    if fields.get("method") in _SENDING and _lacks_kind(fields.get("params")):
+    if fields.get("method") in _SEND_METHODS and _lacks_kind(fields.get("params")):
         changes.append(_add_form_of_1_0)
     if not changes:
         return body, send
@@ -52,7 +52,9 @@ def adapt_request(body: bytes, send: Send) -> tuple[bytes, Send]:
             response = step(response)
         return response
 
-    return body, (_change_events if fields.get("method") in _STREAMS else _change_response)(send, change)
+    if fields.get("method") in _STREAM_METHODS:
+        return body, _change_events(send, change)
+    return body, _change_response(send, change)
 
 
 def _lacks_kind(params: object) -> bool:
@@ -69,7 +71,7 @@ def _add_form_of_1_0(response: JsonObject) -> JsonObject:
     if not isinstance(result, Mapping):
         return response
     fields = cast("JsonObject", result)
-    name = _FIELDS.get(str(fields.get("kind")))
+    name = _FIELD_BY_KIND.get(str(fields.get("kind")))
     return response if name is None else {**response, "result": {**fields, name: fields}}
 
 
@@ -78,7 +80,7 @@ def _change_response(send: Send, change: _Change) -> Send:
     start: Message | None = None
     chunks: list[bytes] = []
 
-    async def changing(message: Message) -> None:
+    async def send_changed(message: Message) -> None:
         nonlocal start
         if message["type"] == "http.response.start":
             start = message
@@ -94,27 +96,27 @@ def _change_response(send: Send, change: _Change) -> Send:
         await send({**start, "headers": [*headers, (b"content-length", str(len(body)).encode())]})
         await send({**message, "body": body})
 
-    return changing
+    return send_changed
 
 
 def _change_events(send: Send, change: _Change) -> Send:
-    """Return a `send` that changes the JSON of each event of a stream; an error without a stream is changed as well."""
+    """Return a `send` that changes the JSON of each event of a stream, or of a response that is not a stream."""
     is_stream = True
     pending = b""
-    whole = _change_response(send, change)
+    send_response = _change_response(send, change)
 
-    async def changing(message: Message) -> None:
+    async def send_changed(message: Message) -> None:
         nonlocal is_stream, pending
         if message["type"] == "http.response.start":
             types = [value for name, value in message["headers"] if name.lower() == b"content-type"]
             is_stream = any(value.startswith(b"text/event-stream") for value in types)
         if not is_stream:
-            await whole(message)
+            await send_response(message)
             return
         if message["type"] != "http.response.body":
             await send(message)
             return
-        # Only whole lines are changed: a chunk may end in the middle of one.
+        # Only complete lines are changed: a chunk may end in the middle of a line.
         *lines, pending = (pending + message.get("body", b"")).split(b"\n")
         if not message.get("more_body"):
             lines, pending = [*lines, pending], b""
@@ -123,14 +125,14 @@ def _change_events(send: Send, change: _Change) -> Send:
             changed += b"\n"
         await send({**message, "body": changed})
 
-    return changing
+    return send_changed
 
 
 def _change_line(line: bytes, change: _Change) -> bytes:
     if not line.startswith(b"data:"):
         return line
-    end = b"\r" if line.endswith(b"\r") else b""
-    return b"data: " + _change_json(line.removeprefix(b"data:").strip(), change) + end
+    line_end = b"\r" if line.endswith(b"\r") else b""
+    return b"data: " + _change_json(line.removeprefix(b"data:").strip(), change) + line_end
 
 
 def _change_json(body: bytes, change: _Change) -> bytes:

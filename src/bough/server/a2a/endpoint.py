@@ -1,6 +1,6 @@
-"""`/a2a/{agent}`: JSON-RPC, REST and the card of every agent of the server, behind its keys, scopes and limits.
+"""`/a2a/{agent}`: JSON-RPC, REST and the card of each agent, with the server's keys, scopes and limits.
 
-The library `a2a` is imported at the first request: a server of REST clients alone never loads it.
+The library `a2a` is imported at the first request, so a server without A2A clients never loads it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 CARD_PATH = "/.well-known/agent-card.json"
 PATHS = (CARD_PATH, "/a2a/{agent}", "/a2a/{agent}/{path:path}")
-"""The routes of a server of all agents."""
+"""The routes of a server that serves all agents."""
 
 ROOT_PATHS = ("/", "/{path:path}")
-"""The routes of a server of one agent."""
+"""The routes of a server that serves one agent at the root."""
 
 
 class A2AEndpoint:
@@ -62,9 +62,9 @@ class A2AEndpoint:
             scope["state"]["access"] = access
             needs_key = access.caller.key is not None
         if name not in services.agents.names():
-            raise NotFound("there is no such agent", hint="GET /api/agents lists them")
+            raise NotFound("there is no such agent", hint="GET /api/agents lists the agents")
         url = f"{str(request.base_url).rstrip('/')}{prefix}"
-        # Starlette matches the path below the prefix; the root of the application is a slash.
+        # Starlette matches the path below the prefix, where the root of the application is "/".
         path = scope["path"] if scope["path"] != prefix else f"{prefix}/"
         app_scope = {**scope, "path": path, "root_path": f"{scope.get('root_path', '')}{prefix}"}
         try:
@@ -76,7 +76,7 @@ class A2AEndpoint:
             return
         if body is not None:
             body, send = adapt_request(body, send)
-        # After the key, scope and agent: a request that is refused must not cost the import.
+        # Only now: a refused request must not cause the import.
         applications = await self._load_applications()
         app = applications.find(services, name, url, needs_key=needs_key)
         await app(app_scope, receive if body is None else replay(body, receive), send)
@@ -84,12 +84,12 @@ class A2AEndpoint:
     async def _load_applications(self) -> AgentApplications:
         if self._applications is None:
             applications_class = await asyncio.to_thread(_import_applications)
-            # Another request may have set it during the import; its applications hold the tasks in progress.
+            # Another request may have set the attribute during the import, and its applications may be in use.
             self._applications = self._applications or applications_class()
         return self._applications
 
     def _find_agent(self, request: Request) -> tuple[str, str]:
-        """Return the name of the requested agent, and the path prefix it is served below."""
+        """Return the name of the requested agent, and the prefix of its paths."""
         if self._only is not None:
             return self._only, ""
         if request.url.path == CARD_PATH:
@@ -102,7 +102,7 @@ def describe_for_push(services: Services) -> Callable[[str, str], Awaitable[Json
     """Return a function that builds the body of a push notification from the current state of a task."""
 
     async def describe(tenant: str, task: str) -> JsonObject:
-        # A webhook of an A2A client may be due after a restart, before the first A2A request.
+        # Imported here too: after a restart, a delivery may be due before the first A2A request.
         applications_class = await asyncio.to_thread(_import_applications)
         return await applications_class.describe_task(services, tenant, task)
 

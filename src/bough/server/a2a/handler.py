@@ -1,7 +1,7 @@
-"""Answering A2A requests from the broker and the log, without any state between requests.
+"""The handler of A2A requests, which uses the broker and the log and has no state between requests.
 
-The library's handler keeps a task in memory while it runs and stores the result of its events; this one implements
-its `RequestHandler`, since here the log is the stream, and any worker may write it.
+The library's own handler has a running task in memory and stores the result of its events. This handler implements the
+library's `RequestHandler` instead, because the log is the stream of events, and any worker may write it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from bough.tasks import Task, TaskState
 from bough.types import Json
 
 _WAIT_SECONDS = 60.0
-_ANSWERS: Mapping[str, bool] = {
+_DECISIONS: Mapping[str, bool] = {
     "approve": True,
     "approved": True,
     "yes": True,
@@ -80,15 +80,15 @@ _ANSWERS: Mapping[str, bool] = {
     "rejected": False,
     "no": False,
 }
-"""Texts that approve waiting calls; any other text rejects them, and is the reason."""
+"""Texts that approve or reject waiting calls. Any other text rejects them, and is recorded as the reason."""
 
 
-_TAKEN = "the context belongs to something else"
+_CONTEXT_IN_USE = "the context_id is used by something else"
 _LOG = logging.getLogger("bough.server.a2a")
 
 
 class BrokerHandler(RequestHandler):
-    """Serves one agent.
+    """Handles the requests to one agent.
 
     Args:
         card: The agent's card.
@@ -102,12 +102,12 @@ class BrokerHandler(RequestHandler):
 
     @validate_request_params
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> A2ATask:
-        """Return the task when it ends or asks for input, or at once if the client wants that."""
+        """Process a message; return its task when it ends or asks for input, or at once if the client wants that."""
         validate_history_length(params.configuration)
         access = access_in(context)
         with translate_errors():
             tasks = AgentTasks(access, self._agent)
-            task = await self._take(access, tasks, params)
+            task = await self._process_message(access, tasks, params)
             while not (params.configuration.return_immediately or is_over(task) or access.services.draining):
                 task = await access.services.runs.wait(UUID(task.id), _WAIT_SECONDS)
             return apply_history_length(await tasks.describe(task), params.configuration)
@@ -116,12 +116,12 @@ class BrokerHandler(RequestHandler):
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        """Iterate the task, then its updates."""
+        """Process a message, and yield its task, then the updates of the task."""
         validate_history_length(params.configuration)
         access = access_in(context)
         with translate_errors():
-            task = await self._take(access, AgentTasks(access, self._agent), params)
-            async for event in self._follow(access, task.id):
+            task = await self._process_message(access, AgentTasks(access, self._agent), params)
+            async for event in self._iterate_updates(access, task.id):
                 yield apply_history_length(event, params.configuration) if isinstance(event, A2ATask) else event
 
     @validate_request_params
@@ -148,7 +148,7 @@ class BrokerHandler(RequestHandler):
 
     @validate_request_params
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> A2ATask:
-        """Cancel a task; on return it is cancelled."""
+        """Cancel a task, and return the cancelled task."""
         access = access_in(context)
         with translate_errors():
             tasks = AgentTasks(access, self._agent)
@@ -164,13 +164,13 @@ class BrokerHandler(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        """Iterate a task in its current state, then its updates."""
+        """Yield a task in its current state, then its updates."""
         access = access_in(context)
         with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.id)
             if task.is_terminal:
-                raise UnsupportedOperationError(message=f"the task is {task.state.value}: nothing more will happen")
-            async for event in self._follow(access, task.id):
+                raise UnsupportedOperationError(message=f"the task is {task.state.value} and has no further updates")
+            async for event in self._iterate_updates(access, task.id):
                 yield event
 
     @validate_request_params
@@ -190,7 +190,7 @@ class BrokerHandler(RequestHandler):
         """Return one push notification configuration."""
         access = access_in(context)
         with translate_errors():
-            access.caller.require("write", "a2a")  # it holds the credentials that the client wants to be shown
+            access.caller.require("write", "a2a")  # the configuration contains credentials
             task = await AgentTasks(access, self._agent).find(params.task_id)
             configs = [config for config in await self._push.list(access, task.id) if config.id == params.id]
         if not configs:
@@ -224,14 +224,14 @@ class BrokerHandler(RequestHandler):
         """Return the card; the caller has been authenticated."""
         return self._card
 
-    # How it does it.
+    # Implementation.
 
-    async def _take(self, access: Access, tasks: AgentTasks, params: SendMessageRequest) -> Task:
-        """Process a message: as the answer to a waiting task, as a message to a running task, or as a new task."""
+    async def _process_message(self, access: Access, tasks: AgentTasks, params: SendMessageRequest) -> Task:
+        """Process a message: answer a waiting task, send it to a running task, or start a new task. Return the task."""
         message = params.message
         if message.task_id:
-            return await self._continue(access, await tasks.find(message.task_id), message)
-        # Sent twice, it is one task: its id is made of the message's.
+            return await self._continue_task(access, await tasks.find(message.task_id), message)
+        # The id is derived from the id of the message, so a message that is sent twice starts one task.
         id = uuid5(BOUGH, f"{access.caller.tenant}\na2a {self._agent}\n{message.message_id}")
         try:
             return await tasks.find(str(id))
@@ -239,20 +239,20 @@ class BrokerHandler(RequestHandler):
             pass
         user_message = _read_message(message)
         require_short(access, user_message)
-        push = params.configuration.HasField("task_push_notification_config")
-        if push:  # before a conversation is made for what is refused
+        has_push_config = params.configuration.HasField("task_push_notification_config")
+        if has_push_config:  # before the conversation is created: an invalid configuration must leave nothing behind
             await self._push.check(params.configuration.task_push_notification_config)
-        conversation, context = await self._place(access, id, message.context_id)
-        about: dict[str, Any] = {
+        conversation, context = await self._find_conversation(access, id, message.context_id)
+        metadata: dict[str, Any] = {
             AGENT: self._agent,
             MESSAGE: message.message_id,
             CONTEXT: context,
             **pay_by(access.caller),
         }
-        async with open_conversation(access, conversation) as open_one:
-            first, *activated = await open_one.prepare_message(user_message)
+        async with open_conversation(access, conversation) as opened:
+            first, *activated = await opened.prepare_message(user_message)
         assert isinstance(first, UserMessage)  # noqa: S101 - as `prepare_message` returns them
-        if push:  # before the task: nothing of it is missed
+        if has_push_config:  # before the task starts, so that no notification is missed
             await self._push.add(access, str(id), params.configuration.task_push_notification_config)
         runs = access.services.runs
         await runs.broker.run(
@@ -261,11 +261,11 @@ class BrokerHandler(RequestHandler):
             activated=activated,
             by=access.caller.name,
             id=str(id),
-            **about,
+            **metadata,
         )
         return await tasks.find(str(id))
 
-    async def _continue(self, access: Access, task: Task, message: Message) -> Task:
+    async def _continue_task(self, access: Access, task: Task, message: Message) -> Task:
         """Send a message to a task.
 
         Raises:
@@ -275,47 +275,51 @@ class BrokerHandler(RequestHandler):
         if message.context_id and message.context_id != read_context_id(task):
             raise InvalidParamsError(message="the task belongs to another context")
         if task.is_terminal:
-            raise UnsupportedOperationError(message=f"the task is {task.state.value}: it takes no message")
+            raise UnsupportedOperationError(message=f"the task is {task.state.value} and accepts no messages")
         broker, user_message = access.services.runs.broker, _read_message(message)
         require_short(access, user_message)
         if task.state is TaskState.INPUT_REQUIRED:
             access.caller.require("write", "a2a", "approve")
-            return await broker.provide_input(task.id, _answer_in(message, user_message, task), by=access.caller.name)
+            return await broker.provide_input(task.id, _read_answer(message, user_message, task), by=access.caller.name)
         await broker.run(
             read_conversation_id(task), user_message, by=access.caller.name, join=True, **pay_by(access.caller)
         )
         return await broker.poll(task.id)
 
-    async def _place(self, access: Access, id: UUID, context: str) -> tuple[UUID, str]:
+    async def _find_conversation(self, access: Access, id: UUID, context: str) -> tuple[UUID, str]:
         """Return the conversation and the context of a new task.
 
+        The conversation is new if the context is, and a fork if a task of the context is running.
+
         Raises:
-            InvalidParamsError: The context is not a UUID, or another agent's.
+            InvalidParamsError: The context is not a UUID, or is used by another agent or another tenant.
         """
         context_id = _parse_context(context) or id
         try:
             record = await access.store.get(context_id)
         except NotFound:
             try:
-                return await self._begin(access, context_id), context or str(context_id)
-            except Conflict:  # another tenant's: said as of what is the caller's own
-                raise InvalidParamsError(message=_TAKEN) from None
+                return await self._start_conversation(access, context_id), context or str(context_id)
+            except Conflict:  # another tenant's: raise the same error as for the caller's own
+                raise InvalidParamsError(message=_CONTEXT_IN_USE) from None
         if record.config.get(AGENT) != self._agent:
-            raise InvalidParamsError(message=_TAKEN)
+            raise InvalidParamsError(message=_CONTEXT_IN_USE)
         if not await access.services.runs.is_live(context_id):
             return context_id, str(context_id)
         new_fork = await fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running")
         return new_fork.record.id, str(context_id)
 
-    async def _begin(self, access: Access, id: UUID) -> UUID:
+    async def _start_conversation(self, access: Access, id: UUID) -> UUID:
+        """Start a conversation with the agent, and return its id."""
         services = access.services
         agent = services.agents.agent_for(access.caller, self._agent)
         folder = services.workspaces.folder_for(access.caller, id, None)
-        about = {"form": "ours", AGENT: self._agent}
-        return (await start(access, Start(id=id, agent=agent, workspace=folder, about=about))).id
+        metadata = {"form": "ours", AGENT: self._agent}
+        record = await start(access, Start(id=id, agent=agent, workspace=folder, about=metadata))
+        return record.id
 
-    async def _follow(self, access: Access, id: str) -> AsyncGenerator[Event]:
-        """Yield the task as it is now, then its text, steps and final state as they come."""
+    async def _iterate_updates(self, access: Access, id: str) -> AsyncGenerator[Event]:
+        """Yield a task in its current state, then its text, steps and states until it ends or asks for input."""
         tasks = AgentTasks(access, self._agent)
         task = await tasks.find(id)
         with access.services.limits.stream(access.caller):
@@ -323,7 +327,7 @@ class BrokerHandler(RequestHandler):
                 access.services.broadcasts.join(read_conversation_id(task), kind="a2a") as broadcast,
                 watch_key(access, broadcast) as is_refused,
             ):
-                head = broadcast.head  # the subscription began before the task is read: nothing falls between
+                head = broadcast.head  # read before the task, so that no event is missed
                 task = await tasks.find(id)
                 yield await tasks.describe(task)
                 if is_over(task):
@@ -337,7 +341,7 @@ class BrokerHandler(RequestHandler):
                         is_first = False
                     event = update.event if isinstance(update, StoredEvent) else None
                     if isinstance(event, ToolCalled):
-                        yield status_update(task, doing=event.tool)
+                        yield status_update(task, action=event.tool)
                     if isinstance(event, TaskChanged) and event.task_id == id:
                         task = await tasks.find(id)
                         for artifact in describe_artifacts(task):
@@ -353,10 +357,10 @@ def access_in(context: ServerCallContext) -> Access:
 
 
 def _parse_context(context: str) -> UUID | None:
-    """Return a context as a UUID, None for none.
+    """Return a context as a UUID; None if it is empty.
 
     Raises:
-        InvalidParamsError: It is not a UUID.
+        InvalidParamsError: The context is not a UUID.
     """
     if not context:
         return None
@@ -367,10 +371,10 @@ def _parse_context(context: str) -> UUID | None:
 
 
 def _read_message(message: Message) -> UserMessage:
-    """Return the content of a message: its texts, and its data as JSON.
+    """Return the content of a message: its texts and its data.
 
     Raises:
-        InvalidParamsError: It is empty, or has a file.
+        InvalidParamsError: The message is empty, or contains a file.
     """
     texts: list[str] = []
     for part in message.parts:
@@ -380,41 +384,45 @@ def _read_message(message: Message) -> UserMessage:
             case "data":
                 texts.append(str(MessageToDict(part.data)))
             case _:
-                raise InvalidParamsError(message="only text and data are taken")
+                raise InvalidParamsError(message="only text and data are supported")
     if not any(text.strip() for text in texts):
-        raise InvalidParamsError(message="the message says nothing")
+        raise InvalidParamsError(message="the message is empty")
     return UserMessage.text("\n".join(texts))
 
 
-def _answer_in(message: Message, user_message: UserMessage, task: Task) -> Json:
-    """Return the answer to a task's question: data unchanged; text as the value, or as approval or rejection."""
+def _read_answer(message: Message, user_message: UserMessage, task: Task) -> Json:
+    """Return the answer to a task's question: the data of the message, or else its text.
+
+    If calls wait for approval, a text is converted to an approval or a rejection.
+    """
     data = [cast("Any", MessageToDict(part.data)) for part in message.parts if part.WhichOneof("content") == "data"]
     if data:
         return data[0]
     if (task.request or {}).get("kind") == "question":
         return user_message.plain
-    answer = _ANSWERS.get(user_message.plain.strip().lower())
+    decision = _DECISIONS.get(user_message.plain.strip().lower())
+    if decision is not None:
+        return decision
     calls = [str(call["id"]) for call in (task.request or {}).get("calls", ())]
-    return {"reject": calls, "reason": user_message.plain} if answer is None else answer
+    return {"reject": calls, "reason": user_message.plain}
 
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Convert errors of bough to those of the protocol; an unexpected error carries no details."""
+    """Convert errors of bough to errors of the protocol. Unexpected errors are logged, and sent without details."""
     try:
         yield
     except A2AError:
         raise
     except NotFound as error:
-        raise TaskNotFoundError from error  # some clients take only the message that the protocol gives this code
+        raise TaskNotFoundError from error  # some clients accept only the protocol's message for this code
     except InvalidInput as error:
         raise InvalidParamsError(message=explain_error(error)) from error
     except Conflict as error:
         raise UnsupportedOperationError(message=explain_error(error)) from error
     except BoughError as error:
-        raise (InternalError if error.http_status >= 500 else UnsupportedOperationError)(
-            message=explain_error(error)
-        ) from error
+        error_class = InternalError if error.http_status >= 500 else UnsupportedOperationError
+        raise error_class(message=explain_error(error)) from error
     except Exception as error:  # noqa: BLE001 - the boundary of a request: the library would send its text
-        _LOG.error("a request by A2A failed", exc_info=error)
+        _LOG.error("an A2A request failed", exc_info=error)
         raise InternalError(message="internal: the server failed") from None

@@ -1,4 +1,4 @@
-"""The tasks of an agent, the most recently changed first: pages are cut from this list.
+"""The list of an agent's tasks, the most recently changed first, from which pages are taken.
 
 Source: the A2A protocol 1.0, section 3.1.4 (list).
 """
@@ -16,18 +16,20 @@ from bough.server.auth.keys import SERVER
 from bough.tasks.stores.summary import TASKS
 
 AGENT: Final = "a2a_agent"
-CONTEXT: Final = "a2a_context"
-"""Keys of a task's metadata: the agent that was asked, the context it was asked in."""
+"""Key of a task's metadata: the agent of the task."""
 
-_AT_ONCE = 500
+CONTEXT: Final = "a2a_context"
+"""Key of a task's metadata: the A2A context of the task."""
+
+_BATCH_SIZE = 500
 
 
 class TaskPlace(NamedTuple):
-    """The position of a task in the list; a greater one comes earlier.
+    """The position of a task in the list. Tasks with greater positions come first.
 
     Attributes:
-        changed: When its state last changed, in microseconds since 1970.
-        number: The number of its row; later tasks have greater ones.
+        changed: When the state of the task last changed, in microseconds since 1970.
+        number: The number of its row; newer tasks have greater numbers.
     """
 
     changed: int
@@ -36,12 +38,12 @@ class TaskPlace(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The tasks to list; None and empty for all.
+    """A filter of tasks. None and an empty text match all tasks.
 
     Attributes:
-        state: The number of their state.
-        after: The earliest time of their last change, in microseconds since 1970.
-        context: The context in which they were asked.
+        state: The number of the state.
+        after: The earliest time of the last change, in microseconds since 1970.
+        context: The A2A context.
     """
 
     state: int | None
@@ -50,30 +52,31 @@ class Selection(NamedTuple):
 
 
 async def find_places(access: Access, agent: str, selection: Selection) -> list[TaskPlace]:
-    """Return the places of the caller's tasks with an agent, the most recently changed first. O(tasks of the agent).
+    """Return the positions of the caller's tasks with an agent, the most recently changed first. O(tasks of the agent).
 
-    The agent and the context of a task are in its first event, so the first event of each is read.
+    The agent and the context of a task are recorded in its first event; therefore the first event of each is read.
     """
     store, owner = access.services.store, access.caller.owner
     parameters = {"owner": owner, "agent": agent, "state": selection.state, "after": selection.after}
 
-    def look(tables: Tables) -> list[tuple[TaskPlace, int, int]]:
+    def read_candidates(tables: Tables) -> list[tuple[TaskPlace, int, int]]:
         rows = tables.run("server.a2a_tasks", **parameters)
         return [(TaskPlace(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
 
-    candidates = await store.transaction((TASKS, SERVER), look, read_only=True)
+    candidates = await store.transaction((TASKS, SERVER), read_candidates, read_only=True)
     places: list[TaskPlace] = []
-    for begin in range(0, len(candidates), _AT_ONCE):
-        part = candidates[begin : begin + _AT_ONCE]
+    for start in range(0, len(candidates), _BATCH_SIZE):
+        batch = candidates[start : start + _BATCH_SIZE]
 
-        def sift(tables: Tables, part: list[tuple[TaskPlace, int, int]] = part) -> list[TaskPlace]:
-            return [place for place, cid, first in part if _is_wanted(tables, cid, first, agent, selection.context)]
+        def select(tables: Tables, batch: list[tuple[TaskPlace, int, int]] = batch) -> list[TaskPlace]:
+            return [place for place, cid, first in batch if _is_wanted(tables, cid, first, agent, selection.context)]
 
-        places += await store.transaction(TASKS, sift, read_only=True)
+        places += await store.transaction(TASKS, select, read_only=True)
     return places
 
 
 def _is_wanted(tables: Tables, cid: int, first: int, agent: str, context: str) -> bool:
+    """Whether the first event of a task, at seq `first`, names the agent and the context; an empty one matches any."""
     row = tables.one("task.event", cid=cid, seq=first)
     event = None if row is None else StoredEvent.of_rows([row])[0].event  # pyright: ignore[reportArgumentType]
     metadata = (event.metadata or {}) if isinstance(event, TaskChanged) else {}

@@ -1,4 +1,4 @@
-"""Push notifications of A2A clients: webhooks of kind `a2a`, delivered as all others.
+"""Push notifications of A2A clients, stored and delivered as webhooks of kind `a2a`.
 
 Source: the A2A protocol 1.0, section 4.3 (push notifications).
 """
@@ -20,30 +20,30 @@ from bough.types import new_id
 
 TOKEN_HEADER = "X-A2A-Notification-Token"  # noqa: S105 - the name of a header
 _KINDS = ("task.state",)
-_MAX_ID = 200
+_MAX_ID_CHARACTERS = 200
 
 
 class PushConfigs:
-    """The configurations of a server's tasks."""
+    """The push notification configurations of a server's tasks."""
 
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
 
     async def check(self, config: TaskPushNotificationConfig) -> None:
         """Check that a configuration could be stored. Raises what `add` raises."""
-        if len(config.id) > _MAX_ID:
-            raise InvalidInput("the id of the configuration is too long", hint="leave it out")
+        if len(config.id) > _MAX_ID_CHARACTERS:
+            raise InvalidInput("the id of the configuration is too long", hint="leave the id out")
         if not all(value.isascii() and value.isprintable() for value in _build_headers(config).values()):
-            raise InvalidInput("token and credentials are sent as headers", hint="printable ASCII characters")
+            raise InvalidInput("token and credentials are not valid in headers", hint="use printable ASCII characters")
         await self._webhooks.check(config.url)
 
     async def add(self, access: Access, task: str, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
-        """Store a configuration under its id or a new one, and return it.
+        """Store a configuration with its id or a new id, and return it.
 
         Raises:
-            PermissionDenied: Its address is on this machine or a private network.
-            InvalidInput: Its id is too long, or its token or credentials cannot be sent.
-            LimitExceeded: The task has the maximum number.
+            PermissionDenied: The URL is on this machine or a private network.
+            InvalidInput: The id is too long, or the token or the credentials cannot be sent in headers.
+            LimitExceeded: The task has the maximum number of configurations.
         """
         await self.check(config)
         stored = TaskPushNotificationConfig()
@@ -56,7 +56,7 @@ class PushConfigs:
         return stored
 
     async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
-        """Return the configurations of a task, oldest first; one whose secret cannot be decrypted has only its URL."""
+        """Return the configurations of a task, oldest first; with only id and URL if a secret cannot be decrypted."""
         hooks = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
         return [_read_config(hook) for hook in hooks]
 

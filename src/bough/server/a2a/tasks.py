@@ -1,4 +1,4 @@
-"""bough's tasks as A2A tasks, read from the task's row and its conversation's log.
+"""Conversion of bough's tasks to A2A tasks, from a task's row and its conversation's log.
 
 Source: the A2A protocol 1.0, sections 4.1 (objects) and 3.1.4 (list).
 """
@@ -38,12 +38,12 @@ from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES
 from bough.types import JsonObject
 
 MESSAGE: Final = "a2a_message"
-"""Key of a task's metadata: the client's id of the message."""
+"""Key of a task's metadata: the id that the client gave the message."""
 
 RESULT: Final = "result"
-_ENDS = frozenset(state.value for state in TERMINAL_STATES)
+_TERMINAL_NAMES = frozenset(state.value for state in TERMINAL_STATES)
 _PAGE_SIZE = 50
-_TOKEN = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)
+_PAGE_TOKEN = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)
 
 _STATES: Mapping[TaskState, A2AState] = {
     TaskState.PENDING: A2AState.TASK_STATE_SUBMITTED,
@@ -56,7 +56,7 @@ _STATES: Mapping[TaskState, A2AState] = {
 
 
 def is_over(task: Task) -> bool:
-    """Whether the task is terminal or waiting for input."""
+    """Whether a task is terminal or waits for input."""
     return task.state in STOPPED_STATES
 
 
@@ -66,7 +66,7 @@ def read_conversation_id(task: Task) -> UUID:
 
 
 class AgentTasks:
-    """The tasks of one agent that one caller may see."""
+    """The tasks of one agent that belong to the caller's tenant."""
 
     def __init__(self, access: Access, agent: str) -> None:
         self._access = access
@@ -77,7 +77,7 @@ class AgentTasks:
         """Return a task.
 
         Raises:
-            NotFound: It is missing, another agent's, or another tenant's; the error is the same.
+            NotFound: The task does not exist, or belongs to another agent or tenant; the error is the same.
         """
         try:
             task = await self._broker.poll(id)
@@ -90,14 +90,13 @@ class AgentTasks:
 
     async def describe(self, task: Task) -> A2ATask:
         """Return a task with its messages and its result."""
-        described = A2ATask(
+        return A2ATask(
             id=task.id,
             context_id=read_context_id(task),
             status=describe_status(task),
             history=await self._read_history(task),
             artifacts=describe_artifacts(task),
         )
-        return described
 
     async def list(self, request: ListTasksRequest) -> ListTasksResponse:
         """Return a page of the agent's tasks, the most recently changed first.
@@ -107,16 +106,17 @@ class AgentTasks:
         """
         size = request.page_size or _PAGE_SIZE
         if request.status and request.status not in _STATES.values():
-            return ListTasksResponse(page_size=size)  # a state that no task of ours has
-        behind = _parse_token(request.page_token)
+            return ListTasksResponse(page_size=size)  # no task of bough has this state
+        last_place = _parse_token(request.page_token)
         places = await find_places(self._access, self._agent, _read_selection(request))
-        remaining = [place for place in places if behind is None or place < behind]
-        tasks = [task for place in remaining[:size] if (task := await self._read(place)) is not None]
-        # Sorted again: a task may have changed after its place was read.
+        remaining = [place for place in places if last_place is None or place < last_place]
+        page = remaining[:size]
+        tasks = [task for place in page if (task := await self._read(place)) is not None]
+        # Sorted again, because a task may have changed after its position was read.
         tasks.sort(key=lambda task: task.updated_at, reverse=True)
-        token = "" if len(remaining) <= size else f"{remaining[size - 1].changed}.{remaining[size - 1].number}"
-        described = [await self.describe(task) for task in tasks]
-        return ListTasksResponse(tasks=described, next_page_token=token, page_size=size, total_size=len(places))
+        token = f"{page[-1].changed}.{page[-1].number}" if len(remaining) > size else ""
+        a2a_tasks = [await self.describe(task) for task in tasks]
+        return ListTasksResponse(tasks=a2a_tasks, next_page_token=token, page_size=size, total_size=len(places))
 
     async def _read(self, place: TaskPlace) -> Task | None:
         """Return the task at a position; None if it was deleted meanwhile."""
@@ -126,13 +126,13 @@ class AgentTasks:
             return None
 
     async def _read_history(self, task: Task) -> Sequence[Message]:
-        """Return the messages of a task: those between its first and its last event, and the one before the first."""
+        """Return the messages of a task, from the message that started it to the end of the task."""
         task = task if task.events else await self._broker.poll(task.id)
         if not task.events:
             return []
         first = task.events[0].payload.get("message", task.events[0].seq)
-        # What the conversation does after the end of the task is other tasks'.
-        stop = next((event.seq for event in task.events if event.payload.get("state") in _ENDS), None)
+        # Later messages of the conversation belong to other tasks.
+        stop = next((event.seq for event in task.events if event.payload.get("state") in _TERMINAL_NAMES), None)
         messages: list[Message] = []
         kinds = ("UserMessage", "ModelResponded")
         async for stored in self._access.store.read(read_conversation_id(task), first, stop, kinds=kinds):
@@ -148,7 +148,7 @@ def _read_selection(request: ListTasksRequest) -> Selection:
     after = None
     if request.HasField("status_timestamp_after"):
         after = microseconds(request.status_timestamp_after.ToDatetime(UTC))
-    state = next((state.number for state, theirs in _STATES.items() if theirs == request.status), None)
+    state = next((state.number for state, a2a_state in _STATES.items() if a2a_state == request.status), None)
     return Selection(state=state, after=after, context=request.context_id)
 
 
@@ -156,13 +156,13 @@ def _parse_token(token: str) -> TaskPlace | None:
     """Return the position at which the previous page ended; None for the first page.
 
     Raises:
-        InvalidInput: It is not a `next_page_token`.
+        InvalidInput: The text is not a `next_page_token`.
     """
     if not token:
         return None
-    match = _TOKEN.fullmatch(token)
+    match = _PAGE_TOKEN.fullmatch(token)
     if match is None:
-        raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")
+        raise InvalidInput("page_token is not valid", hint="use next_page_token of the previous page")
     return TaskPlace(int(match[1]), int(match[2]), UUID(int=0))
 
 
@@ -172,7 +172,7 @@ def read_context_id(task: Task) -> str:
 
 
 def describe_status(task: Task) -> TaskStatus:
-    """Return the status of a task, with its question or its error."""
+    """Return the status of a task with its question or its error, if it has one."""
     status = TaskStatus(state=_STATES[task.state])
     status.timestamp.FromDatetime(task.updated_at)
     parts: list[Part] = []
@@ -181,12 +181,12 @@ def describe_status(task: Task) -> TaskStatus:
     elif task.state is TaskState.FAILED and task.error:
         parts = [new_text_part(f"{task.code}: {task.error}" if task.code else task.error)]
     if parts:
-        status.message.CopyFrom(_message(f"{task.id}-{task.version}", parts, task))
+        status.message.CopyFrom(_new_message(f"{task.id}-{task.version}", parts, task))
     return status
 
 
 def describe_artifacts(task: Task) -> list[Artifact]:
-    """Return the result of a completed task: its text, and its data if the agent answers with data."""
+    """Return the result of a completed task: its text, and its data if the agent returns data."""
     if task.state is not TaskState.COMPLETED:
         return []
     parts = [new_text_part(task.result or "")]
@@ -195,11 +195,11 @@ def describe_artifacts(task: Task) -> list[Artifact]:
     return [Artifact(artifact_id=RESULT, name=RESULT, parts=parts)]
 
 
-def status_update(task: Task, *, doing: str = "") -> TaskStatusUpdateEvent:
-    """Return a status update: a new status, or the current action."""
+def status_update(task: Task, *, action: str = "") -> TaskStatusUpdateEvent:
+    """Return an update with the status of a task, and with the name of its current action if there is one."""
     status = describe_status(task)
-    if doing:
-        status.message.CopyFrom(_message(f"{task.id}-{doing}", [new_text_part(doing)], task))
+    if action:
+        status.message.CopyFrom(_new_message(f"{task.id}-{action}", [new_text_part(action)], task))
     return TaskStatusUpdateEvent(task_id=task.id, context_id=read_context_id(task), status=status)
 
 
@@ -211,25 +211,26 @@ def text_update(task: Task, text: str, *, is_first: bool) -> TaskArtifactUpdateE
 
 
 def result_update(task: Task, artifact: Artifact) -> TaskArtifactUpdateEvent:
-    """Return the whole result, which replaces its pieces: a slow reader may have missed some."""
+    """Return an update with the complete result. It replaces the pieces, because a slow reader may have missed some."""
     fields: dict[str, Any] = {"task_id": task.id, "context_id": read_context_id(task), "artifact": artifact}
     return TaskArtifactUpdateEvent(append=False, last_chunk=True, **fields)
 
 
 def _build_message(stored: StoredEvent, task: Task) -> Message | None:
+    """Return the message in an event; None if the event contains no text."""
     match stored.event:
         case UserMessage() as event:
             texts = [new_text_part(part.text) for part in event.content if isinstance(part, TextPart)]
-            return _message(str(stored.id), texts, task, role=Role.ROLE_USER)
+            return _new_message(str(stored.id), texts, task, role=Role.ROLE_USER)
         case ModelResponded() as event:
             parts = event.response.get("parts", ())
             texts = [new_text_part(str(part.get("content"))) for part in parts if part.get("part_kind") == "text"]
-            return _message(str(stored.id), texts, task) if texts else None
+            return _new_message(str(stored.id), texts, task) if texts else None
         case _:
             return None
 
 
-def _message(id: str, parts: Sequence[Part], task: Task, *, role: Role = Role.ROLE_AGENT) -> Message:
+def _new_message(id: str, parts: Sequence[Part], task: Task, *, role: Role = Role.ROLE_AGENT) -> Message:
     return Message(message_id=id, role=role, parts=parts, task_id=task.id, context_id=read_context_id(task))
 
 

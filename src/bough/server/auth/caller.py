@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from bough.errors import PermissionDenied
 
 LOCAL = "local"
-"""The tenant of the command line: the conversations without an owner."""
+"""The tenant of the command line; its conversations have no owner."""
 
 Role: TypeAlias = Literal["read", "write", "admin"]
 ROLES: tuple[Role, ...] = ("read", "write", "admin")
@@ -16,7 +16,7 @@ SCOPES = frozenset({
     "conversations", "approve", "ask", "files", "commands", "tasks", "skills", "agents", "evals", "webhooks", "mcp",
     "a2a",
 })  # fmt: skip
-"""The scopes to which a key can be limited; a key without a list has all."""
+"""The scopes to which a key can be limited; a key without a list has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +36,16 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """The value of the column `owner` in rows of its tenant."""
+        """The value of the column `owner` in the tenant's rows; None for the tenant `local`."""
         return None if self.tenant == LOCAL else self.tenant
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is an admin of the command line's tenant, and therefore the operator of this machine."""
+        """Whether the caller is the operator of this machine: an admin of the command line's tenant."""
         return self.tenant == LOCAL and self.role == "admin"
 
     def may(self, role: Role) -> bool:
-        """Whether its role is `role` or one that contains it."""
+        """Whether the caller's role is `role` or a higher one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
     def require(self, role: Role, *scopes: str) -> None:
@@ -58,4 +58,4 @@ class Caller:
             raise PermissionDenied(f"this needs a key with the role {role}", hint=f"the key's role is {self.role}")
         missing = [scope for scope in scopes if scope not in self.scopes]
         if missing:
-            raise PermissionDenied(f"this needs a key with the scope {missing[0]}", hint="make one with that scope")
+            raise PermissionDenied(f"this needs a key with the scope {missing[0]}", hint="create a key with that scope")

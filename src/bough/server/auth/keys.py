@@ -1,7 +1,7 @@
-"""API keys: created, stored as digests, verified. Without any key, everyone on this machine is the tenant `local`.
+"""Creating, storing and verifying API keys. While a store has no key, every caller is the tenant `local`.
 
-A key is `bough_<8 hexadecimal digits>_<43 characters>`; stored is the SHA-256 of the whole text, since 256 random
-bits need no slow hash, and a slow one would allow denial of service.
+A key is `bough_<8 hexadecimal digits>_<43 characters>`. The store contains the SHA-256 of the whole text: 256 random
+bits need no slow hash, and a slow hash would allow denial of service.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 SERVER = SideTables("server", "bough.server.sql")
 """The server's side tables."""
 
-_TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
-_TENANT = re.compile(r"[a-z0-9_-]{1,64}")
+_KEY_TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
+_TENANT_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 REPEATED_SECONDS = 24 * 60 * 60
-"""How long a repeated request returns the secret that it created."""
+"""How long a repeated request with the same `Idempotency-Key` returns the secret that the first one created."""
 
-_REMEMBERED_SECONDS = 1.0
-_REMEMBERED = 10_000
-_USED_SECONDS = 60.0
-_WRONG_A_MINUTE = 10
-_TENANT_KEYS = 100
+_CACHE_SECONDS = 1.0
+_MAX_CACHED = 10_000
+_TOUCH_INTERVAL_SECONDS = 60.0
+_MAX_WRONG_PER_MINUTE = 10
+_MAX_TENANT_KEYS = 100
 _NO_DIGEST = bytes(32)
 
 
@@ -61,10 +61,10 @@ class KeyInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class NewKey:
-    """A key that was just created, the only time that its text is available.
+    """A created key with its text, which is not available later.
 
     Attributes:
-        is_new: False if the same request created it earlier.
+        is_new: False if an earlier, identical request created the key.
     """
 
     id: str
@@ -74,7 +74,7 @@ class NewKey:
 
 
 class KeyTable:
-    """The keys of a store."""
+    """The table of keys in a store."""
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
@@ -89,37 +89,40 @@ class KeyTable:
         expires: timedelta | None = None,
         texts: Sequence[str] = (),
     ) -> NewKey:
-        """Create a key, and its tenant with the first key.
+        """Create a key, and its tenant if this is the tenant's first key.
 
         Args:
-            texts: Key texts for a request that may be repeated: a new key gets the first; a key with any of
-                them was created by the same request. Empty for a random text.
+            expires: The lifetime of the key; None if it never expires.
+            texts: Key texts derived from an `Idempotency-Key`. A new key gets the first of them; an existing key
+                with any of them was created by the same request. Empty for a random text.
 
         Raises:
             InvalidInput: A name, role or scope is invalid.
             LimitExceeded: The tenant has the maximum number of keys.
-            Conflict: The key with that text differs, was revoked, or was created more than a day ago.
+            Conflict: The same request created a key earlier, and that key differs, was revoked, or is more than a
+                day old.
         """
-        _check(name, tenant, role, scopes)
+        _check_fields(name, tenant, role, scopes)
         text = texts[0] if texts else _new_text()
         id = _read_id(text)
         scope_json = json.dumps(sorted(scopes))
 
         def add(tables: Tables) -> NewKey:
-            if (existing := _find_made(tables, texts)) is not None:
-                new_key, row = existing
-                lasts = None if row.expires is None else timedelta(microseconds=row.expires - row.created)
-                if (row.tenant, row.name, row.role, row.scopes, lasts) != (tenant, name, role, scope_json, expires):
-                    raise _make_taken()
-                return new_key
-            row = tables.one("server.count_tenant_keys", tenant=tenant)
-            if row is not None and row[0] >= _TENANT_KEYS:
-                raise LimitExceeded(f"a tenant has at most {_TENANT_KEYS} keys", hint="revoke one")
+            existing = _find_created(tables, texts)
+            if existing is not None:
+                existing_key, row = existing
+                lifetime = None if row.expires is None else timedelta(microseconds=row.expires - row.created)
+                if (row.tenant, row.name, row.role, row.scopes, lifetime) != (tenant, name, role, scope_json, expires):
+                    raise _make_idempotency_conflict()
+                return existing_key
+            count_row = tables.one("server.count_tenant_keys", tenant=tenant)
+            if count_row is not None and count_row[0] >= _MAX_TENANT_KEYS:
+                raise LimitExceeded(f"a tenant has at most {_MAX_TENANT_KEYS} keys", hint="revoke a key")
             now = tables.now()
             tables.run("server.add_tenant", id=tenant, now=now)
-            ends = None if expires is None else now + expires // timedelta(microseconds=1)
+            expires_at = None if expires is None else now + expires // timedelta(microseconds=1)
             parameters: dict[str, Any] = {"tenant": tenant, "label": name, "role": role, "scopes": scope_json}
-            tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=ends, **parameters)
+            tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=expires_at, **parameters)
             return NewKey(id=id, text=text, tenant=tenant)
 
         return await self._store.transaction(SERVER, add)
@@ -129,20 +132,20 @@ class KeyTable:
         rows = await self._store.transaction(
             SERVER, lambda tables: tables.run("server.keys", tenant=tenant), read_only=True
         )
-        return [_info(row) for row in rows]
+        return [_make_key_info(row) for row in rows]
 
     async def revoke(self, id: str, *, tenant: str | None = None) -> None:
         """Revoke a key; other processes refuse it within a second.
 
         Raises:
-            NotFound: There is no such key in use, or not in the tenant.
+            NotFound: No active key has this id, or the key belongs to another tenant.
         """
 
         def revoke(tables: Tables) -> bool:
             return bool(tables.run("server.revoke", id=id, tenant=tenant, now=tables.now()))
 
         if not await self._store.transaction(SERVER, revoke):
-            raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
+            raise NotFound("there is no active key with this id", hint="`bough keys list` shows the keys")
 
     async def rotate(
         self,
@@ -153,47 +156,52 @@ class KeyTable:
         texts: Sequence[str] = (),
         check: Callable[[Role, Collection[str]], None] | None = None,
     ) -> NewKey:
-        """Create a key with the rights of another one, which expires after `grace`.
+        """Create a key with the rights of an existing key, and let the existing key expire after `grace`.
 
         Args:
-            texts: Key texts for a request that may be repeated, as in `create`.
-            check: Raises if the caller may not create a key with that role and these scopes.
+            texts: Key texts derived from an `Idempotency-Key`, as in `create`.
+            check: Called with the role and the scopes of the key; raises if the caller may not create such a key.
 
         Raises:
-            NotFound: There is no such key in use, or not in the tenant.
-            Conflict: The key of the same request was revoked, or was created more than a day ago.
+            NotFound: No active key has this id, or the key belongs to another tenant.
+            Conflict: The same request created a key earlier, and that key was revoked or is more than a day old.
         """
         text = texts[0] if texts else _new_text()
-        new = _read_id(text)
+        new_id = _read_id(text)
 
         def rotate(tables: Tables) -> NewKey | None:
             row = tables.one("server.key", id=id)
-            if row is None or row[6] is not None or (tenant is not None and row[0] != tenant):
+            if row is None:
+                return None
+            key_tenant, name, _, role, scope_json, expires, revoked, _ = row
+            if revoked is not None or (tenant is not None and key_tenant != tenant):
                 return None
             if check is not None:
-                check(row[3], json.loads(row[4]))
-            if (existing := _find_made(tables, texts)) is not None:
-                return existing[0]
+                check(role, json.loads(scope_json))
+            existing = _find_created(tables, texts)
+            if existing is not None:
+                existing_key, _ = existing
+                return existing_key
             now = tables.now()
-            parameters: dict[str, Any] = {"tenant": row[0], "label": row[1], "role": row[3], "scopes": row[4]}
-            tables.run("server.add_key", id=new, digest=_digest(text), now=now, expires=row[5], **parameters)
+            parameters: dict[str, Any] = {"tenant": key_tenant, "label": name, "role": role, "scopes": scope_json}
+            tables.run("server.add_key", id=new_id, digest=_digest(text), now=now, expires=expires, **parameters)
             tables.run("server.expire", id=id, expires=now + grace // timedelta(microseconds=1))
-            return NewKey(id=new, text=text, tenant=row[0])
+            return NewKey(id=new_id, text=text, tenant=key_tenant)
 
         new_key = await self._store.transaction(SERVER, rotate)
         if new_key is None:
-            raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
+            raise NotFound("there is no active key with this id", hint="`bough keys list` shows the keys")
         return new_key
 
     async def any(self) -> bool:
-        """Whether a key exists, revoked ones included: the first key permanently ends the mode without keys."""
+        """Whether a key was ever created. Revoked keys count: the first key permanently ends the mode without keys."""
         row = await self._store.transaction(
             SERVER, lambda tables: tables.one("server.count_keys"), read_only=True, small=True
         )
         return row is not None and row[0] > 0
 
     async def tenants(self) -> list[tuple[str, datetime, datetime | None]]:
-        """Return (id, when created, when disabled) of each tenant."""
+        """Return the id of each tenant, when it was created, and when it was disabled (None if it is enabled)."""
         rows = await self._store.transaction(SERVER, lambda tables: tables.run("server.tenants"), read_only=True)
         return [(row[0], moment(row[1]), None if row[2] is None else moment(row[2])) for row in rows]
 
@@ -211,13 +219,13 @@ class KeyTable:
             raise NotFound("there is no such tenant", hint="`bough keys list` shows the tenants of keys")
 
     async def find(self, id: str) -> tuple[Any, ...] | None:
-        """Return the row of a key, followed by the store's time."""
+        """Return the columns of a key, followed by the store's time; None if no key has the id."""
 
-        def look(tables: Tables) -> tuple[Any, ...] | None:
+        def read_row(tables: Tables) -> tuple[Any, ...] | None:
             row = tables.one("server.key", id=id)
             return None if row is None else (*row, tables.now())
 
-        return await self._store.transaction(SERVER, look, read_only=True, small=True)
+        return await self._store.transaction(SERVER, read_row, read_only=True, small=True)
 
     async def touch(self, id: str) -> None:
         """Record that a key was used."""
@@ -225,88 +233,94 @@ class KeyTable:
 
 
 @dataclass
-class _Verified:
+class _Verification:
+    """The result of a lookup: the holder of a key, None if the key is invalid, and when it was looked up."""
+
     caller: Caller | None
-    at: float
+    looked_up_at: float
 
 
 class Keys:
-    """Verifies keys for one server.
-
-    Args:
-        unsafe: Without keys, trust callers from other machines too.
-    """
+    """Verifies the keys of one server's callers."""
 
     def __init__(self, table: KeyTable, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.table = table
         self._metrics = metrics
         self._monotonic = monotonic
-        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
-        self._used: dict[str, float] = {}
-        self._wrong: OrderedDict[str, list[float]] = OrderedDict()
-        self._exist: tuple[bool, float] | None = None
+        self._verified: OrderedDict[bytes, _Verification] = OrderedDict()
+        self._touched: dict[str, float] = {}
+        self._wrong_key_times: OrderedDict[str, list[float]] = OrderedDict()
+        self._keys_exist = False
+        self._existence_read_at: float | None = None
 
     async def authenticate(self, key: str | None, client: str) -> Caller:
-        """Return the holder of a key; without any key in the store, the tenant `local`.
+        """Return the holder of a key; the tenant `local` while the store has no key.
 
         Args:
-            client: Address of the caller, for which wrong keys are counted.
+            client: Address of the caller; wrong keys are counted by address.
 
         Raises:
-            Unauthenticated: The key is missing, unknown, wrong, expired or revoked; the error is the same.
-            LimitExceeded: Too many wrong keys came from that address.
+            Unauthenticated: The key is missing, or it is unknown, wrong, expired or revoked;
+                the error is the same for every invalid key.
+            LimitExceeded: The address sent too many wrong keys.
         """
         if not await self.are_needed():
             return Caller()
         if key is None:
             raise Unauthenticated("a key is needed", hint="send X-Session-API-Key or Authorization: Bearer")
         caller = await self._verify(key)
-        if caller is None:  # a valid key is accepted from an address that others guess keys from
+        if caller is None:  # checked first: a valid key is accepted even if others guess keys from the same address
             self._metrics.auth_failures.inc()
-            self._require_few_wrong(client)
-            self._count_wrong(client)
-            raise Unauthenticated("the key is not valid", hint="`bough keys create` makes one")
+            self._require_few_wrong_keys(client)
+            self._count_wrong_key(client)
+            raise Unauthenticated("the key is not valid", hint="`bough keys create` creates a key")
         return caller
 
     async def require_valid(self, key: str | None) -> None:
-        """Check that a stream opened with a key, or without one, may continue. Counts no wrong key.
+        """Check that an open stream may continue: its key is still valid, or no key is needed. Counts no wrong keys.
 
         Raises:
-            Unauthenticated: The key is no longer valid, or one is needed since a key exists.
+            Unauthenticated: The key is no longer valid, or the stream has no key and now needs one.
         """
         if await self.are_needed() and (key is None or await self._verify(key) is None):
-            raise Unauthenticated("the key is not valid", hint="`bough keys create` makes one")
+            raise Unauthenticated("the key is not valid", hint="`bough keys create` creates a key")
 
     def forget(self) -> None:
-        """Drop cached keys, because one was revoked here."""
+        """Clear the cache, so that a change of keys by this server applies at once."""
         self._verified.clear()
-        self._exist = None
+        self._keys_exist = False
+        self._existence_read_at = None
 
     async def are_needed(self) -> bool:
-        """Whether a caller needs a key, because one exists."""
-        now = self._monotonic()
-        if self._exist is None or (not self._exist[0] and now - self._exist[1] > _REMEMBERED_SECONDS):
-            self._exist = (await self.table.any(), now)
-        return self._exist[0]
+        """Whether callers need a key; true as soon as a key exists."""
+        if not self._keys_exist:
+            now = self._monotonic()
+            if self._existence_read_at is None or now - self._existence_read_at > _CACHE_SECONDS:
+                self._keys_exist = await self.table.any()
+                self._existence_read_at = now
+        return self._keys_exist
 
     async def _verify(self, key: str) -> Caller | None:
+        """Return the holder of a key, at most a second old; None if the key is invalid. Records that it was used."""
         digest, now = _digest(key), self._monotonic()
         verified = self._verified.get(digest)
-        if verified is None or now - verified.at > _REMEMBERED_SECONDS:
-            verified = _Verified(await self._look_up(key, digest), now)
+        if verified is None or now - verified.looked_up_at > _CACHE_SECONDS:
+            verified = _Verification(await self._look_up(key, digest), now)
             self._verified[digest] = verified
             self._verified.move_to_end(digest)
-            if len(self._verified) > _REMEMBERED:
+            if len(self._verified) > _MAX_CACHED:
                 self._verified.popitem(last=False)
         if verified.caller is not None and verified.caller.key is not None:
             await self._touch(verified.caller.key, now)
         return verified.caller
 
     async def _look_up(self, key: str, digest: bytes) -> Caller | None:
-        match = _TEXT.fullmatch(key)
+        match = _KEY_TEXT.fullmatch(key)
         row = None if match is None else await self.table.find(match[1])
         stored_digest = _NO_DIGEST if row is None else bytes(row[2])
-        is_same = hmac.compare_digest(stored_digest, digest)  # an unknown id is compared as well
+        is_same = hmac.compare_digest(
+            stored_digest, digest
+        )  # also for an unknown id: the response time reveals nothing
         if row is None or match is None or not is_same:
             return None
         tenant, name, _, role, scopes, expires, revoked, disabled, now = row
@@ -315,40 +329,41 @@ class Keys:
         return Caller(tenant=tenant, key=match[1], name=name, role=role, scopes=frozenset(json.loads(scopes)))
 
     async def _touch(self, id: str, now: float) -> None:
-        if now - self._used.get(id, -_USED_SECONDS) >= _USED_SECONDS:
-            self._used[id] = now
+        if now - self._touched.get(id, -_TOUCH_INTERVAL_SECONDS) >= _TOUCH_INTERVAL_SECONDS:
+            self._touched[id] = now
             await self.table.touch(id)
 
-    def _require_few_wrong(self, client: str) -> None:
-        since = self._monotonic() - 60
-        recent = [at for at in self._wrong.get(client, ()) if at > since]
-        if len(recent) >= _WRONG_A_MINUTE:
-            wait = round(recent[0] - since, 1)
-            details = {"limit": "wrong_keys", "retry_after_seconds": wait}
+    def _require_few_wrong_keys(self, client: str) -> None:
+        window_start = self._monotonic() - 60
+        recent_times = [wrong_at for wrong_at in self._wrong_key_times.get(client, ()) if wrong_at > window_start]
+        if len(recent_times) >= _MAX_WRONG_PER_MINUTE:
+            wait_seconds = round(recent_times[0] - window_start, 1)
+            details = {"limit": "wrong_keys", "retry_after_seconds": wait_seconds}
             raise LimitExceeded("too many wrong keys", hint="wait a minute", details=details)
 
-    def _count_wrong(self, client: str) -> None:
+    def _count_wrong_key(self, client: str) -> None:
         now = self._monotonic()
-        self._wrong[client] = [*(at for at in self._wrong.pop(client, ()) if at > now - 60), now]
-        if len(self._wrong) > _REMEMBERED:
-            self._wrong.popitem(last=False)
+        recent_times = [wrong_at for wrong_at in self._wrong_key_times.pop(client, ()) if wrong_at > now - 60]
+        self._wrong_key_times[client] = [*recent_times, now]
+        if len(self._wrong_key_times) > _MAX_CACHED:
+            self._wrong_key_times.popitem(last=False)
 
 
 def require_no_wider(caller: Caller, role: Role, scopes: Collection[str]) -> None:
     """Check that a key created by a caller has no right that the caller lacks.
 
     Raises:
-        PermissionDenied: It would have more rights.
+        PermissionDenied: The role is higher than the caller's, or the caller lacks a scope.
     """
     if not caller.may(role) or set(scopes) - caller.scopes:
-        raise PermissionDenied("a key cannot make one that may do more", hint="a smaller role, fewer scopes")
+        raise PermissionDenied("a key cannot create a key with more rights", hint="choose a lower role or fewer scopes")
 
 
-def _check(name: str, tenant: str, role: str, scopes: Collection[str]) -> None:
+def _check_fields(name: str, tenant: str, role: str, scopes: Collection[str]) -> None:
     if not 1 <= len(name) <= 64 or not name.isprintable():
-        raise InvalidInput("the key's name is not valid", hint="1 to 64 printable characters")
-    if not _TENANT.fullmatch(tenant):
-        raise InvalidInput("the tenant's name is not valid", hint="1 to 64 of a-z 0-9 _ -")
+        raise InvalidInput("the key's name is not valid", hint="use 1 to 64 printable characters")
+    if not _TENANT_NAME.fullmatch(tenant):
+        raise InvalidInput("the tenant's name is not valid", hint="use 1 to 64 of the characters a-z 0-9 _ -")
     if role not in ROLES:
         raise InvalidInput("there is no such role", hint=f"one of: {', '.join(ROLES)}")
     if unknown := sorted(set(scopes) - SCOPES):
@@ -359,7 +374,7 @@ def _new_text() -> str:
     return f"bough_{secrets.token_hex(4)}_{secrets.token_urlsafe(32)}"
 
 
-class _MadeRow(NamedTuple):
+class _CreatedRow(NamedTuple):
     tenant: str
     name: str
     digest: bytes
@@ -370,27 +385,33 @@ class _MadeRow(NamedTuple):
     revoked: int | None
 
 
-def _find_made(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _MadeRow] | None:
-    """Return the key that the same request created, which has one of `texts`.
+def _find_created(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _CreatedRow] | None:
+    """Return the key that an earlier, identical request created, and its row; None if there is none.
+
+    Args:
+        texts: The key texts that the request may have created.
 
     Raises:
-        Conflict: It was revoked, or was created more than a day ago, after which its text is not shown again.
+        Conflict: The key was revoked, or it is more than a day old, and its text is not shown again.
     """
     for text in texts:
         id = _read_id(text)
         row = tables.one("server.key_made", id=id)
         if row is None:
             continue
-        match = _MadeRow(*row)
-        is_same = hmac.compare_digest(bytes(match.digest), _digest(text))
-        if not is_same or match.revoked is not None or tables.now() - match.created > REPEATED_SECONDS * 1_000_000:
-            raise _make_taken()
-        return NewKey(id=id, text=text, tenant=match.tenant, is_new=False), match
+        created = _CreatedRow(*row)
+        is_same = hmac.compare_digest(bytes(created.digest), _digest(text))
+        is_too_old = tables.now() - created.created > REPEATED_SECONDS * 1_000_000
+        if not is_same or created.revoked is not None or is_too_old:
+            raise _make_idempotency_conflict()
+        return NewKey(id=id, text=text, tenant=created.tenant, is_new=False), created
     return None
 
 
-def _make_taken() -> Conflict:
-    return Conflict("the Idempotency-Key was used before", hint="use another one; a key's text is not shown again")
+def _make_idempotency_conflict() -> Conflict:
+    return Conflict(
+        "the Idempotency-Key was used before", hint="use another Idempotency-Key; the text of a key is shown only once"
+    )
 
 
 def format_key_texts(secrets_of_request: Sequence[bytes]) -> list[str]:
@@ -409,7 +430,7 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _info(row: Sequence[Any]) -> KeyInfo:
+def _make_key_info(row: Sequence[Any]) -> KeyInfo:
     id, tenant, name, role, scopes, *times = row
     created, expires, used, revoked = (None if time is None else moment(time) for time in times)
     return KeyInfo(

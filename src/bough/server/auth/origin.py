@@ -1,4 +1,4 @@
-"""Checking `Host` and `Origin`, so that a page of another site reaches nothing, even by DNS rebinding."""
+"""Checks of `Host` and `Origin`: a page of another site cannot use the server, not even by DNS rebinding."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bough.server.requests.problems import answer_to, read_request_id
 from bough.server.settings import ServerSettings
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_EXPOSED: Final = (
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_EXPOSED_HEADERS: Final = (
     "Content-Disposition, ETag, Idempotency-Replayed, Location, Mcp-Session-Id, Request-Id, Retry-After, "
     "WWW-Authenticate"
 )
-_PREFLIGHT: Final[Mapping[str, str]] = {
+_PREFLIGHT_HEADERS: Final[Mapping[str, str]] = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, DELETE",
     "Access-Control-Allow-Headers": (
         "A2A-Extensions, A2A-Version, Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, "
@@ -32,7 +32,7 @@ _PREFLIGHT: Final[Mapping[str, str]] = {
 
 
 class CrossOrigin:
-    """Allows pages of the listed origins, and no others, to read answers. Never allows cookies."""
+    """Allows pages of the listed origins, and no others, to read responses. Never allows cookies."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
@@ -44,20 +44,20 @@ class CrossOrigin:
             return await self._app(scope, receive, send)
         origin = find_origin(scope, self._origins)
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.add_vary_header("Origin")
                 if origin is not None:
                     headers["Access-Control-Allow-Origin"] = origin
-                    headers["Access-Control-Expose-Headers"] = _EXPOSED
+                    headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
             await send(message)
 
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, send_with_headers)
 
 
 class HostOrigin:
-    """Refuses a foreign `Host` before any lookup, and a foreign `Origin` for requests that change or stream something.
+    """Refuses requests with a foreign `Host`, and requests that change or stream something with a foreign `Origin`.
 
     Args:
         bind: The address that the server listens on.
@@ -66,21 +66,21 @@ class HostOrigin:
     def __init__(self, app: ASGIApp, settings: ServerSettings, bind: str = "127.0.0.1") -> None:
         self._app = app
         self._origins = read_origins(settings)
-        own = {bind.lower()} if bind not in ("0.0.0.0", "::", "") else set[str]()  # noqa: S104 - compared, not bound
-        self._hosts = _LOOPBACK | own | {host.lower() for host in settings.hosts}
+        bound_hosts = {bind.lower()} if bind not in ("0.0.0.0", "::", "") else set[str]()  # noqa: S104 - compared, not bound
+        self._hosts = _LOOPBACK | bound_hosts | {host.lower() for host in settings.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
-        error = self._refusal(scope)
+        error = self._find_refusal(scope)
         if error is None and self._is_preflight(scope):
-            return await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
+            return await Response(status_code=204, headers=_PREFLIGHT_HEADERS)(scope, receive, send)
         if error is None:
             return await self._app(scope, receive, send)
         if scope["type"] == "websocket":
             await receive()
-            return await send({"type": "websocket.close", "code": 1008})  # before the handshake: answered by 403
+            return await send({"type": "websocket.close", "code": 1008})  # before the handshake, this becomes a 403
         await answer_to(error, read_request_id(scope))(scope, receive, send)
 
     def _is_preflight(self, scope: Scope) -> bool:
@@ -90,19 +90,21 @@ class HostOrigin:
         headers = Headers(scope=scope)
         return "access-control-request-method" in headers and find_origin(scope, self._origins) is not None
 
-    def _refusal(self, scope: Scope) -> PermissionDenied | None:
+    def _find_refusal(self, scope: Scope) -> PermissionDenied | None:
+        """Return the error for a request with a foreign `Host` or `Origin`; None if the request is allowed."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = _host_name(headers.get("host", ""))
         if host not in self._hosts:
-            return PermissionDenied("the Host of the request is not one of this server", hint="add it to server.hosts")
+            return PermissionDenied("the request's Host is not a name of this server", hint="add it to server.hosts")
         origin = headers.get("origin")
-        streams = scope["type"] == "websocket" or scope["path"].endswith("/stream")
-        changes = scope["type"] == "http" and scope["method"] not in _READING
-        if origin is None or not (streams or changes) or self._is_own(origin, headers.get("host", "")):
+        is_stream = scope["type"] == "websocket" or scope["path"].endswith("/stream")
+        is_change = scope["type"] == "http" and scope["method"] not in _SAFE_METHODS
+        if origin is None or not (is_stream or is_change) or self._is_allowed(origin, headers.get("host", "")):
             return None
-        return PermissionDenied("the Origin of the request is another site", hint="add it to server.origins")
+        return PermissionDenied("the request's Origin is another site", hint="add it to server.origins")
 
-    def _is_own(self, origin: str, host: str) -> bool:
+    def _is_allowed(self, origin: str, host: str) -> bool:
+        """Whether an origin is listed, or is the host that the request was sent to."""
         if origin.lower().rstrip("/") in self._origins:
             return True
         try:

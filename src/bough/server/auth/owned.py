@@ -1,4 +1,4 @@
-"""The isolation of tenants, in one place: a view of the store with one owner's conversations only."""
+"""The isolation of tenants: a view of the store that contains only the conversations of one owner."""
 
 from __future__ import annotations
 
@@ -34,23 +34,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Charge: TypeAlias = Callable[[Tables, UUID, Sequence[Event]], None]
-_COUNTED = 500
-_KNOWN_SECONDS = 1.0
+"""Charges the events appended to a conversation to a quota, in the transaction that appends them."""
+
+_COUNT_PAGE_SIZE = 500
+_OWNER_CACHE_SECONDS = 1.0
 
 
 def make_taken() -> Conflict:
-    """Return the error for an id in use; its message is the same for every owner of it."""
-    return Conflict("the id is taken", hint="use another id, or send the same request")
+    """Return the error for an id in use. It does not reveal which tenant uses the id."""
+    return Conflict("the id is taken", hint="use another id, or repeat the original request")
 
 
 def make_missing(cid: UUID) -> NotFound:
-    """Return the error for a conversation that is missing or another owner's; both look the same."""
-    return NotFound(f"there is no conversation {cid}", hint="GET /api/conversations/search lists what there is")
+    """Return the error for a conversation that does not exist or has another owner."""
+    return NotFound(f"there is no conversation {cid}", hint="GET /api/conversations/search lists the conversations")
 
 
 @contextmanager
-def _same_words(id: UUID | None) -> Generator[None]:
-    """Hide which tenant owns a conflicting id: raise the same error for every owner."""
+def _hide_owner(id: UUID | None) -> Generator[None]:
+    """Replace a conflict about `id` by an error that does not reveal which tenant uses the id."""
     try:
         yield
     except Conflict as error:
@@ -60,17 +62,17 @@ def _same_words(id: UUID | None) -> Generator[None]:
 
 
 class OwnedStore:
-    """An `EventStore` with one owner's conversations only; others are not found.
+    """An `EventStore` that contains only the conversations of one owner; it reports all others as not found.
 
-    Every method with an id first looks up the row's owner: one indexed row, at most once a second per id.
-    The lookup is repeated because another owner may use an id again after its conversation was deleted. What this view
-    creates belongs to the owner.
+    Every method that takes an id first checks the owner of the conversation: one indexed row, at most once a second
+    per id. The check is repeated because after a conversation is deleted, another owner may use its id. Conversations
+    created through this view belong to the owner.
 
     Args:
         store: The whole store.
         owner: None for the conversations without an owner.
-        about: Stored with conversations that are created or forked through it, in addition to their `config`.
-        metrics: Counts the events appended through it.
+        metadata: Added to the `config` of conversations created or forked through this view.
+        metrics: Counts the events appended through this view.
         admit: Called before a conversation is created; raises `LimitExceeded` if the owner may have no more.
     """
 
@@ -79,32 +81,37 @@ class OwnedStore:
         store: EventStore,
         owner: str | None,
         *,
-        about: JsonObject | None = None,
+        metadata: JsonObject | None = None,
         metrics: Metrics | None = None,
         admit: Callable[[str | None], Awaitable[None]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._owner = owner
-        self._about = about or {}
+        self._metadata = metadata or {}
         self._metrics = metrics
         self._admit = admit
         self._monotonic = monotonic
-        self._known: dict[UUID, float] = {}
+        self._checked_at: dict[UUID, float] = {}
         self._charge: Charge | None = None
         self.url = store.url
 
-    def with_metadata(self, about: JsonObject) -> OwnedStore:
-        """Return the same view, which stores `about` in the `config` of conversations that it creates or forks."""
+    def with_metadata(self, metadata: JsonObject) -> OwnedStore:
+        """Return a copy of this view that adds `metadata` to the `config` of conversations it creates or forks."""
         view = OwnedStore(
-            self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit, monotonic=self._monotonic
+            self._store,
+            self._owner,
+            metadata=metadata,
+            metrics=self._metrics,
+            admit=self._admit,
+            monotonic=self._monotonic,
         )
-        view._known, view._charge = self._known, self._charge
+        view._checked_at, view._charge = self._checked_at, self._charge
         return view
 
-    def charging(self, charge: Charge) -> OwnedStore:
-        """Return the same view, which calls `charge` in each transaction that appends."""
-        view = self.with_metadata(self._about)
+    def with_charge(self, charge: Charge) -> OwnedStore:
+        """Return a copy of this view that calls `charge` in each transaction that appends events."""
+        view = self.with_metadata(self._metadata)
         view._charge = charge
         return view
 
@@ -119,14 +126,14 @@ class OwnedStore:
 
     @property
     def owner(self) -> str | None:
-        """The owner of its conversations."""
+        """The owner of the conversations; None for those without an owner."""
         return self._owner
 
     async def get(self, cid: UUID) -> ConversationRecord:
-        """Return the record. One row.
+        """Return the record of a conversation of the owner. Reads one row.
 
         Raises:
-            NotFound: It is missing or another owner's; both look the same.
+            NotFound: The conversation does not exist or has another owner; the error is the same.
         """
         try:
             record = await self._store.get(cid)
@@ -134,48 +141,49 @@ class OwnedStore:
             raise make_missing(cid) from None
         if record.owner != self._owner:
             raise make_missing(cid)
-        self._known[cid] = self._monotonic()
+        self._checked_at[cid] = self._monotonic()
         return record
 
-    async def _require(self, cid: UUID) -> None:
-        """Raise `NotFound` for another owner's conversation; the store itself refuses one that was deleted since."""
-        cached = self._known.get(cid)
-        if cached is None or self._monotonic() - cached > _KNOWN_SECONDS:
+    async def _require_owned(self, cid: UUID) -> None:
+        """Raise `NotFound` for another owner's conversation. The store itself refuses one deleted since then."""
+        checked_at = self._checked_at.get(cid)
+        if checked_at is None or self._monotonic() - checked_at > _OWNER_CACHE_SECONDS:
             await self.get(cid)
 
     async def create(
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
-        """Create a root conversation that belongs to the owner, whatever `owner` says."""
+        """Create a root conversation of the view's owner; `owner` is ignored."""
         if record is None:
             raise Conflict("a conversation of an owner needs a record")
         await self.count_new_conversation()
-        owned = replace(record, owner=self._owner, config=record.config | self._about)
-        with _same_words(record.id):
+        owned = replace(record, owner=self._owner, config=record.config | self._metadata)
+        with _hide_owner(record.id):
             return await self._store.create(owned, events=events)
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
-        """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
-        await self._require(cid)
+        """Fork a conversation of the owner. The fork has the same owner; the field `owner` is ignored."""
+        await self._require_owned(cid)
         await self.count_new_conversation()
-        fields["config"] = (fields.get("config") or {}) | self._about
+        fields["config"] = (fields.get("config") or {}) | self._metadata
         fields["owner"] = self._owner
-        with _same_words(fields.get("id")):
+        with _hide_owner(fields.get("id")):
             return await self._store.fork(cid, **fields)
 
     async def append(
         self, cid: UUID, events: Sequence[Event], *, generation: int | None = None, expected_head: int | None = None
     ) -> int:
         """Append to a conversation of the owner."""
-        await self._require(cid)
-        begun = time.monotonic()
+        await self._require_owned(cid)
+        started = time.monotonic()
         head = await self._append(cid, events, generation=generation, expected_head=expected_head)
         if self._metrics is not None:
             self._metrics.appends.inc(len(events))
-            self._metrics.append_seconds.observe(time.monotonic() - begun)
+            self._metrics.append_seconds.observe(time.monotonic() - started)
         return head
 
     async def _append(self, cid: UUID, events: Sequence[Event], **expected: Any) -> int:
+        """Append events, and charge them in the same transaction if the view has a charge."""
         charge = self._charge
         if charge is None:
             return await self._store.append(cid, events, **expected)
@@ -199,7 +207,7 @@ class OwnedStore:
         before_ts: datetime | None = None,
     ) -> AsyncGenerator[StoredEvent]:
         """Iterate events of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         options: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
         async with aclosing(self._store.read(cid, start, stop, reverse=reverse, **options)) as events:
             async for stored in events:
@@ -207,43 +215,46 @@ class OwnedStore:
 
     async def read_ids(self, cid: UUID, start: int, stop: int) -> list[tuple[int, UUID, str]]:
         """Return seq, id and kind of events of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         return await self._store.read_ids(cid, start, stop)
 
     async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
         """Refuse: no owner may read the whole store."""
-        raise NotFound("the whole store is not read here")
+        raise NotFound("an owner's view cannot read the whole store")
 
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
         """Return the last events of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         return await self._store.tail(cid, n)
 
     async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
         """Return the position of an event in a conversation of the owner."""
         if cid is None:
             raise NotFound(f"there is no event {event_id}")
-        await self._require(cid)
+        await self._require_owned(cid)
         try:
             return await self._store.locate(event_id, cid=cid)
         except NotFound:
-            hint = "an event of a sibling, or of the source after the cut, is not in it"
+            hint = "a fork contains no events of its siblings, and none that its source appended after the fork"
             raise NotFound(f"there is no event {event_id} in the log of {cid}", hint=hint) from None
 
     async def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
         """Iterate new events of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         async for stored in self._store.subscribe(cid, after):
             yield stored
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
-        """Return the number of matching conversations. O(the owner's; all of the store for those without an owner)."""
+        """Return the number of matching conversations.
+
+        O(conversations of the owner); without an owner, O(conversations of the store).
+        """
         if self._owner is not None:
             return await self._store.count(self._add_owner(filter))
-        page = await self.list(filter, None, _COUNTED)
+        page = await self.list(filter, None, _COUNT_PAGE_SIZE)
         total = len(page.items)
         while page.next_cursor is not None:
-            page = await self.list(filter, page.next_cursor, _COUNTED)
+            page = await self.list(filter, page.next_cursor, _COUNT_PAGE_SIZE)
             total += len(page.items)
         return total
 
@@ -259,35 +270,35 @@ class OwnedStore:
         page = await self._store.list(own_filter, cursor, limit, order)
         if self._owner is not None:
             return page
-        items = [record for record in page.items if record.owner is None]  # no filter selects rows without an owner
+        items = [record for record in page.items if record.owner is None]  # filters cannot select these
         while len(items) < limit and page.next_cursor is not None:
             page = await self._store.list(own_filter, page.next_cursor, limit - len(items), order)
             items += [record for record in page.items if record.owner is None]
         return replace(page, items=items)
 
     async def children(self, cid: UUID) -> list[ConversationRecord]:
-        """Return the owner's forks of a conversation of the owner."""
-        await self._require(cid)
+        """Return the direct forks of a conversation of the owner."""
+        await self._require_owned(cid)
         return [child for child in await self._store.children(cid) if child.owner == self._owner]
 
     async def lineage(self, cid: UUID) -> list[tuple[UUID, int, int]]:
-        """Return the ranges that make up a log of the owner."""
-        await self._require(cid)
+        """Return the ranges that make up the log of a conversation of the owner."""
+        await self._require_owned(cid)
         return await self._store.lineage(cid)
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
         """Return the common ancestor of two conversations of the owner."""
-        await self._require(a)
-        await self._require(b)
+        await self._require_owned(a)
+        await self._require_owned(b)
         return await self._store.common_ancestor(a, b)
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         return await self._store.acquire(cid, owner, ttl)
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Extend a lease that was taken."""
+        """Extend a lease."""
         return await self._store.renew(lease, ttl)
 
     async def release(self, lease: Lease) -> None:
@@ -295,23 +306,23 @@ class OwnedStore:
         await self._store.release(lease)
 
     def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
-        """Renew a lease that was taken."""
+        """Renew a lease in the background, and call `lost` if that fails."""
         return self._store.keep_lease(lease, ttl, lost)
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
-        """Delete a conversation of the owner; a fork has its source's owner, so no branch is another's."""
-        await self._require(cid)
-        self._known.pop(cid, None)
+        """Delete a conversation of the owner. Its forks have the same owner, so no other owner is affected."""
+        await self._require_owned(cid)
+        self._checked_at.pop(cid, None)
         await self._store.delete(cid, mode)
 
     async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
         """Write a conversation of the owner to a bundle."""
-        await self._require(cid)
+        await self._require_owned(cid)
         await self._store.export(cid, file, key=key, salvage=salvage)
 
     async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
         """Return the ancestors of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         return await self._store.ancestry(cid)
 
     async def peek(self, cid: UUID) -> ConversationRecord:
@@ -320,17 +331,17 @@ class OwnedStore:
             record = await self._store.peek(cid)
         except NotFound:
             raise make_missing(cid) from None
-        if record.owner != self._owner and not record.deleted:  # a tombstone says nothing, not even whose it was
+        if record.owner != self._owner and not record.deleted:  # a tombstone reveals nothing, not even its owner
             raise make_missing(cid)
         return record
 
     async def resolve(self, name: str) -> UUID:
         """Refuse: only the command line uses names."""
-        raise NotFound("conversations are named by their whole id here")
+        raise NotFound("the server identifies conversations by their full id")
 
     async def count_imported(self, cid: UUID) -> int:
         """Return the seq before which a log has imported events; 0 if it has none."""
-        await self._require(cid)
+        await self._require_owned(cid)
         return await self._store.count_imported(cid)
 
     async def transaction(
@@ -341,15 +352,15 @@ class OwnedStore:
         read_only: bool = False,
         small: bool = False,
     ) -> T:
-        """Change side tables; for the conversation layer, which has looked up its conversation before."""
+        """Run a transaction on side tables. Checks no owner: callers have looked up the conversation before."""
         return await self._store.transaction(side_tables, change, read_only=read_only, small=small)
 
     def on_append(self, side_tables: SideTables, kinds: Collection[str], add: OnAppend) -> None:
-        """Let side tables follow events."""
+        """Call `add` for each appended event of these kinds, in the transaction that appends it."""
         self._store.on_append(side_tables, kinds, add)
 
     def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
-        """Iterate notifications of commits, which do not say what was committed."""
+        """Iterate notifications of commits; they do not contain what was committed."""
         return self._store.commits(appends=appends)
 
     async def aclose(self) -> None:
@@ -360,7 +371,7 @@ class OwnedStore:
 
 
 class OwnedTasks:
-    """The tasks of one owner's conversations; other tasks are not found.
+    """The tasks of one owner's conversations; it reports all others as not found.
 
     Args:
         store: The owner's view of the conversations.

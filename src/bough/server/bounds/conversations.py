@@ -1,4 +1,4 @@
-"""The limit on a tenant's conversations, which its lists scan."""
+"""The limit on the number of a tenant's conversations, because its lists scan all of them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from bough.server.bounds.tenants import LimitsByTenant
 if TYPE_CHECKING:
     from bough.server.metrics import Metrics
 
-_COUNTED_SECONDS = 60.0
-_TENANTS = 10_000
+_RECOUNT_SECONDS = 60.0
+_MAX_CACHED = 10_000
 
 
 @dataclass
-class _Counted:
+class _Count:
     number: int
-    at: float
+    counted_at: float
 
 
 class ConversationLimits:
-    """Counts conversations once a minute and adds those created here in between; the limit is approximate."""
+    """Limits the conversations of each tenant, approximately.
+
+    Counts the rows once a minute, and in between adds the conversations that this server creates.
+    """
 
     def __init__(
         self,
@@ -42,30 +45,30 @@ class ConversationLimits:
         self._rules = rules
         self._metrics = metrics
         self._monotonic = monotonic
-        self._counted: dict[str | None, _Counted] = {}
+        self._counts: dict[str | None, _Count] = {}
 
     async def require(self, owner: str | None) -> None:
-        """Check that an owner may have one more, and count it.
+        """Check that an owner may have one more conversation, and count it.
 
         Raises:
             LimitExceeded: The owner may have no more.
         """
-        bound, now = self._rules.limits_for(owner or LOCAL).conversations, self._monotonic()
-        counted = self._counted.get(owner)
-        if counted is None or counted.number >= bound or now - counted.at > _COUNTED_SECONDS:
-            number = await self._store.transaction(SERVER, lambda tables: _count(tables, owner), read_only=True)
-            if len(self._counted) >= _TENANTS:
-                self._counted.clear()
-            counted = self._counted[owner] = _Counted(number, now)
-        if counted.number >= bound:
+        limit, now = self._rules.limits_for(owner or LOCAL).conversations, self._monotonic()
+        count = self._counts.get(owner)
+        if count is None or count.number >= limit or now - count.counted_at > _RECOUNT_SECONDS:
+            number = await self._store.transaction(SERVER, lambda tables: _count_rows(tables, owner), read_only=True)
+            if len(self._counts) >= _MAX_CACHED:
+                self._counts.clear()
+            count = self._counts[owner] = _Count(number, now)
+        if count.number >= limit:
             self._metrics.limited.labels("conversations").inc()
-            details = {"limit": "conversations", "retry_after_seconds": _COUNTED_SECONDS}
+            details = {"limit": "conversations", "retry_after_seconds": _RECOUNT_SECONDS}
             raise LimitExceeded(
-                f"the tenant already has {bound} conversations", hint="delete some of them", details=details
+                f"the tenant already has {limit} conversations", hint="delete some of them", details=details
             )
-        counted.number += 1
+        count.number += 1
 
 
-def _count(tables: Tables, owner: str | None) -> int:
+def _count_rows(tables: Tables, owner: str | None) -> int:
     row = tables.one("server.count_conversations", owner=owner)
     return 0 if row is None else int(row[0])

@@ -1,4 +1,4 @@
-"""`ETag` and `If-Match` of a conversation, whose tag is its head, and the `Idempotency-Key` of a request."""
+"""`ETag` and `If-Match` of a conversation, and the `Idempotency-Key` of a request. The tag is the head of the log."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def parse_head(if_match: str | None) -> int | None:
     """Return the head in `If-Match`; None if any head is accepted.
 
     Raises:
-        Malformed: It is not the tag of a conversation.
+        Malformed: The header is not the tag of a conversation.
     """
     if if_match is None or if_match.strip() == "*":
         return None
     match = _TAG.fullmatch(if_match.strip())
     if match is None:
-        raise Malformed("If-Match is not an ETag of a conversation", hint='it looks like "41"')
+        raise Malformed("If-Match is not an ETag of a conversation", hint='an ETag looks like "41"')
     return int(match[1])
 
 
@@ -38,7 +38,7 @@ def require_match(record: ConversationRecord, if_match: str | None) -> None:
     """Check that a conversation has the expected head.
 
     Raises:
-        Stale: It has grown since then.
+        Stale: The conversation has another head.
     """
     expected = parse_head(if_match)
     if expected is not None and expected != record.head:
@@ -46,7 +46,7 @@ def require_match(record: ConversationRecord, if_match: str | None) -> None:
 
 
 def stale(head: int) -> Stale:
-    """Return the error for a conversation that has grown."""
+    """Return the error for a conversation that has another head than the caller expects."""
     return Stale("the conversation has changed since", hint="read it again", details={"head": head})
 
 
@@ -56,12 +56,12 @@ def format_tag(head: int) -> str:
 
 
 def set_tag(response: Response, head: int) -> None:
-    """Set the ETag of an answer."""
+    """Set the ETag of a response."""
     response.headers["ETag"] = format_tag(head)
 
 
 def is_known(if_none_match: str | None, head: int) -> bool:
-    """Whether the caller already has the current version."""
+    """Whether `If-None-Match` contains the tag of this head: the caller has the current version."""
     return if_none_match is not None and format_tag(head) in [tag.strip() for tag in if_none_match.split(",")]
 
 
@@ -74,7 +74,7 @@ IdempotencyKey: TypeAlias = Annotated[
 
 
 def id_from_key(caller: Caller, request: Request, key: str | None) -> UUID | None:
-    """Return the id derived from a key, for this tenant and route; None without a key.
+    """Return the id derived from an `Idempotency-Key`, the tenant and the route; None without a key.
 
     Raises:
         Malformed: The key is empty, too long or not printable.
@@ -82,16 +82,16 @@ def id_from_key(caller: Caller, request: Request, key: str | None) -> UUID | Non
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isprintable():
-        raise Malformed("Idempotency-Key is not valid", hint="1 to 255 printable characters")
+        raise Malformed("Idempotency-Key is not valid", hint="use 1 to 255 printable characters")
     return uuid5(BOUGH, f"{caller.tenant}\n{request.method} {request.url.path}\n{key}")
 
 
 def mark_replayed(response: Response) -> None:
-    """Mark an answer as the answer to a repeated request."""
+    """Mark a response as the response to a repeated request."""
     response.status_code = 200
     response.headers["Idempotency-Replayed"] = "true"
 
 
 def compute_digest(body: Any) -> str:
-    """Return the digest of a body, the same for equal bodies. The caller removes secrets before."""
+    """Return the SHA-256 of a body as canonical JSON. The caller must have removed secrets from it."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()

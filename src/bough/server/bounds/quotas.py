@@ -1,4 +1,4 @@
-"""Quotas of tenants and keys: tokens and dollars a day, summed up from the logs, and runs at once."""
+"""Quotas of tenants and keys: tokens and dollars per day, summed up from the logs, and concurrent runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from bough.server.bounds.tenants import LimitsByTenant
 from bough.tasks.stores.submission import Admission
 
 if TYPE_CHECKING:
-    from bough.server.metrics import Metrics  # a worker may lack its package
+    from bough.server.metrics import Metrics  # a worker may lack prometheus_client
 
 
 PAYER = "payer"
-"""The entry of a task's metadata with the id of the key that pays for it and its sub-agents."""
+"""The entry of a task's metadata with the id of the key that pays for the task and its sub-agents."""
 
-_ASIDE = "ask"
+_QUESTION_PURPOSE = "ask"
 _DAY_SECONDS = 24 * 60 * 60
-_SECOND = 1_000_000
+_MICROSECONDS = 1_000_000
 
 
 def pay_by(caller: Caller) -> dict[str, Any]:
@@ -35,14 +35,14 @@ def pay_by(caller: Caller) -> dict[str, Any]:
 
 
 class Quotas:
-    """The quotas of a server's tenants and of their keys; days are those of UTC."""
+    """The quotas of a server's tenants and of their keys. Days are UTC days."""
 
     def __init__(self, settings: LimitsByTenant, metrics: Metrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
 
     async def require(self, store: EventStore, caller: Caller) -> None:
-        """Check that a caller's tenant and its key may use more today. Reads a row for each quota.
+        """Check that a caller's tenant and key have not used up today's quotas. Reads a row for each quota.
 
         Raises:
             LimitExceeded: A quota is used up; `retry_after_seconds` is the time until the next day.
@@ -53,27 +53,28 @@ class Quotas:
             )
 
     def check(self, tables: Tables, owner: str | None, key: str | None) -> None:
-        """Check the quotas in a transaction.
+        """Check the quotas of a tenant and a key in a transaction.
 
         Raises:
-            LimitExceeded: The tenant or the key has used up the quota of the day.
+            LimitExceeded: The tenant or the key has used up today's quota.
         """
-        reached = self._find_reached(tables, owner)
+        reached = self._find_reached_by_tenant(tables, owner)
         if reached is None and key is not None and self.bounds_keys(owner):
-            reached = self._compare(tables, owner, tables.one("server.key_used_on", key=key, day=_today(tables)))
+            row = tables.one("server.key_used_on", key=key, day=_today(tables))
+            reached = self._find_reached_by_key(tables, owner, row)
         if reached is None:
             return
         if self._metrics is not None:
             self._metrics.limited.labels(reached.limit).inc()
-        seconds_left = _DAY_SECONDS - tables.now() // _SECOND % _DAY_SECONDS
+        seconds_left = _DAY_SECONDS - tables.now() // _MICROSECONDS % _DAY_SECONDS
         raise LimitExceeded(
             f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
-            hint="wait for the next day",
+            hint="wait until the next day in UTC",
             details={"limit": reached.limit, "retry_after_seconds": seconds_left},
         )
 
     async def find_reached(self, store: EventStore, owner: str | None, cid: UUID) -> LimitReached | None:
-        """Return the used-up quota of a conversation's run, its tenant's or that of the paying key; None if none is.
+        """Return the quota that the tenant or the paying key of a conversation has used up; None if there is none.
 
         Reads a row for each quota.
         """
@@ -81,10 +82,10 @@ class Quotas:
             return None
 
         def look(tables: Tables) -> LimitReached | None:
-            reached = self._find_reached(tables, owner)
+            reached = self._find_reached_by_tenant(tables, owner)
             if reached is None and self.bounds_keys(owner):
                 row = tables.one("server.payer_used_on", conversation=cid, day=_today(tables))
-                reached = self._compare(tables, owner, row)
+                reached = self._find_reached_by_key(tables, owner, row)
             return reached
 
         return await store.transaction((SERVER, USAGE), look, read_only=True)
@@ -93,7 +94,7 @@ class Quotas:
         """Whether each key of an owner's tenant has a quota."""
         return self._settings.limits_for(owner or LOCAL).bounds_keys
 
-    # What keys use, written where any tenant's keys have quotas.
+    # The usage of keys, recorded only if the keys of any tenant have quotas.
 
     def follow(self, store: EventStore) -> None:
         """Charge usage to the paying key, in the transactions that record the usage."""
@@ -105,28 +106,30 @@ class Quotas:
             return
         event = stored.event
         if isinstance(event, TaskChanged):
-            if (key := event.metadata.get(PAYER)) is not None:
+            key = event.metadata.get(PAYER)
+            if key is not None:
                 tables.run("server.add_payer", task=UUID(event.task_id), conversation=cid, key=str(key))
             return
-        is_aside = isinstance(event, UsageAdded) and event.purpose == _ASIDE  # its asker's: see `charge_key`
+        is_question = isinstance(event, UsageAdded) and event.purpose == _QUESTION_PURPOSE  # charged by `charge_key`
         _, usage = read_usage(event)
-        if usage is None or is_aside:
+        if usage is None or is_question:
             return
         tokens, usd = usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0
-        day = microseconds(stored.ts) // _SECOND // _DAY_SECONDS
+        day = microseconds(stored.ts) // _MICROSECONDS // _DAY_SECONDS
         tables.run("server.charge_run", conversation=cid, day=day, tokens=tokens, cost_usd=usd)
 
     def charge_key(self, key: str, tables: Tables, cid: UUID, events: Sequence[Event]) -> None:
-        """Charge a question to the model outside a run to the key that asked."""
+        """Charge the usage of a question to the model, asked outside a run, to the key that asked it."""
         for _, usage in map(read_usage, events):
             if usage is not None:
                 tokens, usd = usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0
-                about = {"conversation": cid, "day": _today(tables), "tokens": tokens, "cost_usd": usd}
-                tables.run("server.charge_key", key=key, **about)
+                columns = {"conversation": cid, "day": _today(tables), "tokens": tokens, "cost_usd": usd}
+                tables.run("server.charge_key", key=key, **columns)
 
     # Sums.
 
-    def _find_reached(self, tables: Tables, owner: str | None) -> LimitReached | None:
+    def _find_reached_by_tenant(self, tables: Tables, owner: str | None) -> LimitReached | None:
+        """Return the quota that a tenant has used up today; None if there is none."""
         tenant = owner or LOCAL
         if not self._has_quota(tenant):
             return None
@@ -134,7 +137,10 @@ class Quotas:
         row = tables.one("server.used_on", owner=owner, day=_today(tables))
         return _find_over(row, {"tokens_a_day": limits.tokens_a_day, "usd_a_day": limits.usd_a_day})
 
-    def _compare(self, tables: Tables, owner: str | None, row: Sequence[object] | None) -> LimitReached | None:
+    def _find_reached_by_key(
+        self, tables: Tables, owner: str | None, row: Sequence[object] | None
+    ) -> LimitReached | None:
+        """Return the quota that a key has used up; None if there is none. `row` contains its tokens and dollars."""
         limits = self._settings.limits_for(owner or LOCAL)
         return _find_over(row, {"key_tokens_a_day": limits.key_tokens_a_day, "key_usd_a_day": limits.key_usd_a_day})
 
@@ -144,11 +150,11 @@ class Quotas:
 
 
 def _today(tables: Tables) -> int:
-    return tables.now() // _SECOND // _DAY_SECONDS
+    return tables.now() // _MICROSECONDS // _DAY_SECONDS
 
 
 def _find_over(row: Sequence[object] | None, bounds: dict[str, float | None]) -> LimitReached | None:
-    """Return the first bound, of tokens or of dollars, that a row has reached."""
+    """Return the first of the quotas, of tokens or of dollars, that a row of usage has reached; None if neither."""
     used = (0, 0.0) if row is None else (int(str(row[0])), float(str(row[1])))
     for (name, bound), value in zip(bounds.items(), used, strict=True):
         if bound is not None and value >= bound:
@@ -157,23 +163,23 @@ def _find_over(row: Sequence[object] | None, bounds: dict[str, float | None]) ->
 
 
 def make_admission(settings: LimitsByTenant, metrics: Metrics | None = None) -> Admission:
-    """Return the checks before each run: whether its tenant may queue one more, and whether it may start one more."""
+    """Return the checks of new runs: whether the tenant may queue one more, and whether it may start one more."""
     quotas = Quotas(settings, metrics)
 
     def check(tables: Tables, owner: str | None, metadata: Mapping[str, Any]) -> None:
         quotas.check(tables, owner, metadata.get(PAYER))
         tenant = owner or LOCAL
         limits = settings.limits_for(tenant)
-        # Before the count: submissions of one tenant go one by one, so two servers never both add the last one.
+        # Lock before counting: otherwise two servers could both submit the last allowed run.
         tables.run("server.lock_tenant", id=tenant)
         row = tables.one("server.count_runs", owner=owner)
-        bound = limits.runs + limits.queued_runs if limits.runs else 0  # without runs, nothing would ever end the wait
-        if row is not None and row[0] >= bound:
+        max_runs = limits.runs + limits.queued_runs if limits.runs else 0  # a queued run would otherwise wait for ever
+        if row is not None and row[0] >= max_runs:
             if metrics is not None:
                 metrics.limited.labels("runs").inc()
             raise LimitExceeded(
-                f"{limits.runs} runs may be active, and no more than {bound} with those that wait",
-                hint="wait for one to end",
+                f"the tenant may have {limits.runs} active runs, and {max_runs} including those that wait",
+                hint="wait until one of them has ended",
                 details={"limit": "runs"},
             )
 

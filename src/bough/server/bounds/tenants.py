@@ -1,4 +1,4 @@
-"""The limits of tenants, which SIGHUP reloads, and the check that a folder is a tenant's."""
+"""The limits of tenants, which SIGHUP reloads, and the check that a folder belongs to a tenant."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class LimitsByTenant(Protocol):
 
     @property
     def bounds_any_key(self) -> bool:
-        """Whether the keys of any tenant have quotas of their own."""
+        """Whether the keys of any tenant have quotas."""
         ...
 
 
 class TenantRules:
-    """The limits of tenants from the settings as last loaded.
+    """The limits of tenants, as last loaded from the settings.
 
     Args:
         settings: Settings of the home with the `server:` section.
-        server: The section as read at the start.
+        server: The section as loaded at the start.
     """
 
     def __init__(self, settings: Settings, server: ServerSettings) -> None:
@@ -51,11 +51,11 @@ class TenantRules:
 
     @property
     def bounds_any_key(self) -> bool:
-        """Whether the keys of any tenant have quotas of their own."""
+        """Whether the keys of any tenant have quotas."""
         return self._server.bounds_any_key
 
     def require_workspace(self, owner: str | None, folder: str | Path) -> None:
-        """Check that the working folder of a run is still its tenant's.
+        """Check that the working folder of a run still belongs to its tenant.
 
         Raises:
             PermissionDenied: A link leads out of the tenant's folder.
@@ -64,27 +64,27 @@ class TenantRules:
         require_inside(folder, tenant=tenant, root=self._server.folder_for(tenant, home), home=home)
 
     def require_own_model_key(self, owner: str | None, model: str | None, *, has_key: bool) -> None:
-        """Check that a run uses a model key that its tenant may use.
+        """Check that a run does not use the operator's model key if its tenant may not.
 
         Args:
             model: The model of the run's agent; `offline` needs no key.
-            has_key: Whether a key was posted for the conversation; otherwise the operator's would be used.
+            has_key: Whether a model key was posted for the conversation; otherwise the run uses the operator's.
 
         Raises:
             PermissionDenied: The tenant may not use the operator's keys.
         """
         if not has_key and model != "offline" and self.limits_for(owner or LOCAL).models == "none":
-            hint = "post one: agent.llm.api_key, or POST /api/conversations/{id}/model"
-            raise PermissionDenied("the conversation has no model key of its own", hint=hint)
+            hint = "post a model key: agent.llm.api_key, or POST /api/conversations/{id}/model"
+            raise PermissionDenied("the tenant may not use the operator's model key", hint=hint)
 
     def reload(self) -> None:
-        """Read `limits` and `tenants` of the settings again; unreadable settings change nothing."""
+        """Load `limits` and `tenants` of the settings again; keep the current ones if the settings are invalid."""
         try:
-            now = ServerSettings.load(self._settings)
+            loaded = ServerSettings.load(self._settings)
         except BoughError as error:
             _LOG.error("limits of tenants were not reloaded: %s", error.message)
             return
-        self._server = self._server.model_copy(update={"limits": now.limits, "tenants": now.tenants})
+        self._server = self._server.model_copy(update={"limits": loaded.limits, "tenants": loaded.tenants})
         _LOG.info("limits of tenants were reloaded")
 
 
@@ -103,28 +103,28 @@ def reload_at_sighup(reload: Callable[[], None]) -> Generator[None]:
 
 
 def require_inside(folder: str | Path, *, tenant: str, root: Path, home: Path) -> Path:
-    """Return the real path of a conversation's folder, which a program in it may have replaced by a link.
+    """Return the real path of a conversation's folder. A program may have replaced the folder by a link.
 
     Args:
-        root: The folder of all files of the tenant.
-        home: bough's own folder; its `workspaces` has the copies that forks work in.
+        root: The folder that contains all files of the tenant.
+        home: bough's home; its folder `workspaces` contains the copies that forks work in.
 
     Raises:
-        PermissionDenied: A link on the way leads out of the tenant's folder.
+        PermissionDenied: A link in the path leads out of the tenant's folder.
     """
     path, real, top = os.path.normpath(folder), os.path.realpath(folder), os.path.realpath(root)
     # A path without links is still the folder that was checked when the conversation was created.
     if is_below(real, top) or real == path:
         return Path(real)
     copies = os.path.realpath(home / "workspaces")
-    # Here only links above `workspaces` may be followed, never the copy itself: its name must stay the last one.
+    # A link above `workspaces` is allowed, but the copy itself must not be one: the real path must end with its name.
     if os.path.realpath(os.path.dirname(path)) == copies and os.path.join(copies, os.path.basename(path)) == real:
         return Path(real)
     if tenant == LOCAL and not is_below(path, top) and not is_below(path, os.path.normpath(root)):
-        return Path(real)  # the user's own folders, which the command line works in
+        return Path(real)  # a folder of the user, in which the command line works
     raise PermissionDenied(
         "the workspace of the conversation is a link that leads out of the tenant's folder",
-        hint="replace the link by a folder, or start a conversation in another one",
+        hint="replace the link by a folder, or start a conversation in another folder",
     )
 
 

@@ -214,7 +214,7 @@ def _charge_caller(access: Access) -> Access:
     key, quotas = access.caller.key, access.services.quotas
     if key is None or not quotas.bounds_keys(access.caller.owner):
         return access
-    return replace(access, store=access.store.charging(partial(quotas.charge_key, key)))
+    return replace(access, store=access.store.with_charge(partial(quotas.charge_key, key)))
 
 
 async def reopen_parts(

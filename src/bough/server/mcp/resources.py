@@ -66,7 +66,7 @@ class ServedResources:
             PermissionDenied: The client may not read them.
         """
         if not self.may_read(kind):
-            raise PermissionDenied(f"this needs a key with the scope {kind}", hint="make one with that scope")
+            raise PermissionDenied(f"this needs a key with the scope {kind}", hint="create a key with that scope")
 
     async def list(self, cursor: str | None) -> ListResourcesResult:
         """Return a page: skills and agents before the first conversations."""

@@ -1,4 +1,4 @@
-"""What waits for a person, in all conversations of the caller, and the answers to it."""
+"""Calls that wait for a person in the caller's conversations, and decisions about them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ routes = router("Approvals")
 
 
 class ApprovalQuery(Form):
-    """Which ones to list."""
+    """The calls to list, and the page."""
 
     page_id: str | None = Field(default=None, max_length=200)
     limit: int = Field(default=50, ge=1, le=100)
@@ -30,7 +30,7 @@ class ApprovalQuery(Form):
 
 
 class WaitingApproval(BaseModel):
-    """A call that waits, with the conversation that it waits in."""
+    """A waiting call, with its conversation."""
 
     conversation: UUID
     title: str | None
@@ -47,18 +47,18 @@ class WaitingApproval(BaseModel):
 
 
 class Decided(Success):
-    """A decision was recorded."""
+    """The decision was recorded."""
 
     head: int
 
 
 @routes.get("/api/approvals")
 async def list_waiting(query: Annotated[ApprovalQuery, Query()], access: Reader) -> ItemPage[WaitingApproval]:
-    """List what waits, the longest waiting conversation first; a page holds whole conversations."""
+    """List waiting calls, the longest waiting conversation first. All calls of a conversation are on one page."""
     if query.conversation is not None:
         return ItemPage(items=await _waiting_in(access, await access.store.get(query.conversation)))
-    waiting = ConversationFilter(status="waiting_for_confirmation")
-    page = await access.store.list(waiting, query.page_id, query.limit, "updated")
+    filter = ConversationFilter(status="waiting_for_confirmation")
+    page = await access.store.list(filter, query.page_id, query.limit, "updated")
     items = [approval for record in page.items for approval in await _waiting_in(access, record)]
     return ItemPage(items=items, next_page_id=page.next_cursor)
 
@@ -71,7 +71,7 @@ async def decide_call(
     access: Approver,
     if_match: IfMatch = None,
 ) -> Decided:
-    """Approve, reject or answer one call that waits; the run continues once nothing waits any more."""
+    """Approve, reject or answer a waiting call. The run continues when no call of the conversation waits any more."""
     record = await access.store.get(id)
     require_match(record, if_match)
     state = await require_waiting(access, record, tool_call_id)
@@ -87,9 +87,9 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
     if not state.waiting:
         return approvals
     since = stamp(await find_waiting_since(access.store, record))
-    for id, about in state.waiting.items():
+    for id, details in state.waiting.items():
         call = state.calls.get(id)
-        request: JsonObject = about.get("request") or {}
+        request: JsonObject = details.get("request") or {}
         approvals.append(
             WaitingApproval(
                 conversation=record.id,
@@ -97,11 +97,11 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
                 agent=record.config.get("agent"),
                 head=record.head,
                 tool_call_id=id,
-                kind=str(about.get("kind", "approval")),
-                tool=str(about.get("tool", "")),
+                kind=str(details.get("kind", "approval")),
+                tool=str(details.get("tool", "")),
                 arguments=call.given if call else {},
-                risk=about.get("risk"),
-                reason=str(about.get("reason") or ""),
+                risk=details.get("risk"),
+                reason=str(details.get("reason") or ""),
                 since=since,
                 question=request.get("question"),
             )

@@ -1,4 +1,4 @@
-"""OpenHands' routes of commands: started, followed by their output, stopped."""
+"""OpenHands' routes for commands: start, run, stop, and read the output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ routes = workspace_router()
 
 
 class OutputQuery(Form):
-    """Which output to give."""
+    """A filter of output, and the page."""
 
     command_id__eq: UUID | None = None
     kind__eq: Literal["BashOutput", "BashCommand"] | None = None
@@ -33,14 +33,14 @@ class OutputQuery(Form):
 
 @routes.post("/bash/start_bash_command")
 async def start_command(body: CommandForm, request: Request, access: CommandWriter) -> CommandInfo:
-    """Start a command."""
+    """Start a command, and return at once."""
     place = await find_place(request, access)
     return access.services.commands.start(access.caller.tenant, body, _resolve_cwd(body, place))
 
 
 @routes.post("/bash/execute_bash_command")
 async def execute_command(body: CommandForm, request: Request, access: CommandWriter) -> OutputInfo:
-    """Run a command to its end."""
+    """Run a command, and return its output when it has ended."""
     place = await find_place(request, access)
     info = access.services.commands.start(access.caller.tenant, body, _resolve_cwd(body, place))
     return await access.services.commands.finish(access.caller.tenant, info.id)
@@ -48,7 +48,7 @@ async def execute_command(body: CommandForm, request: Request, access: CommandWr
 
 @routes.post("/bash/bash_commands/{command}/stop")
 async def stop_command(command: UUID, request: Request, access: CommandWriter) -> Success:
-    """Kill a command."""
+    """Stop a command by killing it."""
     await find_place(request, access)
     await access.services.commands.stop(access.caller.tenant, command)
     return Success()
@@ -58,16 +58,18 @@ async def stop_command(command: UUID, request: Request, access: CommandWriter) -
 async def search_output(
     query: Annotated[OutputQuery, Query()], request: Request, access: CommandReader
 ) -> ItemPage[OutputInfo | CommandInfo]:
-    """Return output of commands, and the commands themselves."""
+    """Return commands and their output."""
     await find_place(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
-    matches = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
-    events = [event for command in matches for event in (command.info, *command.output) if _is_wanted(event, query)]
+    selected = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
+    all_events = [event for command in selected for event in (command.info, *command.output)]
+    events = [event for event in all_events if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")
     ids = [str(event.id) for event in events]
     start = ids.index(query.page_id) if query.page_id in ids else 0
-    following = ids[start + query.limit] if start + query.limit < len(ids) else None
-    return ItemPage(items=events[start : start + query.limit], next_page_id=following)
+    stop = start + query.limit
+    next_page_id = ids[stop] if stop < len(ids) else None
+    return ItemPage(items=events[start:stop], next_page_id=next_page_id)
 
 
 def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
@@ -75,8 +77,8 @@ def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
         return False
     if query.order__gt is not None and (isinstance(event, CommandInfo) or event.order <= query.order__gt):
         return False
-    first, last = query.timestamp__gte, query.timestamp__lt
-    return (first is None or event.timestamp >= stamp(first)) and (last is None or event.timestamp < stamp(last))
+    start, stop = query.timestamp__gte, query.timestamp__lt
+    return (start is None or event.timestamp >= stamp(start)) and (stop is None or event.timestamp < stamp(stop))
 
 
 def _resolve_cwd(body: CommandForm, place: WorkspacePlace) -> Path:

@@ -1,4 +1,4 @@
-"""Conversations: made, listed, read, changed, deleted, compared."""
+"""Routes for conversations: create, list, read, change, delete, compare."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ _ORDERS: Mapping[str, Order] = {
 async def create_conversation(
     body: AnyStart, access: Writer, request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> ConversationInfo:
-    """Start a conversation; the same id with the same request gives the one that is there (200)."""
+    """Start a conversation. The same request with the same id returns the existing conversation (200)."""
     id = id_from_key(access.caller, request, idempotency_key)
     record, is_new = await start_conversation(access, body, id)
-    _answer_made(response, record, is_new=is_new, keyed=idempotency_key is not None)
+    answer_made(response, record, is_new=is_new, keyed=idempotency_key is not None)
     return await info_of_record(access, record)
 
 
@@ -75,7 +75,7 @@ async def search_conversations(query: Annotated[ConversationPage, Query()], acce
     """List conversations."""
     page = await access.store.list(_parse_filter(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     live = await access.services.runs.live_among(page.items)
-    items = [await _make_listed(access, record, full=query.full, running=record.id in live) for record in page.items]
+    items = [await _make_list_item(access, record, full=query.full, running=record.id in live) for record in page.items]
     return answer_page(items, page.next_cursor)
 
 
@@ -89,14 +89,14 @@ async def count_conversations(query: Annotated[ConversationQuery, Query()], acce
 async def get_conversations(
     access: Reader, ids: Annotated[list[UUID], Query(min_length=1, max_length=99)]
 ) -> list[ConversationInfo | None]:
-    """Return conversations by id, null where there is none."""
+    """Return conversations by id; null for an id without a conversation."""
     return [await _info_or_none(access, id) for id in ids]
 
 
 @routes.get(
     "/api/conversations/{id}",
     response_model=ConversationInfo,
-    responses={304: {"description": "It is as the caller knows it."}},
+    responses={304: {"description": "The conversation has not changed."}},
 )
 async def get_conversation(id: ConversationId, access: Reader, if_none_match: IfNoneMatch = None) -> Response:
     """Return one conversation."""
@@ -111,7 +111,7 @@ async def get_conversation(id: ConversationId, access: Reader, if_none_match: If
 
 @routes.patch("/api/conversations/{id}")
 async def change_conversation(id: ConversationId, body: Change, access: Writer, if_match: IfMatch = None) -> Success:
-    """Give it another title, other tags."""
+    """Change the title or the tags of a conversation."""
     require_match(await access.store.get(id), if_match)
     changes = body.model_dump(exclude_none=True)
     if changes:
@@ -123,42 +123,45 @@ async def change_conversation(id: ConversationId, body: Change, access: Writer, 
 async def delete_conversation(
     id: ConversationId, access: Writer, mode: DeleteMode = "tombstone", if_match: IfMatch = None
 ) -> Success:
-    """Delete it. `erase` scrubs what forks share, `cascade` deletes the forks too; both need the role admin."""
+    """Delete a conversation. `erase` also erases events shared with forks, `cascade` deletes the forks.
+
+    Both need the role admin.
+    """
     if mode != "tombstone":
         access.caller.require("admin")
     record = await access.store.get(id)
     require_match(record, if_match)
-    concerned = [record] if mode != "cascade" else await _list_branches(access, record)
-    live = await access.services.runs.live_among(concerned)
-    if live or any(conversation.status == "running" for conversation in concerned):
-        subject = "the conversation" if len(concerned) == 1 else "the conversation, or a fork of it,"
+    affected = [record] if mode != "cascade" else await _list_branches(access, record)
+    live = await access.services.runs.live_among(affected)
+    if live or any(conversation.status == "running" for conversation in affected):
+        subject = "the conversation" if len(affected) == 1 else "the conversation or one of its forks"
         raise Conflict(f"{subject} is running", hint="interrupt it first")
     services = access.services
     await access.store.delete(id, mode)
     services.states.forget(id)
-    await remove_made(services.store, services.settings.home, concerned)
+    await remove_made(services.store, services.settings.home, affected)
     await access.services.webhooks.note_deletion(access.caller.tenant, id)
     return Success()
 
 
 @routes.get("/api/conversations/{id}/lineage")
 async def get_lineage(id: ConversationId, access: Reader) -> LineageInfo:
-    """Return the conversations that it descends from, the root first, itself last."""
+    """Return the ancestors of a conversation, the root first, followed by the conversation itself."""
     records = [*await access.store.ancestry(id), await access.store.get(id)]
     return LineageInfo(items=[LineageItem.of(record) for record in records])
 
 
 @routes.get("/api/conversations/{id}/compare/{other}")
 async def compare_conversations(id: ConversationId, other: UUID, access: Reader) -> ComparisonInfo:
-    """Return what two conversations share and where they differ."""
+    """Compare two conversations: return what they share and where they differ."""
     left, right = await access.store.get(id), await access.store.get(other)
     comparison = await compare(access.store, id, other)
-    return _comparison(comparison, left, right)
+    return _describe_comparison(comparison, left, right)
 
 
 @routes.post("/api/conversations/{id}/graft")
 async def graft(id: ConversationId, body: Graft, access: Writer) -> JsonObject:
-    """Tell a conversation what happened in another one of the tenant."""
+    """Copy a range of another conversation of the tenant, or a summary of it, into a conversation."""
     async with open_conversation(access, id) as conversation, open_conversation(access, body.source) as source:
         await conversation.graft(source, start=body.start, stop=body.stop, summary=body.summary)
         return {"head": conversation.state.head}
@@ -166,19 +169,20 @@ async def graft(id: ConversationId, body: Graft, access: Writer) -> JsonObject:
 
 @routes.get("/api/conversations/{id}/agent_final_response")
 async def get_final_response(id: ConversationId, access: Reader) -> JsonObject:
-    """Return the text of the latest answer."""
+    """Return the text of the agent's latest response."""
     state = await access.services.states.state_of(await access.store.get(id))
     return {"response": state.output}
 
 
 @routes.get("/api/conversations/{id}/runtime")
 async def get_runtime(id: ConversationId, access: Reader) -> JsonObject:
-    """Say that it can be used: there is nothing to be woken up here."""
+    """Report that a conversation is available; conversations need no runtime to be started."""
     await access.store.get(id)
     return {"runtime_status": "available", "can_resume": True, "runtime_error": None}
 
 
-def _answer_made(response: Response, record: ConversationRecord, *, is_new: bool, keyed: bool) -> None:
+def answer_made(response: Response, record: ConversationRecord, *, is_new: bool, keyed: bool) -> None:
+    """Set the headers of a response that returns a conversation, and status 200 if it existed before."""
     set_tag(response, record.head)
     response.headers["Location"] = f"/api/conversations/{record.id}"
     if not is_new:
@@ -187,20 +191,18 @@ def _answer_made(response: Response, record: ConversationRecord, *, is_new: bool
             response.headers["Idempotency-Replayed"] = "true"
 
 
-answer_made = _answer_made
-
-
-async def _make_listed(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
+async def _make_list_item(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
     if full:
         return (await info_of_record(access, record)).model_dump(mode="json")
     return summarize(record, running=running)
 
 
 async def _list_branches(access: Access, record: ConversationRecord) -> list[ConversationRecord]:
-    """Return a conversation with its forks and theirs. O(those)."""
+    """Return a conversation with all forks below it. O(forks)."""
     branches, pending = list[ConversationRecord](), [record]
     while pending:
-        branches.append(branch := pending.pop())
+        branch = pending.pop()
+        branches.append(branch)
         pending += await access.store.children(branch.id)
     return branches
 
@@ -234,16 +236,19 @@ def _parse_filter(query: ConversationQuery) -> ConversationFilter:
     )
 
 
-def _comparison(comparison: Comparison, left: ConversationRecord, right: ConversationRecord) -> ComparisonInfo:
+def _describe_comparison(comparison: Comparison, a: ConversationRecord, b: ConversationRecord) -> ComparisonInfo:
     sides = [
         ComparedSide(
-            id=record.id, head=record.head, own=Ledger.of(side.usage), calls=[_call(call) for call in side.calls]
+            id=record.id,
+            head=record.head,
+            own=Ledger.of(side.usage),
+            calls=[_describe_call(call) for call in side.calls],
         )
-        for side, record in ((comparison.a, left), (comparison.b, right))
+        for side, record in ((comparison.a, a), (comparison.b, b))
     ]
     files = [ComparedFile(path=file.path, change=file.change) for file in comparison.files]
     return ComparisonInfo(common=comparison.common, a=sides[0], b=sides[1], cost_usd=comparison.cost_usd, files=files)
 
 
-def _call(call: Any) -> JsonObject:
+def _describe_call(call: Any) -> JsonObject:
     return {"tool": call.tool, "arguments": call.arguments, "ended": call.ended, "result": call.result}

@@ -1,4 +1,4 @@
-"""Events: pages, one by one, as a stream; messages."""
+"""Routes for events: pages, single events, a stream; and for messages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bough.server.routes.live import StreamQuery, sse_frames
 from bough.types import JsonObject, new_id
 
 routes = router("Events")
-_THEIR_LIMIT = 100
+_OPENHANDS_LIMIT = 100
 
-Accept = Annotated[str | None, Header(description="`application/vnd.bough.event+json` gives events in our form.")]
+Accept = Annotated[str | None, Header(description="`application/vnd.bough.event+json` returns events in bough's form.")]
 
 
 @routes.get("/api/conversations/{id}/events/search", response_model=ItemPage[JsonObject])
@@ -34,9 +34,9 @@ async def search_events(
 ) -> Response:
     """Return a page of events."""
     ours = wants_ours(accept)
-    if not ours and query.limit > _THEIR_LIMIT:
+    if not ours and query.limit > _OPENHANDS_LIMIT:
         raise InvalidInput("limit: at most 100 in this form", hint="500 with Accept: application/vnd.bough.event+json")
-    page = await (await _reader(access, id, ours=ours)).page(query, limit=query.limit)
+    page = await (await _open_reader(access, id, ours=ours)).page(query, limit=query.limit)
     return answer_page(page.items, page.next_page_id)
 
 
@@ -44,8 +44,8 @@ async def search_events(
 async def count_events(
     id: ConversationId, query: Annotated[EventQuery, Query()], access: Reader, accept: Accept = None
 ) -> int:
-    """Count events, in the form that is asked for."""
-    return await (await _reader(access, id, ours=wants_ours(accept))).count(query)
+    """Count events in the requested form."""
+    return await (await _open_reader(access, id, ours=wants_ours(accept))).count(query)
 
 
 @routes.get("/api/conversations/{id}/events/stream", response_class=EventSourceResponse)
@@ -56,9 +56,9 @@ async def stream_events(
     access: Reader,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
-    """Follow the conversation: durable events with their seq as id, pieces of text as `delta`, changes of status."""
+    """Stream a conversation: recorded events with their seq as id, pieces of text as `delta`, and changes of status."""
     record = await access.store.get(id)
-    after = query.place(last_event_id, record.head)
+    after = query.find_start(last_event_id, record.head)
     access.services.limits.require_stream(access.caller)
     server = access.services.server
     return EventSourceResponse(
@@ -76,15 +76,15 @@ async def get_events(
     ids: Annotated[list[str], Query(min_length=1, max_length=100)],
     accept: Accept = None,
 ) -> list[JsonObject | None]:
-    """Return events by id, null where there is none."""
-    reader = await _reader(access, id, ours=wants_ours(accept))
-    return [await _one_or_none(reader, event_id) for event_id in ids]
+    """Return events by id; null for an id without an event."""
+    reader = await _open_reader(access, id, ours=wants_ours(accept))
+    return [await _read_or_none(reader, event_id) for event_id in ids]
 
 
 @routes.get("/api/conversations/{id}/events/{event_id}")
 async def get_event(id: ConversationId, event_id: str, access: Reader, accept: Accept = None) -> JsonObject:
-    """Return one event, or one part of it."""
-    return await (await _reader(access, id, ours=wants_ours(accept))).one(event_id)
+    """Return one event, or one part of an event."""
+    return await (await _open_reader(access, id, ours=wants_ours(accept))).one(event_id)
 
 
 @routes.post("/api/conversations/{id}/events")
@@ -96,29 +96,29 @@ async def send_message(
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> MessageSent:
-    """Say something; `run` starts a run, or is heard by the active one."""
+    """Send a message. With `run`, the active run or a new one answers it."""
     record = await access.store.get(id)
     require_match(record, if_match)
     message = body.event()
     require_short(access, message)
     event_id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     message = message.model_copy(update={"id": event_id})
-    is_repeatable = body.id is not None or idempotency_key is not None  # an id just made is nowhere yet
-    if is_repeatable and await _is_there(access, id, message):
+    is_repeatable = body.id is not None or idempotency_key is not None  # a generated id is new
+    if is_repeatable and await _was_sent(access, id, message):
         return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
     async with open_conversation(access, record) as conversation:
         try:
             await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
         except Conflict:
-            if await _is_elsewhere(access, event_id):
-                raise _make_taken() from None
+            if await _event_exists(access, event_id):
+                raise _make_conflict() from None
             raise
     return MessageSent(event_id=event_id, head=(await access.store.get(id)).head)
 
 
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")
 async def respond_to_confirmation(id: ConversationId, body: ConfirmationAnswer, access: Approver) -> Success:
-    """Approve or reject all calls that wait; approving continues with the run."""
+    """Approve or reject all waiting calls. After an approval, the run continues."""
     calls, by = await list_approvals(access, await access.store.get(id)), access.caller.name
     decision = CallDecision(approve=calls, by=by) if body.accept else _reject(calls, body.reason, by)
     await decide(access, id, decision, run=body.accept)
@@ -129,23 +129,23 @@ def _reject(calls: tuple[str, ...], reason: str, by: str) -> CallDecision:
     return CallDecision(reject=calls, reason=reason, by=by)
 
 
-async def _reader(access: Access, id: UUID, *, ours: bool) -> EventReader:
+async def _open_reader(access: Access, id: UUID, *, ours: bool) -> EventReader:
     record = await access.store.get(id)
     return EventReader(store=access.store, cid=id, head=record.head, form=access.services.form_for(ours=ours))
 
 
-async def _one_or_none(reader: EventReader, id: str) -> JsonObject | None:
+async def _read_or_none(reader: EventReader, id: str) -> JsonObject | None:
     try:
         return await reader.one(id)
     except NotFound:
         return None
 
 
-async def _is_there(access: Access, id: UUID, message: UserMessage) -> bool:
-    """Whether this very message was kept before.
+async def _was_sent(access: Access, id: UUID, message: UserMessage) -> bool:
+    """Whether the log already contains this message.
 
     Raises:
-        Conflict: Its id is another event's.
+        Conflict: The log contains another event with the id of the message.
     """
     try:
         _, seq = await access.store.locate(message.id, cid=id)
@@ -155,11 +155,11 @@ async def _is_there(access: Access, id: UUID, message: UserMessage) -> bool:
         event = stored.event
         if isinstance(event, UserMessage) and (event.content, event.sender) == (message.content, message.sender):
             return True
-    raise _make_taken()
+    raise _make_conflict()
 
 
-async def _is_elsewhere(access: Access, id: UUID) -> bool:
-    """Whether an event of any log has an id: what is said of it must not tell whose log that is."""
+async def _event_exists(access: Access, id: UUID) -> bool:
+    """Whether an event of any log, of any tenant, has this id."""
     try:
         await access.services.store.locate(id)
     except NotFound:
@@ -167,5 +167,5 @@ async def _is_elsewhere(access: Access, id: UUID) -> bool:
     return True
 
 
-def _make_taken() -> Conflict:
-    return Conflict("the id is another event's", hint="send another id, or the same message")
+def _make_conflict() -> Conflict:
+    return Conflict("the id is used by another event", hint="use another id, or send the same message")

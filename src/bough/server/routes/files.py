@@ -1,4 +1,4 @@
-"""Files of a workspace: up, down, listed; regular files only, and no link leads outside."""
+"""Routes for files of a workspace: upload, download, list. Only regular files; links out of the workspace fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 
 
 class Uploaded(Success):
-    """A file was written."""
+    """The file was written."""
 
     file_size: int
 
@@ -41,7 +41,7 @@ class ListedFile(BaseModel):
 
 @routes.post("/file/upload")
 async def upload_file(path: FilePath, file: UploadFile, request: Request, access: FileWriter) -> Uploaded:
-    """Write a file; its folders are made."""
+    """Write a file. Missing folders are created."""
     place = await find_place(request, access)
     target = place.resolve(path)
     content = await file.read()
@@ -57,7 +57,7 @@ async def download_file(
     access: FileReader,
     range: Annotated[str | None, Header(description="One range of bytes.")] = None,
 ) -> Response:
-    """Return a file's bytes, never to be shown by a browser."""
+    """Return the bytes of a file, as a download that browsers do not display."""
     place = await find_place(request, access)
     target = place.resolve(path)
     tree = place.open_tree(target, max_file_bytes=access.services.server.upload_bytes)
@@ -69,7 +69,7 @@ async def download_file(
 
 @routes.post("/file/create_directory")
 async def create_folder(path: FilePath, request: Request, access: FileWriter) -> Success:
-    """Make a folder and those above it."""
+    """Create a folder and its missing parents."""
     place = await find_place(request, access)
     target = place.resolve(path)
     tree = place.open_tree(target, max_file_bytes=1)
@@ -79,15 +79,15 @@ async def create_folder(path: FilePath, request: Request, access: FileWriter) ->
 
 @routes.get("/file/list")
 async def list_folder(path: FilePath, request: Request, access: FileReader) -> ItemPage[ListedFile]:
-    """List what is in a folder, sorted by name."""
+    """List the entries of a folder, sorted by name."""
     place = await find_place(request, access)
     target = place.resolve(path)
     tree = place.open_tree(target, max_file_bytes=1)
 
-    def look() -> list[ListedFile]:
+    def read_entries() -> list[ListedFile]:
         return [_describe(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]
 
-    return ItemPage(items=await on_tree(look))
+    return ItemPage(items=await on_tree(read_entries))
 
 
 def _describe(path: Path, state: os.stat_result) -> ListedFile:
@@ -102,7 +102,7 @@ def _describe_kind(mode: int) -> str:
 
 
 def _answer_part(content: bytes, range: str | None, headers: dict[str, str]) -> Response:
-    """Return the bytes that `Range` asks for; an invalid `Range` is ignored."""
+    """Return a response with the bytes in `range`; with all bytes if the header is missing or invalid."""
     match = None if range is None else _RANGE.fullmatch(range.strip())
     if match is None:
         return Response(content, media_type="application/octet-stream", headers=headers)

@@ -43,35 +43,35 @@ async def fork_conversation(
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> ConversationInfo:
-    """Branch off; the source is not changed. The same id with the same request gives the same fork (200)."""
+    """Fork a conversation, which is not changed. The same request with the same id returns the existing fork (200)."""
     plan = body or Fork()
     source = await access.store.get(id)
     require_match(source, if_match)
     requested_id = plan.id or id_from_key(access.caller, request, idempotency_key)
-    covered = plan.model_dump(mode="json", exclude={"id"})
-    if covered["overrides"] is not None:
-        covered["overrides"] = drop_unset(covered["overrides"])
-    covered["agent"] = mask_keys(covered["agent"])
-    digest = compute_digest([str(id), covered])
+    digest_input = plan.model_dump(mode="json", exclude={"id"})
+    if digest_input["overrides"] is not None:
+        digest_input["overrides"] = drop_unset(digest_input["overrides"])
+    digest_input["agent"] = mask_keys(digest_input["agent"])
+    digest = compute_digest([str(id), digest_input])
     is_keyed = idempotency_key is not None
     record = await existing(access, requested_id, digest)
     if record is not None:
         answer_made(response, record, is_new=False, keyed=is_keyed)
         return await info_of_record(access, record)
-    new_fork = await _fork(access, source, plan, requested_id, digest)
+    new_fork = await _create_fork(access, source, plan, requested_id, digest)
     answer_made(response, new_fork.record, is_new=True, keyed=is_keyed)
     if not new_fork.is_new:
         return await info_of_record(access, new_fork.record)
     return await info_of_new(access, new_fork.record, new_fork.state)
 
 
-async def _fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID | None, digest: str) -> NewFork:
+async def _create_fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID | None, digest: str) -> NewFork:
     if plan.moment is not None:
-        raise NotSupported("files of an earlier moment are not kept", hint="leave moment out: the files of now")
+        raise NotSupported("the server does not save files of earlier moments", hint="leave moment out")
     if plan.at is not None and plan.from_event_id is not None:
-        raise InvalidInput("from_event_id and at both say where to cut", hint="give one")
+        raise InvalidInput("from_event_id and at cannot be combined", hint="send one of them")
     if plan.at is not None and plan.at > source.head:
-        raise InvalidInput(f"at: the conversation has {source.head} events", hint="0 to that many")
+        raise InvalidInput(f"at: the conversation has {source.head} events", hint=f"use 0 to {source.head}")
     if plan.from_event_id is not None:
         await access.store.locate(parse_id(plan.from_event_id).event, cid=source.id)
     agent = None if plan.agent is None else resolve_agent(access, parse_agent(plan.agent))
@@ -99,12 +99,12 @@ async def _fork(access: Access, source: ConversationRecord, plan: Fork, id: UUID
     )
     if agent is None:
         return new_fork
-    await _complete(access, new_fork, agent)
+    await _apply_agent(access, new_fork, agent)
     return new_fork._replace(record=await access.store.get(new_fork.record.id), is_new=False)
 
 
-async def _complete(access: Access, fork: NewFork, agent: ResolvedAgent) -> None:
-    """Add to a fork what a posted agent brings: its condenser, and the key of its model, sealed."""
+async def _apply_agent(access: Access, fork: NewFork, agent: ResolvedAgent) -> None:
+    """Record the condenser of a posted agent in a fork, and store the encrypted key of its model."""
     record, state, _ = fork
     if agent.condenser is not None:
         changes = {"policies": {"condenser": condenser_to_json(agent.condenser)}}

@@ -1,4 +1,4 @@
-"""The state of the server's machine, for its operator only."""
+"""The route for the state of the server's machine, for the operator only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ routes = router("Server")
 
 
 class CheckInfo(BaseModel):
-    """The result of one check; `missing` is not a fault: the part is optional."""
+    """The result of one check. `missing` is no error, because the part is optional."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -37,20 +37,20 @@ class HealthInfo(BaseModel):
 
 @routes.get("/api/health")
 async def get_machine_health(access: Admin, request: Request, response: Response) -> HealthInfo:
-    """Say what works on this machine and how to fix the rest, as `bough doctor` does; for the operator's own tenant.
+    """Report what works on this machine and how to fix the rest, as `bough doctor` does. For the operator only.
 
-    Rows of conversations are not checked, which may take long: `bough doctor` does that.
+    The rows of conversations are not checked, because that may take long; `bough doctor` checks them.
     """
     if access.caller.tenant != LOCAL:
         raise PermissionDenied(
-            "the state of the machine is for its operator", hint="GET /ready says whether the server works"
+            "only the operator may read the state of the machine", hint="GET /ready reports whether the server works"
         )
     ready = (await get_ready(request, response))["checks"]
     response.status_code = 200
-    serving = [
+    server_checks = [
         Check("server", name, "ok" if status == "ok" else "broken", status, essential=True)
         for name, status in ready.items()
     ]
-    checks = [*serving, *await access.services.health.look()]
+    checks = [*server_checks, *await access.services.health.check()]
     works = not any(check.essential and check.state != "ok" for check in checks)
     return HealthInfo(works=works, checks=[CheckInfo.model_validate(check) for check in checks])

@@ -1,4 +1,4 @@
-"""API keys of the caller's own tenant."""
+"""Routes for the API keys of the caller's tenant."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ routes = router("Keys")
 
 def _require_scope(scope: str) -> str:
     if scope not in SCOPES:
-        raise ValueError(f"not a scope: {', '.join(sorted(SCOPES))}")
+        raise ValueError(f"not one of the scopes {', '.join(sorted(SCOPES))}")
     return scope
 
 
 Scope = Annotated[str, AfterValidator(_require_scope)]
-"""What a key may be limited to."""
+"""A scope that a key can be limited to."""
 
 
 class KeyForm(Form):
-    """A key to be made: at most the role and the scopes of the key that makes it."""
+    """A key to create, with no higher role and no more scopes than the key that creates it."""
 
     name: str = Field(min_length=1, max_length=64)
     role: Role = "write"
@@ -39,13 +39,13 @@ class KeyForm(Form):
 
 
 class RotateForm(Form):
-    """How long the old key stays valid."""
+    """How long the old key remains valid."""
 
     grace_seconds: Whole = Field(default=3600, ge=0, le=30 * 86_400)
 
 
 class MadeKey(BaseModel):
-    """A new key; its text is never shown again."""
+    """A new key. Its text is shown only once."""
 
     id: str
     key: str
@@ -53,7 +53,7 @@ class MadeKey(BaseModel):
 
     @classmethod
     def of(cls, new: NewKey) -> MadeKey:
-        """Return it as an answer."""
+        """Return the response for a key."""
         return cls(id=new.id, key=new.text, tenant=new.tenant)
 
 
@@ -71,7 +71,7 @@ class ListedKey(BaseModel):
 
     @classmethod
     def of(cls, info: KeyInfo) -> ListedKey:
-        """Return it as an answer."""
+        """Return the response for a key."""
         times = {name: getattr(info, name) for name in ("created", "expires", "used", "revoked")}
         times_shown = {name: None if time is None else stamp(time) for name, time in times.items()}
         return cls(id=info.id, name=info.name, role=info.role, scopes=list(info.scopes), **times_shown)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -87,19 +87,19 @@ async def list_keys(access: Admin) -> list[ListedKey]:
 async def create_key(
     body: KeyForm, access: Admin, request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> MadeKey:
-    """Make a key; the same request again within a day gives the same one (200)."""
+    """Create a key. The same request within a day, with the same `Idempotency-Key`, returns the same key (200)."""
     scopes = SCOPES if body.scopes is None and access.caller.key is None else body.scopes or access.caller.scopes
     require_no_wider(access.caller, body.role, scopes)
     expires = None if body.expires_seconds is None else timedelta(seconds=body.expires_seconds)
     options = {"tenant": access.caller.tenant, "role": body.role, "scopes": scopes, "expires": expires}
     options["texts"] = _derive_texts(access, request, idempotency_key)
     new_key = await access.services.keys.table.create(body.name, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    return _answer_made(access, response, new_key)
+    return _make_response(access, response, new_key)
 
 
 @routes.delete("/api/keys/{key}")
 async def revoke_key(key: str, access: Admin) -> Success:
-    """End a key, at once here and within a second elsewhere."""
+    """Revoke a key: at once on this server, within a second on others."""
     await access.services.keys.table.revoke(key, tenant=access.caller.tenant)
     access.services.keys.forget()
     return Success()
@@ -114,22 +114,25 @@ async def rotate_key(
     body: RotateForm | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> MadeKey:
-    """Make a key like this one, which ends after the grace; the same request again gives the same one (200)."""
+    """Replace a key by a new one with the same rights. The old key expires after the grace period.
+
+    The same request with the same `Idempotency-Key` returns the same key (200).
+    """
     grace = timedelta(seconds=(body or RotateForm()).grace_seconds)
     texts = _derive_texts(access, request, idempotency_key)
     check = partial(require_no_wider, access.caller)
     table = access.services.keys.table
     new_key = await table.rotate(key, tenant=access.caller.tenant, grace=grace, texts=texts, check=check)
-    return _answer_made(access, response, new_key)
+    return _make_response(access, response, new_key)
 
 
 def _derive_texts(access: Access, request: Request, idempotency_key: str | None) -> list[str]:
-    """Return the texts of the key of a request, derived from its `Idempotency-Key` and the operator's secret."""
+    """Return key texts derived from the `Idempotency-Key` of a request, one for each of the operator's secrets."""
     id = id_from_key(access.caller, request, idempotency_key)
     return [] if id is None else format_key_texts(access.services.sealed.box.derive_secrets(f"api key|{id}", 36))
 
 
-def _answer_made(access: Access, response: Response, key: NewKey) -> MadeKey:
+def _make_response(access: Access, response: Response, key: NewKey) -> MadeKey:
     access.services.keys.forget()
     if not key.is_new:
         mark_replayed(response)

@@ -1,4 +1,4 @@
-"""Server-sent events of one conversation: frames from its broadcast, in either form."""
+"""Server-sent events of one conversation, made from its broadcast, in bough's or OpenHands' form."""
 
 from __future__ import annotations
 
@@ -20,63 +20,69 @@ from bough.server.bodies.events import EventForm
 from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
 
 RETRY_MILLISECONDS = 1000
-_PLACE = re.compile(r"-?[0-9]{1,15}")
+_POSITION = re.compile(r"-?[0-9]{1,15}")
 
 
 class StreamQuery(Form):
-    """Where a stream begins, and what it holds."""
+    """Where a stream begins, and what it contains."""
 
     after: str | None = Field(default=None, max_length=20)
     form: Literal["ours", "openhands"] = "ours"
     deltas: bool = True
     until: Literal["caught_up"] | None = None
 
-    def place(self, last_event_id: str | None, head: int) -> int:
+    def find_start(self, last_event_id: str | None, head: int) -> int:
         """Return the seq after which the stream begins.
 
         Args:
-            last_event_id: Of a reader that comes back; goes before `after`.
+            last_event_id: The id that a reconnecting reader received last; precedes `after`.
+            head: Number of events in the conversation.
 
         Raises:
-            InvalidInput: It is not a position in a conversation of `head` events.
+            InvalidInput: The value is not a position in the conversation.
         """
         start = last_event_id or self.after
         if start is None:
             return -1
         if start == "now":
             return head - 1
-        if _PLACE.fullmatch(start) is None or not -1 <= int(start) < max(head, 1):
-            raise InvalidInput("after: not a place in this conversation", hint=f"-1 to {head - 1}, or now")
+        if _POSITION.fullmatch(start) is None or not -1 <= int(start) < max(head, 1):
+            raise InvalidInput("after: not a position in this conversation", hint=f"use -1 to {head - 1}, or now")
         return int(start)
 
 
 async def sse_frames(
     access: Access, record: ConversationRecord, query: StreamQuery, after: int
 ) -> AsyncIterator[bytes]:
-    """Iterate the frames of one reader.
+    """Iterate the frames for one reader.
 
     Raises:
-        LimitExceeded: The tenant has as many streams as it may have.
+        LimitExceeded: The key or the tenant has the maximum number of streams.
     """
     services = access.services
     form = services.form_for(ours=query.form == "ours")
     with services.limits.stream(access.caller):
         async with services.broadcasts.join(record.id) as broadcast, watch_key(access, broadcast) as is_refused:
-            yield await _state(access, record, record.head)
+            yield await _state_frame(access, record, record.head)
             calls: dict[str, str] = {}
             async for update in broadcast.read(after, is_refused):
                 if isinstance(update, StoredEvent):
                     yield _event_frames(broadcast, update, form, calls)
                     if _changes_status(update):
-                        yield await _state_after(broadcast, access, record.id, update)
-                elif (frame := _build_frame(update, deltas=query.deltas)) is not None:
-                    yield frame
+                        yield await _state_frame_after(broadcast, access, record.id, update)
+                else:
+                    frame = _build_frame(update, deltas=query.deltas)
+                    if frame is not None:
+                        yield frame
                 if isinstance(update, CaughtUp) and query.until == "caught_up":
                     return
 
 
 def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, calls: dict[str, str]) -> bytes:
-    """Return the frames of an event, encoded once for all readers that know its tool call; note the calls it makes."""
+    """Return the frames of an event, and add the calls it makes to `calls`.
+
+    The frames are encoded once for all readers with the same form that know the same tool call.
+    """
     calls |= form.calls_made(stored)
 
     def encode() -> bytes:
@@ -88,7 +94,7 @@ def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, ca
 
 
 def _build_frame(update: Heard, *, deltas: bool) -> bytes | None:
-    """Return the frame of anything but an event; None where there is none."""
+    """Return the frame of an update that is not an event; None if readers get no frame for it."""
     match update:
         case Fragment() if deltas:
             return _frame("delta", {"order": update.order, "kind": update.kind, "text": update.text})
@@ -100,25 +106,25 @@ def _build_frame(update: Heard, *, deltas: bool) -> bytes | None:
             return None
 
 
-async def _state_after(broadcast: Broadcast, access: Access, id: UUID, stored: StoredEvent) -> bytes:
-    """Return the frame of the state after an event. It is read once for all readers; one that leaves does not end that.
+async def _state_frame_after(broadcast: Broadcast, access: Access, id: UUID, stored: StoredEvent) -> bytes:
+    """Return the frame of the state after an event. The state is read once for all readers, even if one disconnects.
 
     Raises:
-        BoughError: It cannot be read; the next reader tries again.
+        BoughError: The state cannot be read; the next reader tries again.
     """
 
     async def read() -> bytes:
-        return await _state(access, await access.store.get(id), stored.seq + 1)
+        return await _state_frame(access, await access.store.get(id), stored.seq + 1)
 
-    reading = broadcast.share(stored.seq, "state", lambda: asyncio.create_task(read(), name=f"state of {id}"))
+    state_task = broadcast.share(stored.seq, "state", lambda: asyncio.create_task(read(), name=f"state of {id}"))
     try:
-        return await asyncio.shield(reading)
+        return await asyncio.shield(state_task)
     except BoughError:
         broadcast.forget(stored.seq, "state")
         raise
 
 
-async def _state(access: Access, record: ConversationRecord, head: int) -> bytes:
+async def _state_frame(access: Access, record: ConversationRecord, head: int) -> bytes:
     run = await access.services.runs.latest(record.id)
     state: dict[str, Any] = {"execution_status": record.status, "head": head}
     return _frame("state", state | {"run": None if run is None else run.model_dump(mode="json")})
@@ -130,5 +136,5 @@ def _changes_status(stored: StoredEvent) -> bool:
 
 def _frame(event: str, data: Any, *, id: int | None = None) -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    place = None if id is None else str(id)
-    return ServerSentEvent(data=text, event=event, id=place, retry=RETRY_MILLISECONDS).encode()
+    event_id = None if id is None else str(id)
+    return ServerSentEvent(data=text, event=event, id=event_id, retry=RETRY_MILLISECONDS).encode()

@@ -1,4 +1,4 @@
-"""What the server says of itself: liveness, readiness, version, figures, its document."""
+"""Routes about the server: liveness, readiness, version, metrics, agents and the API's documentation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from bough.types import JsonObject
 routes = router("Server")
 
 API_VERSION = "1.58.2"
-"""Of OpenHands' agent server: the version of the API that is served. Its clients compare it with a minimum."""
+"""The version of OpenHands' agent server whose API is served. OpenHands' clients compare it with a minimum."""
+
 CAPABILITIES = ("idempotent_conversation_create_v1", "bough_fork_v1")
 _TOOLS = ("terminal", "file_editor", "glob", "grep", "task_tracker")
 _STARTED = time.monotonic()
@@ -32,15 +33,15 @@ _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forw
 @routes.get("/health")
 @routes.get("/alive")
 async def get_health() -> JsonObject:
-    """Answer without a look at anything."""
+    """Report that the server is alive. Checks nothing."""
     return {"status": "ok"}
 
 
-@routes.get("/ready", responses={503: {"description": "It cannot take requests."}})
+@routes.get("/ready", responses={503: {"description": "The server cannot take requests."}})
 async def get_ready(request: Request, response: Response) -> JsonObject:
-    """Say whether requests can be taken.
+    """Report whether the server can take requests.
 
-    The store answers within a second and can be written, runs are taken, and no drain has begun.
+    It can if the store responds within a second and is writable, runs are started, and no drain has begun.
     """
     services = read_services(request)
     checks = {"store": "ok", "secrets": "ok", "runs": "ok" if services.runs.dispatcher_lives else "not taken any more"}
@@ -50,20 +51,20 @@ async def get_ready(request: Request, response: Response) -> JsonObject:
         async with asyncio.timeout(_READY_SECONDS):
             await services.store.list(ConversationFilter(), None, 1)
             if await services.sealed.lacks_keys():
-                checks["secrets"] = "sealed with keys that are not here"
+                checks["secrets"] = "encrypted with keys that are missing"
             if not await is_writable(services.store):
                 checks["store"] = "cannot be written"
     except (BoughError, TimeoutError):
         checks["store"] = "does not answer"
     services.metrics.store_up.set(checks["store"] == "ok")
-    ready = all(value == "ok" for value in checks.values())
-    response.status_code = 200 if ready else 503
-    return {"status": "ok" if ready else "not ready", "checks": checks}
+    is_ready = all(value == "ok" for value in checks.values())
+    response.status_code = 200 if is_ready else 503
+    return {"status": "ok" if is_ready else "not ready", "checks": checks}
 
 
 @routes.get("/", responses={200: {"content": {"text/html": {}}}})
 async def get_root(request: Request, response: Response) -> JsonObject:
-    """Say what this is: a page for browsers, and what `/server_info` says for programs."""
+    """Describe the server: a page for browsers, the response of `/server_info` for programs."""
     if wants_html(request):
         return make_home()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
     response.headers["Vary"] = "Accept"
@@ -72,7 +73,7 @@ async def get_root(request: Request, response: Response) -> JsonObject:
 
 @routes.get("/server_info")
 async def get_server_info(request: Request) -> JsonObject:
-    """Say what this is; with a key, what it can do."""
+    """Return the version of the server; with a key, also its capabilities."""
     public: JsonObject = {
         "title": "bough agent server",
         "version": API_VERSION,
@@ -89,15 +90,15 @@ async def get_server_info(request: Request) -> JsonObject:
 
 @routes.get("/metrics", include_in_schema=False)
 async def get_metrics(request: Request) -> Response:
-    """Return the figures: without a key to this machine alone."""
+    """Return metrics. Requests from this machine need no key; others need the role admin."""
     services = read_services(request)
-    if not _is_from_here(request):
+    if not _is_local(request):
         (await authenticate(request, read_key(request))).caller.require("admin")
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
-def _is_from_here(request: Request) -> bool:
-    """Whether a request comes from this machine itself; what a proxy here passes on comes from somewhere else."""
+def _is_local(request: Request) -> bool:
+    """Whether a request comes from this machine, and was not forwarded by a proxy on it."""
     client = request.client.host if request.client else ""
     is_forwarded = any(name in request.headers for name in _FORWARDED)
     return client in _LOOPBACK and request.url.hostname in {*_LOOPBACK, "localhost"} and not is_forwarded
@@ -105,7 +106,7 @@ def _is_from_here(request: Request) -> bool:
 
 @routes.get("/docs", include_in_schema=False)
 async def get_docs(request: Request) -> Response:
-    """Return the OpenAPI document as a page, without a script and without anything from elsewhere."""
+    """Return the OpenAPI document as a page without scripts and external resources."""
     return Response(render_page(request.app.openapi()), media_type="text/html; charset=utf-8")
 
 
@@ -138,5 +139,5 @@ async def get_agent(name: str, access: AgentReader) -> JsonObject:
 @routes.patch("/api/profiles{rest:path}", include_in_schema=False)
 @routes.delete("/api/profiles{rest:path}", include_in_schema=False)
 async def refuse_settings(access: AgentReader) -> JsonObject:
-    """Say that settings are not kept on the server for its clients."""
-    raise NotSupported("settings and profiles are not kept here", hint="they are the operator's; GET /api/agents")
+    """Report that the server does not store settings of clients."""
+    raise NotSupported("the server stores no settings or profiles of clients", hint="GET /api/agents lists the agents")

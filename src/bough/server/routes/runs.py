@@ -1,4 +1,4 @@
-"""Runs: started, paused, interrupted; what holds for the next ones."""
+"""Routes for runs: start, pause, interrupt; and for the settings of the next runs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _Since = Annotated[str, Query(alias="from")]
 
 
 class RunBody(LenientForm):
-    """How to run; `wait` answers when the run has ended, at most that many seconds later."""
+    """Options of a run. With `wait`, the response is sent when the run has ended, or after that many seconds."""
 
     wait: Number | None = Field(default=None, ge=0, le=60)
 
 
 class StopBody(LenientForm):
-    """Why to stop."""
+    """The reason for stopping a run."""
 
     reason: Reason = ""
 
 
 class ModelBody(Form):
-    """The model of the next steps; only an admin may name an address that is not in `server.models`."""
+    """The model of the next steps. Only an admin may use a base URL that is not in `server.models`."""
 
     model: ModelName
     base_url: str | None = Field(default=None, min_length=1, max_length=2000)
@@ -50,13 +50,13 @@ class ModelBody(Form):
 
 
 class PolicyBody(LenientForm):
-    """When a call waits for a person."""
+    """The policy that determines which calls wait for a person."""
 
     policy: JsonObject
 
 
 class AnalyzerBody(LenientForm):
-    """What rates the risk of a call; null removes it."""
+    """The analyzer that rates the risk of calls; null removes it."""
 
     security_analyzer: JsonObject | None
 
@@ -82,22 +82,22 @@ async def run_conversation(
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> JsonObject:
-    """Run it; a conversation in OpenHands' form that waits is approved by this, as its client does it."""
+    """Start a run. Without a body, it also approves the waiting calls of a conversation in OpenHands' form."""
     record = await access.store.get(id)
     require_match(record, if_match)
     runs = access.services.runs
     key = id_from_key(access.caller, request, idempotency_key)
-    approve = await _calls_to_approve(access, record) if body is None else ()
+    approve = await _find_calls_to_approve(access, record) if body is None else ()
     task = await runs.start(access.caller, id, approve=approve, key=None if key is None else str(key))
     if await runs.find_asking(id) is not None:
-        access.services.broadcasts.publish_run_end(id)  # nothing was started: readers hear where it stands again
+        access.services.broadcasts.publish_run_end(id)  # nothing was started: send the state to readers again
     if body is None or body.wait is None:
         return {"success": True, "task": str(task)}
     return await _describe_end(access, id, await runs.wait(task, body.wait))
 
 
-async def _calls_to_approve(access: Access, record: ConversationRecord) -> Collection[str]:
-    """Return what a request without a body approves: all that waits, in a conversation of OpenHands' form.
+async def _find_calls_to_approve(access: Access, record: ConversationRecord) -> Collection[str]:
+    """Return the calls that a request without a body approves: all that wait, in a conversation in OpenHands' form.
 
     Raises:
         PermissionDenied: The key lacks the scope `approve`.
@@ -123,15 +123,16 @@ async def _describe_end(access: Access, id: ConversationId, task: Task) -> JsonO
 
 
 def _find_reason(task: Task) -> str | None:
-    """Return why a task ended as it did; None where it simply ended."""
-    return task.error or next(
-        (event.payload.get("reason") for event in reversed(task.events) if "state" in event.payload), None
-    )
+    """Return the error of a task, or else the reason of its latest state; None if it has neither."""
+    if task.error:
+        return task.error
+    reasons = (event.payload.get("reason") for event in reversed(task.events) if "state" in event.payload)
+    return next(reasons, None)
 
 
 @routes.post("/api/conversations/{id}/pause")
 async def pause_conversation(id: ConversationId, access: Writer, body: StopBody | None = None) -> Success:
-    """Ask its run to stop at the next step; nothing happens where none runs."""
+    """Ask the run of a conversation to stop at its next step. Does nothing if none is running."""
     await access.store.get(id)
     await access.services.runs.pause(id, by=access.caller.name, reason=body.reason if body else "")
     return Success()
@@ -141,7 +142,10 @@ async def pause_conversation(id: ConversationId, access: Writer, body: StopBody 
 async def interrupt_conversation(
     id: ConversationId, access: Writer, body: StopBody | None = None, wait: bool = False
 ) -> Success:
-    """Stop its run now, tools and scripts killed; nothing happens where none runs. `wait` answers when it has ended."""
+    """Stop the run of a conversation now, and kill its tools. Does nothing if none is running.
+
+    With `wait`, the response is sent when the run has ended.
+    """
     await access.store.get(id)
     reason = body.reason if body else ""
     await access.services.runs.interrupt(
@@ -152,23 +156,25 @@ async def interrupt_conversation(
 
 @routes.post("/api/conversations/{id}/condense")
 async def condense_conversation(id: ConversationId, access: Writer) -> Success:
-    """Have a summary stand for what the model was shown so far."""
+    """Replace the messages that the model has seen by a summary in later requests."""
     async with open_to_ask(access, id) as conversation:
         if not await conversation.condense():
-            raise Conflict("there is nothing to condense", hint="it is short", details={"condensed": False})
+            raise Conflict(
+                "there is nothing to condense", hint="the conversation is short", details={"condensed": False}
+            )
     return Success()
 
 
 @routes.post("/api/conversations/{id}/ask_agent")
 async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Text:
-    """Ask the model about the conversation; its log is left as it is."""
+    """Ask the model a question about a conversation, without changing its log."""
     async with open_to_ask(access, id) as conversation:
         return Text(response=await conversation.ask(body.question))
 
 
 @routes.post("/api/conversations/{id}/confirmation_policy")
 async def set_confirmation_policy(id: ConversationId, body: PolicyBody, access: Writer) -> Success:
-    """Change which calls wait for a person; one that asks less often needs the scope `approve`."""
+    """Change which calls wait for a person. A policy that asks less often needs the scope `approve`."""
     await access.store.get(id)
     await replace_policy(access, id, parse_openhands_policy(body.policy))
     return Success()
@@ -176,7 +182,7 @@ async def set_confirmation_policy(id: ConversationId, body: PolicyBody, access: 
 
 @routes.post("/api/conversations/{id}/security_analyzer")
 async def set_security_analyzer(id: ConversationId, body: AnalyzerBody, access: Writer) -> Success:
-    """Change what says how risky a call is; another one than the present one, or none, needs the scope `approve`."""
+    """Change the analyzer that rates the risk of calls. Replacing or removing one needs the scope `approve`."""
     await access.store.get(id)
     posted = body.security_analyzer
     await replace_analyzer(access, id, None if posted is None else parse_openhands_analyzer(posted))
@@ -185,7 +191,7 @@ async def set_security_analyzer(id: ConversationId, body: AnalyzerBody, access: 
 
 @routes.post("/api/conversations/{id}/secrets")
 async def set_secrets(id: ConversationId, body: SecretsBody, access: Writer) -> Success:
-    """Give its scripts secrets by name; they are sealed, and occur in no answer."""
+    """Store secrets for the scripts of a conversation. They are encrypted, and no response contains them."""
     record = await access.store.get(id)
     values = read_secrets(body.secrets)
     state = await access.services.states.state_of(record)
@@ -195,21 +201,22 @@ async def set_secrets(id: ConversationId, body: SecretsBody, access: Writer) -> 
 
 @routes.post("/api/conversations/{id}/limits")
 async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Success:
-    """Change the bounds of its runs; wider ones need the scope `approve`."""
+    """Change the limits of the next runs. Wider limits need the scope `approve`."""
     await replace_limits(access, id, body.limits())
     return Success()
 
 
 @routes.post("/api/conversations/{id}/model")
 async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Success:
-    """Continue with another model; its key is sealed, and never returned."""
+    """Change the model of the next steps. Its key is encrypted, and no response contains it."""
     await change_model(access, id, body.model, body.base_url, body.api_key)
     return Success()
 
 
+_NO_EARLIER_FILES = "the server does not save files of earlier moments"
 _UNSUPPORTED = {
     "navigate": "fork with from_event_id",
-    "load_plugin": "register skills with the operator",
+    "load_plugin": "skills are installed by the operator",
     "switch_llm": "POST {id}/model",
     "switch_profile": "POST {id}/model",
     "switch_acp_model": "POST {id}/model",
@@ -217,8 +224,8 @@ _UNSUPPORTED = {
     "goal/stop": "POST {id}/interrupt",
     "goal/resume": "POST {id}/run",
     "children": "POST /api/tasks",
-    "restore": "files of an earlier moment are not kept",
-    "apply": "files of an earlier moment are not kept",
+    "restore": _NO_EARLIER_FILES,
+    "apply": _NO_EARLIER_FILES,
     "runtime/reprovision": "there is nothing to provision",
 }
 
@@ -227,17 +234,17 @@ _UNSUPPORTED = {
 async def refuse_files(
     id: ConversationId, access: Reader, at: str = "", path: str = "", since: _Since = "", to: str = "", other: str = ""
 ) -> Success:
-    """Say that files of an earlier moment are not kept."""
+    """Report that the server does not save files of earlier moments."""
     await access.store.get(id)
-    raise NotSupported("files of an earlier moment are not kept", hint="GET {id}/file/list: the files of now")
+    raise NotSupported(_NO_EARLIER_FILES, hint="GET {id}/file/list lists the current files")
 
 
 @routes.post("/api/conversations/{id}/{action:path}", include_in_schema=False)
 async def refuse_action(id: ConversationId, action: str, access: Reader) -> Success:
-    """Say what does the same as an action that is not served here."""
+    """Report that an action of OpenHands' API is not supported, and what to use instead."""
     from starlette.exceptions import HTTPException
 
     await access.store.get(id)
     if action not in _UNSUPPORTED:
         raise HTTPException(404, "there is no such route")
-    raise NotSupported(f"{action} is not served here", hint=_UNSUPPORTED[action])
+    raise NotSupported(f"{action} is not supported", hint=_UNSUPPORTED[action])

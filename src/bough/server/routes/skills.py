@@ -1,4 +1,4 @@
-"""The skills that the operator has installed: what they are, their files, and which a message would bring in."""
+"""Routes for installed skills: their descriptions, their files, and which of them a message activates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bough.skills.read.resources import read_resource
 from bough.types import JsonObject
 
 routes = router("Skills")
-_FILE_BYTES = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 
 
 class SkillSummary(BaseModel):
-    """A skill as a list shows it; one that is not trusted is offered to no agent."""
+    """A skill in a list. Skills that are not trusted are not available to agents."""
 
     name: str
     description: str
@@ -33,7 +33,7 @@ class SkillSummary(BaseModel):
 
 
 class SkillInfo(SkillSummary):
-    """A skill in full, but for the contents of its files."""
+    """A skill with its instructions; its files are only named."""
 
     content: str
     content_hash: str
@@ -45,7 +45,7 @@ class SkillInfo(SkillSummary):
 
 
 class MatchForm(Form):
-    """A message; of which agent's skills, or of which conversation's. Without both: of the default agent."""
+    """A message, and the agent or the conversation whose skills are matched; without both, the default agent."""
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=1 << 20)]
     agent: str | None = Field(default=None, max_length=64)
@@ -53,7 +53,7 @@ class MatchForm(Form):
 
 
 class SkillMatch(BaseModel):
-    """A skill that the message brings in; `why` is an explanation for people."""
+    """A skill that the message activates. `why` is an explanation for people."""
 
     name: str
     trigger: str
@@ -63,15 +63,15 @@ class SkillMatch(BaseModel):
 
 @routes.get("/api/skills")
 async def list_skills(access: SkillReader) -> list[SkillSummary]:
-    """Return the skills that the operator has installed."""
+    """Return the installed skills."""
     registry = await _open_registry(access)
-    matches = [(item, True) for item in registry.list_all()] + [(item, False) for item in registry.withheld]
-    return [_summarize(item, trusted=trusted) for item, trusted in matches]
+    trusted = [_summarize(skill, trusted=True) for skill in registry.list_all()]
+    return trusted + [_summarize(skill, trusted=False) for skill in registry.withheld]
 
 
 @routes.get("/api/skills/{name}")
 async def get_skill(name: str, access: SkillReader) -> SkillInfo:
-    """Return a skill: its instructions, its files, what triggers it, what it may use."""
+    """Return a skill: its instructions, the names of its files, its triggers and its tools."""
     registry = await _open_registry(access)
     return await asyncio.to_thread(lambda: _describe(registry.get(name)))
 
@@ -86,7 +86,7 @@ async def get_skill_file(name: str, path: str, access: SkillReader) -> Response:
         if folder is None:
             raise NotFound("the skill has no files")
         try:
-            return read_resource(folder, path, max_bytes=_FILE_BYTES)
+            return read_resource(folder, path, max_bytes=_MAX_FILE_BYTES)
         except LimitExceeded as error:
             raise TooLarge(error.message, hint=error.hint) from error
 
@@ -96,25 +96,25 @@ async def get_skill_file(name: str, path: str, access: SkillReader) -> Response:
 
 @routes.post("/api/skills/match")
 async def match_skills(body: MatchForm, access: SkillReader) -> list[SkillMatch]:
-    """Return which skills a message would bring in, and why."""
+    """Return the skills that a message would activate, and why."""
     if body.agent is not None and body.conversation is not None:
-        raise InvalidInput("agent and conversation both say whose skills", hint="give one")
+        raise InvalidInput("agent and conversation cannot be combined", hint="send one of them")
     registry = await _open_registry(access, await _find_roots(access, body))
     matches = await asyncio.to_thread(lambda: TriggerIndex(registry.list_all()).match(body.text))
     return [
-        SkillMatch(name=item.skill, trigger=item.kind, keyword=item.keyword, why=f"{item.kind}: {item.keyword}")
-        for item in matches
+        SkillMatch(name=match.skill, trigger=match.kind, keyword=match.keyword, why=f"{match.kind}: {match.keyword}")
+        for match in matches
     ]
 
 
 @routes.post("/api/skills", include_in_schema=False)
 async def refuse_skill(access: SkillReader) -> Success:
-    """Say that skills are installed by the operator."""
-    raise NotSupported("skills are the operator's", hint="GET /api/skills; `bough skills add` installs one")
+    """Report that only the operator can install skills."""
+    raise NotSupported("only the operator can install skills", hint="the operator runs `bough skills add`")
 
 
 async def _find_roots(access: Access, body: MatchForm) -> tuple[Any, ...]:
-    """Return the folders of skills that an agent has besides those of the server.
+    """Return the skill folders of an agent, in addition to those of the server.
 
     Raises:
         NotFound: There is no such conversation.
@@ -150,14 +150,14 @@ def _describe(skill: Skill) -> SkillInfo:
         content=skill.content,
         content_hash=skill.content_hash,
         files=list(skill.resources.all),
-        triggers=list(_list_words(skill.trigger)),
+        triggers=list(_list_trigger_words(skill.trigger)),
         allowed_tools=None if skill.allowed_tools is None else list(skill.allowed_tools),
         servers=sorted(skill.mcp_tools.get("mcpServers", skill.mcp_tools)),
         diagnostics=diagnostics,
     )
 
 
-def _list_words(trigger: Trigger | None) -> tuple[str, ...]:
+def _list_trigger_words(trigger: Trigger | None) -> tuple[str, ...]:
     match trigger:
         case KeywordTrigger():
             return trigger.keywords

@@ -1,4 +1,4 @@
-"""`/sockets/events/{id}`: events of one conversation over a WebSocket, as OpenHands' client reads them."""
+"""`/sockets/events/{id}`: the events of one conversation over a WebSocket, for OpenHands' client."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ routes = router("Sockets")
 AUTH_SECONDS = 10.0
 MAX_SOCKETS = 100
 FRAME_7_SECONDS = 0.15
+"""Minimum time between the start of a run and the state after it: the client must be waiting for the state by then."""
+
 QUICK_SECONDS = 1.0
-UNAUTHENTICATED, NOT_THERE, AGAIN_LATER, GOING_AWAY = 4001, 4004, 1013, 1001
+"""The state after a shorter run is sent twice, because the client may have missed the first one."""
+
+UNAUTHENTICATED, NOT_FOUND, TRY_AGAIN_LATER, GOING_AWAY = 4001, 4004, 1013, 1001
 
 
 class SocketQuery(Form):
-    """What is sent of what was before: nothing, all of it, what came since a moment, or what came after a place."""
+    """Which earlier events are sent: none, all, those since a time, or those after a position."""
 
     resend_mode: Literal["all", "since"] | None = None
     after_timestamp: Moment | None = None
@@ -43,7 +47,9 @@ class SocketQuery(Form):
     form: Literal["ours", "openhands"] = "openhands"
 
 
-class _Closed(Exception):
+class _CloseSocket(Exception):
+    """Raised to close the socket with a code."""
+
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
@@ -51,37 +57,37 @@ class _Closed(Exception):
 
 @routes.websocket("/sockets/events/{id}")
 async def follow_events(socket: WebSocket, id: str) -> None:
-    """Serve one socket until either side leaves."""
+    """Serve one socket until one side closes it."""
     await socket.accept()
     try:
-        key = await _authenticate(socket)
+        key = await _receive_key(socket)
         query = _read_query(socket)
         access = await authenticate(socket, key)
         access.caller.require("read", "conversations")
         await _Socket(socket, access, _read_id(id), query).serve()
-    except _Closed as closed:
-        await _close(socket, closed.code)
+    except _CloseSocket as close:
+        await _close(socket, close.code)
     except NotFound:
-        await _close(socket, NOT_THERE)
+        await _close(socket, NOT_FOUND)
     except InvalidInput as error:
         await _refuse(socket, error)
     except LimitExceeded:
-        await _close(socket, AGAIN_LATER)
+        await _close(socket, TRY_AGAIN_LATER)
     except BoughError as error:
-        # The key stays refused: a client that is asked to reconnect later would never stop.
-        await _close(socket, UNAUTHENTICATED if isinstance(error, PermissionDenied) else AGAIN_LATER)
+        # A missing permission is final: with TRY_AGAIN_LATER the client would reconnect for ever.
+        await _close(socket, UNAUTHENTICATED if isinstance(error, PermissionDenied) else TRY_AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError):
-        return  # it has left, or takes nothing: then its connection is ended by its protocol
+        return  # the client has disconnected, or reads nothing: then the protocol closes the connection
 
 
-async def _authenticate(socket: WebSocket) -> str | None:
-    """Return the key: of the handshake, or of the first frame. A key in the address is not accepted.
+async def _receive_key(socket: WebSocket) -> str | None:
+    """Return the key in the handshake or in the first frame; None if the server needs no key.
 
     Raises:
-        _Closed: The first frame is no such frame, or did not come in time.
+        _CloseSocket: The URL contains a key, or the first frame contains none or did not arrive in time.
     """
     if "session_api_key" in socket.query_params:
-        raise _Closed(UNAUTHENTICATED)  # keys in addresses end up in logs
+        raise _CloseSocket(UNAUTHENTICATED)  # keys in URLs end up in logs
     key = read_key(socket)
     if key is not None or not await read_services(socket).keys.are_needed():
         return key
@@ -89,11 +95,11 @@ async def _authenticate(socket: WebSocket) -> str | None:
         async with asyncio.timeout(AUTH_SECONDS):
             frame = parse_json(await _receive_text(socket))
     except (TimeoutError, Malformed):
-        raise _Closed(UNAUTHENTICATED) from None
+        raise _CloseSocket(UNAUTHENTICATED) from None
     fields = cast("JsonObject", frame) if isinstance(frame, dict) else {}
     session_key = fields.get("session_api_key")
     if fields.get("type") != "auth" or not isinstance(session_key, str):
-        raise _Closed(UNAUTHENTICATED)
+        raise _CloseSocket(UNAUTHENTICATED)
     return session_key
 
 
@@ -112,24 +118,25 @@ def _read_id(text: str) -> UUID:
 
 
 def _describe(error: ValidationError) -> str:
-    """Return the first thing that is wrong: which field, and how. Never what was sent."""
+    """Return the first invalid field and what is wrong with it, without the value that was sent."""
     first = error.errors(include_input=False)[0]
-    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+    field = ".".join(map(str, first["loc"]))
+    return f"{field}: {first['msg']}" if field else first["msg"]
 
 
 async def _receive_text(socket: WebSocket) -> str:
     """Return the text of the next frame.
 
     Raises:
-        Malformed: It is not a frame of text.
-        WebSocketDisconnect: The other side has left.
+        Malformed: The frame is not text.
+        WebSocketDisconnect: The client has disconnected.
     """
     message = await socket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1005), message.get("reason"))
     text = message.get("text")
     if not isinstance(text, str):
-        raise Malformed("the frame is not text", hint="send JSON in frames of text")
+        raise Malformed("the frame is not text", hint="send JSON in text frames")
     return text
 
 
@@ -139,24 +146,24 @@ def _problem_frame(code: str, detail: str, timestamp: str) -> JsonObject:
 
 
 async def _refuse(socket: WebSocket, error: BoughError) -> None:
-    """Say what is wrong with the request, and close for good: it would be wrong again."""
+    """Send an error, and close the socket with a code after which the client does not reconnect."""
     services = read_services(socket)
     async with asyncio.timeout(services.server.send_seconds):
         await socket.send_json(_problem_frame(error.code, public_message(error), stamp(services.clock.now())))
-    await _close(socket, NOT_THERE)
+    await _close(socket, NOT_FOUND)
 
 
 async def _close(socket: WebSocket, code: int) -> None:
     try:
         await socket.close(code)
     except RuntimeError:
-        return  # the other side has closed already
+        return  # the client has closed the socket
 
 
-def _asks_for_deltas(record: ConversationRecord, state: State) -> bool:
-    """Whether pieces of responses are sent: OpenHands' clients expect them only where the posted agent asks for them.
+def _wants_deltas(record: ConversationRecord, state: State) -> bool:
+    """Whether pieces of responses are sent. OpenHands' clients expect them only if the posted agent has `stream`.
 
-    An agent that was not posted in OpenHands' form has no field for it; its pieces are sent.
+    For an agent that was not posted in OpenHands' form, they are always sent.
     """
     posted: JsonObject = record.config.get("posted") or {}
     if not is_posted_in_force(posted, state.agent):
@@ -173,31 +180,32 @@ class _Socket:
         self._access = access
         self._cid = cid
         self._query = query
-        self._sending = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
         self._sends_deltas = True
         self._tasks: list[asyncio.Task[None]] = []
 
     async def serve(self) -> None:
-        """Send and receive until one of both ends.
+        """Send and receive until sending or receiving ends.
 
         Raises:
-            NotFound: The conversation is not there, or another tenant's.
-            LimitExceeded: There are too many sockets.
-            _Closed: It ends with a code.
+            NotFound: The tenant has no such conversation.
+            LimitExceeded: The caller has the maximum number of streams.
+            _CloseSocket: The socket must be closed with a code.
         """
         services = self._access.services
         record = await self._access.store.get(self._cid)
         state = await services.states.state_of(record)
-        self._sends_deltas = self._query.form == "ours" or _asks_for_deltas(record, state)
+        self._sends_deltas = self._query.form == "ours" or _wants_deltas(record, state)
         async with AsyncExitStack() as stack:
             stack.enter_context(services.limits.stream(self._access.caller))
             if services.broadcasts.count_readers(self._cid) >= MAX_SOCKETS:
-                raise _Closed(AGAIN_LATER)
+                raise _CloseSocket(TRY_AGAIN_LATER)
             broadcast = await stack.enter_async_context(services.broadcasts.join(self._cid, kind="socket"))
             if self._query.after is not None and self._query.after >= max(broadcast.head, 1):
-                raise InvalidInput("after: not a place in this conversation", hint=f"-1 to {broadcast.head - 1}")
-            works = [self._send_all(broadcast), self._receive_all(), self._watch_key()]
-            self._tasks = [asyncio.create_task(work) for work in works]
+                hint = f"use -1 to {broadcast.head - 1}"
+                raise InvalidInput("after: not a position in this conversation", hint=hint)
+            coroutines = [self._send_all(broadcast), self._receive_all(), self._watch_key()]
+            self._tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
             try:
                 done, _ = await asyncio.wait(self._tasks[:], return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -208,9 +216,9 @@ class _Socket:
                 task.result()
 
     async def _send_all(self, broadcast: Broadcast) -> None:
-        head = broadcast.head  # the subscription begins before the state is read: nothing falls between
+        head = broadcast.head  # read before the state, so that no event is missed
         await self._send_state()
-        after, since = self._begin(head)
+        after, since = self._find_start(head)
         form = self._access.services.form_for(ours=self._query.form == "ours")
         calls: dict[str, str] = {}
         async for update in broadcast.read(after):
@@ -232,19 +240,19 @@ class _Socket:
             delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: update.text}
             await self._send({"id": str(new_id()), "timestamp": self._now(), **delta})
         if isinstance(update, StreamEnd):
-            raise _Closed(NOT_THERE if update.reason == "deleted" else GOING_AWAY)
+            raise _CloseSocket(NOT_FOUND if update.reason == "deleted" else GOING_AWAY)
 
-    async def _send_end_of_run(self, ended: RunEnded) -> None:
-        """Send the state after a run, not before the client can be listening for it; of a quick run once more.
+    async def _send_end_of_run(self, run_end: RunEnded) -> None:
+        """Send the state after a run when the client waits for it; after a quick run send it again.
 
-        The client begins to wait only after POST /run was answered, on another thread; a state that came before is
-        lost to it.
+        The client begins to wait in another thread, after the response to POST /run. It misses a state that is sent
+        earlier.
         """
         clock = asyncio.get_running_loop().time
-        took = clock() - ended.started
-        await asyncio.sleep(max(0.0, FRAME_7_SECONDS - took))
+        run_seconds = clock() - run_end.started
+        await asyncio.sleep(max(0.0, FRAME_7_SECONDS - run_seconds))
         await self._send_state()
-        if took < QUICK_SECONDS:
+        if run_seconds < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
             if not await self._access.services.runs.is_live(self._cid):
                 await self._send_state()
@@ -253,48 +261,49 @@ class _Socket:
         document = await info(self._access, self._cid)
         last = await self._access.store.tail(self._cid, 1)
         frame = {"kind": "ConversationStateUpdateEvent", "source": "environment", "key": "full_state"}
-        place = {"id": state_id(last[0].id if last else None), "timestamp": self._now()}
-        await self._send({**place, **frame, "value": document.model_dump(mode="json")})
+        header = {"id": state_id(last[0].id if last else None), "timestamp": self._now()}
+        await self._send({**header, **frame, "value": document.model_dump(mode="json")})
 
-    def _begin(self, head: int) -> tuple[int, str | None]:
-        """Return the seq after which events are sent, and the time from which on."""
+    def _find_start(self, head: int) -> tuple[int, str | None]:
+        """Return the seq after which events are sent, and the time since when; None for any time."""
         if self._query.after is not None:
             return self._query.after, None
         if self._query.resend_mode is None:
             return head - 1, None
-        value = self._query.after_timestamp if self._query.resend_mode == "since" else None
-        return -1, None if value is None else stamp(value)
+        if self._query.resend_mode == "all" or self._query.after_timestamp is None:
+            return -1, None
+        return -1, stamp(self._query.after_timestamp)
 
     async def _receive_all(self) -> None:
         while True:
             try:
-                await self._take(parse_json(await _receive_text(self._socket)))
+                await self._process(parse_json(await _receive_text(self._socket)))
             except ValidationError as error:
                 await self._send_problem("invalid_input", _describe(error))
             except BoughError as error:
                 await self._send_problem(error.code, public_message(error))
 
-    async def _take(self, frame: Any) -> None:
+    async def _process(self, frame: Any) -> None:
         if isinstance(frame, dict) and cast("JsonObject", frame).get("type") == "auth":
-            return  # a client with a key says so even where none is needed
-        value = NewMessage.model_validate(frame)
-        message = value.event()
+            return  # clients send their key even if the server needs none
+        body = NewMessage.model_validate(frame)
+        message = body.event()
         access = self._access
         access.caller.require("write", "conversations")
         access.services.limits.count_request(access.caller)
         async with open_conversation(access, self._cid) as conversation:
-            await say(access, conversation, message, run=value.run or "run" not in value.model_fields_set)
+            await say(access, conversation, message, run=body.run or "run" not in body.model_fields_set)
 
     async def _watch_key(self) -> None:
-        """End the socket within a second after its key was revoked."""
+        """Close the socket when its key is no longer valid; checked once a second."""
         await wait_refused(self._access)
-        raise _Closed(UNAUTHENTICATED)
+        raise _CloseSocket(UNAUTHENTICATED)
 
     async def _send_problem(self, code: str, detail: str) -> None:
         await self._send(_problem_frame(code, detail, self._now()))
 
     async def _send(self, frame: JsonObject) -> None:
-        async with self._sending, asyncio.timeout(self._access.services.server.send_seconds):
+        async with self._send_lock, asyncio.timeout(self._access.services.server.send_seconds):
             await self._socket.send_text(json.dumps(frame, ensure_ascii=False, separators=(",", ":")))
 
     def _now(self) -> str:

@@ -1,4 +1,4 @@
-"""Tasks: submitted, listed, followed, answered, cancelled, tried again."""
+"""Routes for tasks: submit, list, follow, answer, cancel, retry."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ TaskId = Annotated[UUID, Path(alias="task", description="Id of a task: a UUID.")
 async def submit_task(
     body: NewTask, access: TaskWriter, request: Request, response: Response, idempotency_key: IdempotencyKey = None
 ) -> TaskInfo:
-    """Submit a task; the same id with the same request gives the one that is there (200)."""
+    """Submit a task. The same request with the same id returns the existing task (200)."""
     id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     digest = compute_digest(body.model_dump(mode="json"))
     new = _plan_start(access, body, id, digest)
     if await existing(access, id, digest) is None:
         await _require_free(access, id)
         await start(access, new)
-    elif await access.services.runs.latest(id) is None:  # what was interrupted between the two is completed
+    elif await access.services.runs.latest(id) is None:  # created, but never run: complete it
         async with open_conversation(access, id) as conversation:
             await say(access, conversation, _build_message(body), run=True, **new.task)
     else:
         response.status_code = 200
         if idempotency_key is not None:
             mark_replayed(response)
-    return await _describe(access, await _tasks(access).get(str(id)))
+    return await _describe(access, await _open_tasks(access).get(str(id)))
 
 
 async def _require_free(access: Access, id: UUID) -> None:
-    """Check that no task has an id; the id of a later run of a conversation is not a conversation's.
+    """Check that no task has this id. Tasks of later runs have ids that are not those of conversations.
 
     Raises:
-        Conflict: A task has it, of whatever tenant.
+        Conflict: A task of any tenant has the id.
     """
     if await access.services.runs.broker.store.get(str(id)) is not None:
         raise make_taken()
@@ -88,14 +88,14 @@ async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -
             await access.store.get(id)
     states = frozenset[TaskState]() if query.state is None else frozenset({TaskState(query.state)})
     filter = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
-    page = await _tasks(access).list(filter, query.page_id, query.limit)
+    page = await _open_tasks(access).list(filter, query.page_id, query.limit)
     return ItemPage(items=[await _describe(access, task) for task in page.items], next_page_id=page.next_cursor)
 
 
 @routes.get("/api/tasks/{task}")
 async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
     """Return one task."""
-    return await _describe(access, await _tasks(access).get(str(task)))
+    return await _describe(access, await _open_tasks(access).get(str(task)))
 
 
 @routes.get("/api/tasks/{task}/events", responses={200: {"content": {"text/event-stream": {}}}})
@@ -105,15 +105,15 @@ async def get_task_events(
     after: Annotated[int, Query(ge=0, le=MAX_PLACE)] = 0,
     accept: Annotated[str | None, Header()] = None,
 ) -> list[TaskEventInfo]:
-    """Return the latest 1,000 events behind `after`; with `Accept: text/event-stream` all of them, then live ones."""
-    record = await _tasks(access).get(str(task))
+    """Return the latest 1,000 events after `after`. With `Accept: text/event-stream`, stream all and new ones."""
+    record = await _open_tasks(access).get(str(task))
     if accept is not None and "text/event-stream" in accept:
         access.services.limits.require_stream(access.caller)
-        return EventSourceResponse(_stream(access, record.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+        return EventSourceResponse(_iterate_frames(access, record.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
     return [TaskEventInfo.of(event) for event in record.events if event.seq > after]
 
 
-async def _stream(access: Access, task: str, after: int) -> AsyncIterator[ServerSentEvent]:
+async def _iterate_frames(access: Access, task: str, after: int) -> AsyncIterator[ServerSentEvent]:
     with access.services.limits.stream(access.caller):
         async for event in access.services.runs.stream(task, after):
             data = json.dumps(TaskEventInfo.of(event).model_dump(mode="json"), ensure_ascii=False)
@@ -122,35 +122,36 @@ async def _stream(access: Access, task: str, after: int) -> AsyncIterator[Server
 
 @routes.post("/api/tasks/{task}/cancel")
 async def cancel_task(task: TaskId, access: TaskWriter) -> TaskInfo:
-    """Cancel a task and its open children: final at once. One that has ended is returned as it is."""
-    await _tasks(access).get(str(task))
+    """Cancel a task and its unfinished children, at once and for good. A finished task is returned unchanged."""
+    await _open_tasks(access).get(str(task))
     return await _describe(access, await access.services.runs.broker.cancel(str(task)))
 
 
 @routes.post("/api/tasks/{task}/input")
 async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> TaskInfo:
-    """Answer what a task asks; it continues once nothing waits any more."""
+    """Answer a task that waits for input. The task continues when nothing waits any more."""
     access.caller.require("write", "approve")
-    await _tasks(access).get(str(task))
+    await _open_tasks(access).get(str(task))
     broker, by = access.services.runs.broker, access.caller.name
     return await _describe(access, await broker.provide_input(str(task), body.answer, run=body.run, by=by))
 
 
 @routes.post("/api/tasks/{task}/retry", status_code=HTTP_201_CREATED)
 async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
-    """Continue with the conversation of a task that failed or was cancelled, in a new task."""
-    await _tasks(access).get(str(task))
+    """Continue the conversation of a failed or cancelled task in a new task."""
+    await _open_tasks(access).get(str(task))
     broker = access.services.runs.broker
-    return await _describe(access, await broker.poll(await broker.retry(str(task), **pay_by(access.caller))))
+    retry_id = await broker.retry(str(task), **pay_by(access.caller))
+    return await _describe(access, await broker.poll(retry_id))
 
 
 async def _describe(access: Access, task: Task) -> TaskInfo:
     agent = None
     if task.agent_name is None and task.conversation is not None:
-        with suppress(NotFound):  # it was deleted after its task was read
+        with suppress(NotFound):  # the conversation was deleted meanwhile
             agent = (await access.store.get(task.conversation)).config.get("agent")
     return TaskInfo.of(task, agent)
 
 
-def _tasks(access: Access) -> OwnedTasks:
+def _open_tasks(access: Access) -> OwnedTasks:
     return OwnedTasks(access.services.runs.broker, access.store)

@@ -1,4 +1,4 @@
-"""Conversations as files: export, import, and the end of an import's quarantine."""
+"""Routes for conversations as files: export, import, and adopting an import, which ends its quarantine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bough.types import JsonObject
 routes = router("Transfer")
 
 _MEDIA_TYPES = {"bundle": "application/octet-stream", "jsonl": "application/x-ndjson", "md": "text/markdown"}
-_FILE: JsonObject = {
+_REQUEST_BODY: JsonObject = {
     "requestBody": {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -31,18 +31,21 @@ _FILE: JsonObject = {
 }
 _Keys = Annotated[
     list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] | None,
-    Query(max_length=20, description="Public keys of which one must have signed it; those known here by default."),
+    Query(
+        max_length=20,
+        description="Public keys, one of which must have signed the bundle; default: known keys.",
+    ),
 ]
 
 
 class ExportForm(Form):
-    """Which kind of file."""
+    """The format of the file."""
 
     format: Literal["bundle", "jsonl", "md"] = "bundle"
 
 
 class Adoption(Form):
-    """What asks from now on, beside the log's own rules."""
+    """A policy that applies in addition to the rules recorded in the log."""
 
     policy: PolicyForm | None = None
 
@@ -56,8 +59,8 @@ async def export_conversation(id: ConversationId, access: Reader, body: ExportFo
     """Write a conversation to a file: a signed bundle for other stores, JSON lines, or a document to read."""
     form = body or ExportForm()
     file = await write_file(access, await access.store.get(id), form.format)
-    ending = "bough" if form.format == "bundle" else form.format
-    headers = {"Content-Disposition": f'attachment; filename="{id}.{ending}"', "X-Content-Type-Options": "nosniff"}
+    suffix = "bough" if form.format == "bundle" else form.format
+    headers = {"Content-Disposition": f'attachment; filename="{id}.{suffix}"', "X-Content-Type-Options": "nosniff"}
     return StreamingResponse(iterate_file(file), headers=headers, media_type=_MEDIA_TYPES[form.format])
 
 
@@ -65,17 +68,22 @@ async def export_conversation(id: ConversationId, access: Reader, body: ExportFo
     "/api/conversations/import",
     status_code=201,
     responses={200: {"model": ConversationInfo}},
-    openapi_extra=_FILE,
+    openapi_extra=_REQUEST_BODY,
 )
 async def import_conversation(
     request: Request,
     response: Response,
     access: Writer,
     signed_by: _Keys = None,
-    accept_unknown: Annotated[bool, Query(description="Whoever signed it.")] = False,
-    workspace: Annotated[str | None, Query(min_length=1, max_length=4096, description="Its folder here.")] = None,
+    accept_unknown: Annotated[bool, Query(description="Accept bundles with any signature.")] = False,
+    workspace: Annotated[
+        str | None, Query(min_length=1, max_length=4096, description="The folder on the server.")
+    ] = None,
 ) -> ConversationInfo:
-    """Take in a conversation from a bundle. It stays in quarantine until it is adopted; twice adds nothing (200)."""
+    """Import a conversation from a bundle. It remains in quarantine until it is adopted.
+
+    Importing a bundle again adds nothing (200).
+    """
     await access.store.count_new_conversation()
     home = access.services.settings.home
     trusted = [parse_public_key(key) for key in signed_by] if signed_by else read_known_keys(home)
@@ -94,9 +102,9 @@ async def import_conversation(
 
 @routes.post("/api/conversations/{id}/adopt")
 async def adopt_conversation(id: ConversationId, access: Approver, body: Adoption | None = None) -> ConversationInfo:
-    """End the quarantine of an import: its own rules hold, narrowed by the server's; its open calls still wait.
+    """End the quarantine of an import. Its rules apply, narrowed by the server's; its open calls still wait.
 
-    403 where its model is at an address that the caller may not name.
+    Responds with 403 if the caller may not use the base URL of its model.
     """
     policy = None if body is None or body.policy is None else parse_policy(body.policy.as_json())
     async with open_conversation(access, id) as conversation:

@@ -1,4 +1,4 @@
-"""What was used, and the tree of forks with what each of them used."""
+"""Routes for usage: sums of tokens and cost, and the tree of forks with the usage of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAST = date(9999, 12, 31)
 
 
 class UsageSum(NamedTuple):
-    """The total usage of some requests; `unpriced` counts tokens without a known price."""
+    """The total usage of some model requests. `unpriced` counts the tokens whose price is unknown."""
 
     key: str
     requests: int
@@ -43,10 +43,10 @@ class UsageSum(NamedTuple):
 async def sum_usage(
     store: EventStore, owner: str | None, by: UsageKey, first: date | None, last: date | None
 ) -> list[UsageSum]:
-    """Return the usage of an owner's conversations between two days, both included. O(the owner's rows)."""
-    days = {"first": _day(first or _EPOCH), "last": _day(last or _LAST)}
+    """Return the usage of an owner's conversations from the first to the last day, inclusive. O(the owner's rows)."""
+    days = {"first": _number_of(first or _EPOCH), "last": _number_of(last or _LAST)}
 
-    def look(tables: Tables) -> list[UsageSum]:
+    def read_rows(tables: Tables) -> list[UsageSum]:
         rows = [UsageSum(*row) for row in tables.run("server.usage", owner=owner, by=by, **days)]
         match by:
             case "day":
@@ -56,20 +56,20 @@ async def sum_usage(
             case _:
                 return rows
 
-    return await store.transaction((SERVER, USAGE), look, read_only=True)
+    return await store.transaction((SERVER, USAGE), read_rows, read_only=True)
 
 
 async def sum_of_each(store: EventStore, cids: Collection[UUID]) -> dict[UUID, UsageSum]:
-    """Return the usage of each conversation itself; omits those without usage. One statement each."""
+    """Return the usage of each conversation, without its forks; omits those without usage. One statement each."""
 
-    def look(tables: Tables) -> dict[UUID, UsageSum]:
+    def read_rows(tables: Tables) -> dict[UUID, UsageSum]:
         rows = {cid: tables.one("server.usage_of", conversation=cid) for cid in cids}
         return {cid: UsageSum(str(cid), *row) for cid, row in rows.items() if row is not None and row[0] is not None}
 
-    return await store.transaction((SERVER, USAGE), look, read_only=True)
+    return await store.transaction((SERVER, USAGE), read_rows, read_only=True)
 
 
-def _day(day: date) -> int:
+def _number_of(day: date) -> int:
     return (day - _EPOCH).days
 
 
@@ -77,19 +77,19 @@ routes = router("Usage")
 
 
 class UsageRow(Ledger):
-    """What was used by one of what is summed by; `unpriced` counts tokens whose price nobody knows."""
+    """The usage of one group. `unpriced` counts the tokens whose price is unknown."""
 
     key: str
     unpriced: int
 
     @classmethod
     def of_sum(cls, row: UsageSum) -> UsageRow:
-        """Return it as an answer."""
+        """Return the response for a sum."""
         return cls(**row._asdict())
 
 
 class UsageQuery(Form):
-    """What to sum by, and from which day to which, in UTC."""
+    """How to group usage, and the first and last day in UTC."""
 
     by: UsageKey = "day"
     from_: date | None = Field(default=None, alias="from")
@@ -97,7 +97,7 @@ class UsageQuery(Form):
 
 
 class TreeQuery(Form):
-    """Which page of a tree; `root=false` is of what was forked from the conversation itself."""
+    """A page of a tree. With `root=false`, only the conversation and the forks below it."""
 
     page_id: str | None = Field(default=None, max_length=200)
     limit: int = Field(default=50, ge=1, le=100)
@@ -105,7 +105,7 @@ class TreeQuery(Form):
 
 
 class TreeItem(BaseModel):
-    """A conversation of a tree; `parent` is what it was forked from."""
+    """A conversation in a tree. `parent` is the conversation it was forked from."""
 
     id: UUID
     parent: UUID | None
@@ -118,14 +118,14 @@ class TreeItem(BaseModel):
 
 
 class TreePage(ItemPage[TreeItem]):
-    """A page of a tree: what was forked comes before its forks, the oldest first."""
+    """A page of a tree, the oldest conversation first; each conversation precedes its forks."""
 
     root: UUID
 
 
 @routes.get("/api/usage")
 async def get_usage(query: Annotated[UsageQuery, Query()], access: Reader) -> list[UsageRow]:
-    """Return what the caller's conversations used; deleted ones count."""
+    """Return the usage of the tenant's conversations, including deleted ones."""
     rows = await sum_usage(access.services.store, access.caller.owner, query.by, query.from_, query.to)
     return [UsageRow.of_sum(row) for row in rows]
 
@@ -137,23 +137,28 @@ async def get_tree(id: ConversationId, query: Annotated[TreeQuery, Query()], acc
     page = await access.store.list(ConversationFilter(root=record.root), query.page_id, query.limit, "created")
     visible = page.items if query.root else await _select_descendants(access, page.items, id)
     ids = [conversation.id for conversation in visible]
-    used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(visible)
+    usage = await sum_of_each(access.services.store, ids)
+    live = await access.services.runs.live_among(visible)
     items = [
-        _tree_item(conversation, used.get(conversation.id), live=conversation.id in live) for conversation in visible
+        _tree_item(conversation, usage.get(conversation.id), live=conversation.id in live) for conversation in visible
     ]
     return TreePage(root=record.root, items=items, next_page_id=page.next_cursor)
 
 
 async def _select_descendants(access: Access, records: list[ConversationRecord], id: UUID) -> list[ConversationRecord]:
-    """Return those that descend from a conversation, itself among them. O(depth) each."""
+    """Return the records of a conversation and of the forks below it. O(depth) for each record."""
     descendants: list[ConversationRecord] = []
     for record in records:
-        if record.id == id or id in [above.id for above in await access.store.ancestry(record.id)]:
+        ancestors = [] if record.id == id else await access.store.ancestry(record.id)
+        if record.id == id or any(ancestor.id == id for ancestor in ancestors):
             descendants.append(record)
     return descendants
 
 
-def _tree_item(record: ConversationRecord, used: UsageSum | None, *, live: bool) -> TreeItem:
+def _tree_item(record: ConversationRecord, usage: UsageSum | None, *, live: bool) -> TreeItem:
+    own = _NO_USAGE
+    if usage is not None:
+        own = Ledger(**{name: getattr(usage, name) for name in Ledger.model_fields})
     return TreeItem(
         id=record.id,
         parent=record.forked_from,
@@ -161,9 +166,11 @@ def _tree_item(record: ConversationRecord, used: UsageSum | None, *, live: bool)
         title=record.title,
         status="running" if live else record.status,
         head=record.head,
-        own=_NOTHING if used is None else Ledger(**{name: getattr(used, name) for name in Ledger.model_fields}),
+        own=own,
         live=live,
     )
 
 
-_NOTHING = Ledger(requests=0, input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None)
+_NO_USAGE = Ledger(
+    requests=0, input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None
+)

@@ -1,4 +1,4 @@
-"""Webhooks of the caller's own tenant."""
+"""Routes for the webhooks of the caller's tenant."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Kind = Literal["conversation.status", "conversation.waiting", "conversation.dele
 
 
 class WebhookForm(Form):
-    """Who wants to be told, and of what; all kinds where none is named."""
+    """The URL of a webhook, and the kinds of notices it receives; all kinds by default."""
 
     url: str = Field(min_length=1, max_length=2000)
     kinds: list[Kind] | None = Field(default=None, min_length=1, max_length=20)
 
 
 class ListedWebhook(BaseModel):
-    """A webhook without its secret; one that failed for a day is not active until it takes a test."""
+    """A webhook without its secret. One that failed for a day is inactive until it accepts a test."""
 
     id: str
     url: str
@@ -37,13 +37,13 @@ class ListedWebhook(BaseModel):
 
     @classmethod
     def of(cls, hook: Webhook) -> ListedWebhook:
-        """Return it as an answer."""
+        """Return the response for a webhook."""
         since = None if hook.failing_since is None else stamp(hook.failing_since)
         return cls(id=hook.id, url=hook.url, kinds=list(hook.kinds), active=hook.active, failing_since=since)
 
 
 class MadeWebhook(ListedWebhook):
-    """A new webhook; its secret is never shown again."""
+    """A new webhook. Its secret is shown only once."""
 
     secret: str
 
@@ -56,7 +56,7 @@ async def create_webhook(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> MadeWebhook:
-    """Have somebody told of what happens in the tenant; the secret signs what is sent."""
+    """Create a webhook, to which the tenant's notices are sent. Its secret signs them."""
     id = id_from_key(access.caller, request, idempotency_key)
     options = {"kinds": body.kinds or KINDS, "id": None if id is None else str(id)}
     hook, is_new = await access.services.webhooks.add(access.caller.tenant, body.url, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -73,13 +73,13 @@ async def list_webhooks(access: WebhookAdmin) -> list[ListedWebhook]:
 
 @routes.delete("/api/webhooks/{webhook}")
 async def delete_webhook(webhook: str, access: WebhookAdmin) -> Success:
-    """Forget a webhook, and what is due to it."""
+    """Delete a webhook and its pending deliveries."""
     await access.services.webhooks.remove(access.caller.tenant, webhook)
     return Success()
 
 
 @routes.post("/api/webhooks/{webhook}/test")
 async def test_webhook(webhook: str, access: WebhookAdmin) -> Success:
-    """Have a webhook told that it is tested."""
+    """Send a test notice to a webhook."""
     await access.services.webhooks.test(access.caller.tenant, webhook)
     return Success()
