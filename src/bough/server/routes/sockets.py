@@ -20,7 +20,7 @@ from bough.server.bodies.events import NewMessage
 from bough.server.bodies.openhands_agents import is_posted_in_force
 from bough.server.bodies.openhands_events import state_id
 from bough.server.conversations.conversation import info, open_conversation, say
-from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
+from bough.server.live.broadcast import Broadcast, Fragment, RunEnded, StreamEnd, StreamItem
 from bough.server.requests.routing import router
 from bough.server.requests.strict_json import parse_json
 from bough.types import JsonObject, new_id
@@ -226,7 +226,7 @@ class _Socket:
                 case _:
                     await self._send_other(update)
 
-    async def _send_other(self, update: Heard) -> None:
+    async def _send_other(self, update: StreamItem) -> None:
         if isinstance(update, Fragment) and self._sends_deltas:
             field = "reasoning_content" if update.kind == "thinking" else "content"
             delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: update.text}
