@@ -109,9 +109,8 @@ class DeltaRelay:
         pieces = self._collected.pop(cid)
         payload = json.dumps({"p": self._process, "c": cid.hex, "d": pieces}, separators=(",", ":"))
         db = self._send_connection
-        if (
-            db is None or db.closed or db.lock.locked() or len(payload) > MAX_PAYLOAD_BYTES
-        ):  # `json.dumps` writes ASCII only
+        is_too_long = len(payload) > MAX_PAYLOAD_BYTES  # characters are bytes: `json.dumps` writes ASCII only
+        if is_too_long or db is None or db.closed or db.lock.locked():
             self._on_drop()
             return
         self._tasks = [task for task in self._tasks if not task.done()]

@@ -277,7 +277,7 @@ class Webhooks:
         except (httpx2.HTTPError, httpx2.InvalidURL, BoughError, TimeoutError, ValueError) as error:
             _LOG.info("delivery %s failed: %s", id, type(error).__name__)
             sent = False
-        state = await self._store.transaction(
+        result = await self._store.transaction(
             SERVER, lambda tables: _record_result(tables, id, attempts, hook, sent=sent)
         )
         self._metrics.deliveries.labels(result).inc()
