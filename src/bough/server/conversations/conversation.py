@@ -96,7 +96,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     rules: GivenRules = {**read_settings_rules(services.settings), **new.rules, "secrets": make_secrets(new.secrets)}
     store = access.store.with_metadata(new.about)
     model_key = new.secrets.get(MODEL_KEY)
-    with services.workspaces.making(new.workspace):
+    with services.workspaces.creating(new.workspace):
         conversation = await AsyncConversation.create(
             new.agent if model_key is None else new.agent.model_copy(update={"api_key": model_key}),
             workspace=new.workspace,

@@ -103,7 +103,7 @@ async def import_file(
         existing = None
     folder = services.workspaces.folder_for(caller, bundle.record.id, workspace)
     config = {**bundle.record.config, "workspace": str(folder)}
-    with services.workspaces.making(folder):
+    with services.workspaces.creating(folder):
         record = await store_bundle(store, replace(bundle, record=replace(bundle.record, config=config)))
         is_new = existing is None or existing.deleted or existing.head != record.head
         if is_new:
@@ -118,7 +118,7 @@ async def import_file(
 
 def _narrowing_events(access: Access, state: State) -> list[Event]:
     """Return the events that reduce the agent and rules of an imported log to what its new owner may set."""
-    agent = access.services.agents.within(access.caller, state.agent)
+    agent = access.services.agents.narrow_recorded(access.caller, state.agent)
     changes: JsonObject = {} if agent == state.agent else {"agent": agent}
     if state.policies.get("sealed") or state.policies.get("secrets"):
         changes["policies"] = {"sealed": {}, "secrets": []}

@@ -43,7 +43,7 @@ async def execute_command(body: CommandForm, request: Request, access: CommandWr
     """Run a command to its end."""
     place = await find_place(request, access)
     info = access.services.commands.start(access.caller.tenant, body, _resolve_cwd(body, place))
-    return await access.services.commands.finish(access.caller.tenant, info.id)
+    return await access.services.commands.wait(access.caller.tenant, info.id)
 
 
 @routes.post("/bash/bash_commands/{command}/stop")
@@ -61,7 +61,9 @@ async def search_output(
     """Return output of commands, and the commands themselves."""
     await find_place(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
-    matches = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
+    matches = (
+        commands.list_for(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
+    )
     events = [event for command in matches for event in (command.info, *command.output) if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")
     ids = [str(event.id) for event in events]
