@@ -100,11 +100,10 @@ class AgentCatalogue:
         Raises:
             PermissionDenied: Only the operator, or an admin, may set a field; the message names it.
         """
-        path = next((name for name in _PATH_FIELDS if getattr(agent, name) is not None), None)
-        if path is not None and not caller.is_operator:
-            raise PermissionDenied(
-                f"agent.{path}: only the operator may name files of the server", hint=_PATH_FIELDS[path]
-            )
+        if not caller.is_operator:
+            for name, hint in _PATH_FIELDS.items():
+                if getattr(agent, name) is not None:
+                    raise PermissionDenied(f"agent.{name}: only the operator may name files of the server", hint=hint)
         self.require_base_url(caller, agent.base_url)
 
     def require_base_url(self, caller: Caller, base_url: str | None, *, field: str = "agent.base_url") -> None:

@@ -61,9 +61,8 @@ async def search_output(
     """Return output of commands, and the commands themselves."""
     await find_place(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
-    matches = (
-        commands.list_for(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
-    )
+    id = query.command_id__eq
+    matches = commands.list_for(tenant) if id is None else [commands.find(tenant, id)]
     events = [event for command in matches for event in (command.info, *command.output) if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")
     ids = [str(event.id) for event in events]
