@@ -64,7 +64,7 @@ class McpConversations(ABC, Generic[C]):
         return await self._proceed(await self._open(arguments.conversation), None, run=True, progress=progress)
 
     async def fork(self, arguments: ForkArguments, progress: Progress) -> JsonObject:
-        """Fork a conversation; with a message, send it to the fork. `at` in the result is the number of shared events."""
+        """Fork a conversation; with a message, send it to the fork. The result has the number of shared events."""
         source = await self._open(arguments.conversation)
         fork, shared_events = await self._fork(source, arguments)
         result = await self._proceed(fork, arguments.message, run=arguments.run, progress=progress)

@@ -107,7 +107,7 @@ class McpEndpoint:
         return await asyncio.shield(self._opened)
 
     async def _serve(self, opened: asyncio.Future[McpSessions]) -> None:
-        """Serve sessions until the server stops. All in one task, because anyio must exit a cancel scope in its task."""
+        """Serve sessions until the server stops. All in one task: anyio must exit a cancel scope in its task."""
         try:
             sessions = (await asyncio.to_thread(_import_sessions))()
             async with sessions.run():

@@ -120,9 +120,8 @@ class McpService:
         return CallToolResult(
             content=[TextContent(text=json.dumps(result, ensure_ascii=False))],
             structured_content=result,
-            is_error=isinstance(
-                result.get(FAILURE), dict
-            ),  # a failed task has a text here: reading the task did not fail
+            # The error of a task is a text: the call that read the task did not fail.
+            is_error=isinstance(result.get(FAILURE), dict),
         )
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
