@@ -13,7 +13,7 @@ from bough.errors import InvalidInput
 from bough.server.access import Access
 from bough.server.bodies.agents import AgentBody, AgentForm, PostedAgent
 from bough.server.bodies.base import is_empty
-from bough.server.bodies.llm import model_settings, model_string, retry_policy
+from bough.server.bodies.llm import parse_model, parse_model_settings, parse_retry_policy
 from bough.server.bodies.openhands_agents import MASKED, POSTED_NAME, describe_posted_spec, list_tools
 from bough.server.bodies.rules import parse_openhands_condenser
 from bough.types import JsonObject
@@ -87,13 +87,13 @@ def _build_spec(access: Access, agent: AgentBody) -> AgentSpec:
         raise InvalidInput("agent.kind: only Agent is supported", hint="name a registered agent, or send an Agent")
     for name in _REFUSED_FIELDS:
         refuse(f"agent.{name}", getattr(agent, name), "register the agent in config.yaml or with --agents")
-    settings, retry = model_settings(agent.llm), retry_policy(agent.llm)
+    settings, retry = parse_model_settings(agent.llm), parse_retry_policy(agent.llm)
     access.services.agents.require_base_url(access.caller, agent.llm.base_url)
     suffix = _read_suffix(agent.agent_context or {})
     prompt = "\n\n".join(filter(None, (agent.system_prompt or DEFAULT_PROMPT, suffix)))
     return AgentSpec(
         name=POSTED_NAME,
-        model=model_string(agent.llm),
+        model=parse_model(agent.llm),
         base_url=agent.llm.base_url,
         settings=settings,
         retry=retry,

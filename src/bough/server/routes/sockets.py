@@ -15,7 +15,7 @@ from bough.conversation import State
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, authenticate, read_key, read_services, wait_refused
-from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
+from bough.server.bodies.base import MAX_SEQ, Form, Moment, stamp
 from bough.server.bodies.events import NewMessage
 from bough.server.bodies.openhands_agents import is_posted_in_force
 from bough.server.bodies.openhands_events import state_id
@@ -39,7 +39,7 @@ class SocketQuery(Form):
 
     resend_mode: Literal["all", "since"] | None = None
     after_timestamp: Moment | None = None
-    after: int | None = Field(default=None, ge=-1, le=MAX_PLACE)
+    after: int | None = Field(default=None, ge=-1, le=MAX_SEQ)
     form: Literal["ours", "openhands"] = "openhands"
 
 

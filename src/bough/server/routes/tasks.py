@@ -17,7 +17,7 @@ from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned import OwnedTasks, make_taken
 from bough.server.bodies.agents import AgentForm
-from bough.server.bodies.base import MAX_PLACE, ItemPage
+from bough.server.bodies.base import MAX_SEQ, ItemPage
 from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.bounds.etag import IdempotencyKey, compute_digest, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
@@ -102,7 +102,7 @@ async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
 async def get_task_events(
     task: TaskId,
     access: TaskReader,
-    after: Annotated[int, Query(ge=0, le=MAX_PLACE)] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
     accept: Annotated[str | None, Header()] = None,
 ) -> list[TaskEventInfo]:
     """Return the latest 1,000 events behind `after`; with `Accept: text/event-stream` all of them, then live ones."""
