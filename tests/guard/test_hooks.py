@@ -68,7 +68,7 @@ ANSWERS: list[tuple[str, str, str]] = [
     ("exit 0", "none", ""),
     ("echo nothing to say", "none", ""),
     ("echo no >&2; exit 2", "deny", "no"),
-    ("exit 2", "deny", "a hook said no"),
+    ("exit 2", "deny", "a hook denied it"),
     (says({"reason": "from stdout"}) + "; exit 2", "deny", "from stdout"),
     (says({"decision": "block", "reason": "r"}), "deny", "r"),
     (says({"decision": "deny", "reason": "r"}), "deny", "r"),

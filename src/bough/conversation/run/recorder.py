@@ -408,7 +408,7 @@ class Recorder(AbstractCapability[ToolContext]):
             arguments=_arguments(args),
             workspace=self._journal.state.workspace,
         )
-        verdict = await self._guard().after(request, _whole_content(outcome))
+        verdict = await self._guard().after_call(request, _whole_content(outcome))
         feedback = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
         return [*verdict.events, *([UserMessage.text(feedback, sender="hook")] if feedback else [])]
 
