@@ -181,9 +181,7 @@ async def test_secrets_that_a_hook_prints_are_in_nothing_that_is_recorded(worksp
     assert secret not in repr(review)
     assert "<secret:KEY>" in review.reason
     hooks = hook("cat > told", HookKind.POST_TOOL_USE)
-    await guard(workspace, hooks=hooks, masker=Masker({"KEY": [secret]})).after_call(
-        request_of("x"), {"out": secret}
-    )
+    await guard(workspace, hooks=hooks, masker=Masker({"KEY": [secret]})).after_call(request_of("x"), {"out": secret})
     assert secret not in (workspace / "told").read_text()
 
 

@@ -96,7 +96,7 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
     try:
         data = json.loads(stripped)
     except (ValueError, RecursionError):
-        return HookAnswer(failed=True, reason="its answer begins with { but is not JSON", output=stripped)
+        return HookAnswer(failed=True, reason="its answer is not JSON, but begins with {", output=stripped)
     return answer_from_json(data, output=stripped)
 
 
@@ -109,18 +109,16 @@ def answer_from_json(data: Json, *, output: str = "") -> HookAnswer:
     decisions: list[Decision | None] = [_DECISIONS.get(str(word).lower()) for word in words if word is not None]
     # An unknown decision must not count as none: a misspelled `denny` would let the call run.
     if None in decisions or not isinstance(data, dict):
-        return HookAnswer(
-            failed=True, reason=f"its answer is not a decision: {words!r:.200}", output=output
-        )
+        return HookAnswer(failed=True, reason=f"its answer is not a decision: {words!r:.200}", output=output)
     stops = fields.get("continue") is False
     return HookAnswer(
         decision="deny" if stops else _pick_most_severe(decisions),
-        reason=_pick_first_text(special.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")),
-        context=_pick_first_text(special.get("additionalContext"), fields.get("additionalContext")),
+        reason=_first_text(special.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")),
+        context=_first_text(special.get("additionalContext"), fields.get("additionalContext")),
         output=output,
     )
 
 
-def _pick_first_text(*values: Json) -> str:
+def _first_text(*values: Json) -> str:
     """Return the first value that is a text and not empty, at most `MAX_TEXT` characters of it."""
     return next((value[:MAX_TEXT] for value in values if isinstance(value, str) and value), "")

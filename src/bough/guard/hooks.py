@@ -171,9 +171,7 @@ class Hook:
         if not self.waits:
             return replace(answer, decision="none", context="", error=answer.error or answer.failed, failed=False)
         if answer.failed and self.kind is HookKind.PRE_TOOL_USE and self.on_failure == "deny":
-            return replace(
-                answer, decision="deny", reason=f"a hook that must allow the call failed: {answer.reason}"
-            )
+            return replace(answer, decision="deny", reason=f"a hook that must allow the call failed: {answer.reason}")
         return answer
 
     async def _run_command(self, hook_input: HookInput) -> HookAnswer:
