@@ -113,7 +113,7 @@ async def test_a_hook_that_could_not_answer_lets_no_call_through(command: str, w
     """It may have been about to say no."""
     verdict = await ask(workspace, command)
     assert verdict.decision == "deny"
-    assert "could not be asked" in verdict.reason
+    assert "must allow the call failed" in verdict.reason
     assert verdict.events[0].verdict == "error"
 
 

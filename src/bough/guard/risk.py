@@ -39,7 +39,7 @@ class Risk(Enum):
 
 def _rank(risk: Risk) -> int:
     if risk is Risk.UNKNOWN:
-        raise TypeError("UNKNOWN has no order among risks; check `risk is Risk.UNKNOWN` first")
+        raise TypeError("an unknown risk cannot be compared; check `risk is Risk.UNKNOWN` first")
     return (Risk.LOW, Risk.MEDIUM, Risk.HIGH).index(risk)
 
 
