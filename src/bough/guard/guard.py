@@ -114,13 +114,14 @@ class Guard:
                 not a hook that denies, a failed analyzer or the allow-list.
         """
         verdict = await self._run_hooks(self._make_tool_input(HookKind.PRE_TOOL_USE, call))
+        review = Review(decision="reject", context=verdict.context, events=verdict.events)
         if verdict.decision == "deny":  # before the analyzer, which may send the call to a model
-            return _make_review(verdict, None, "reject", "hook", verdict.reason or "a hook denied it")
+            return replace(review, by="hook", reason=verdict.reason or "a hook denied it")
         assessment, failure = await self._assess(call)
         risk = None if self.rules.analyzer is None else assessment.risk
-        decision = self._decide(call, verdict, assessment, failure, approved=approved)
-        review = _make_review(verdict, risk, *decision)
-        return replace(review, events=(*review.events, *assessment.spent))
+        decision, by, reason = self._decide(call, verdict, assessment, failure, approved=approved)
+        events = (*verdict.events, *assessment.spent)
+        return replace(review, decision=decision, by=by, reason=reason, risk=risk, events=events)
 
     def _decide(
         self, call: ToolRequest, verdict: HookVerdict, assessment: Assessment, failure: str, *, approved: bool
@@ -207,10 +208,6 @@ class Guard:
             prompt=prompt,
             source=source,
         )
-
-
-def _make_review(verdict: HookVerdict, risk: Risk | None, decision: Decision, by: str, reason: str) -> Review:
-    return Review(decision=decision, by=by, reason=reason, risk=risk, context=verdict.context, events=verdict.events)
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,13 @@ class HookExit:
 
     Attributes:
         exit_code: Negative for a signal; None if the command did not run or was killed after its timeout.
-        trouble: Why there is no exit code; empty if there is one.
+        failure: Why there is no exit code; empty if there is one.
     """
 
     exit_code: int | None
     stdout: str = ""
     stderr: str = ""
-    trouble: str = ""
+    failure: str = ""
 
 
 async def run_command(
@@ -61,9 +61,9 @@ async def run_command(
     try:
         process = await _start(command, payload, workspace, (stdout, stderr), extra_env or {})
     except (OSError, ValueError) as error:
-        return HookExit(None, trouble=f"it could not be started: {error}")
+        return HookExit(None, failure=f"it could not be started: {error}")
     else:
-        on_time = await _wait_or_kill(process, timeout_seconds)
+        on_time = await _wait_and_kill_group(process, timeout_seconds)
         # With a timeout: a process that left the group may keep the pipe open for ever.
         await asyncio.wait([stdout.ended, stderr.ended], timeout=_DRAIN_SECONDS)
         return HookExit(
@@ -121,7 +121,7 @@ def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
     }
 
 
-async def _wait_or_kill(process: Process, timeout_seconds: float) -> bool:
+async def _wait_and_kill_group(process: Process, timeout_seconds: float) -> bool:
     """Wait for the command, then kill its process group. Returns whether it ended in time."""
     ended = asyncio.ensure_future(process.wait())
     try:
@@ -151,8 +151,8 @@ _NOT_STARTED = (126, 127)
 def read_exit(hook_exit: HookExit, *, plain_is_context: bool) -> HookAnswer:
     """Return the answer of a command. With exit code 0 it is in the output; 2 is a deny; other codes are errors."""
     output = (hook_exit.stdout + hook_exit.stderr).strip()
-    if hook_exit.trouble:
-        return HookAnswer(failed=True, reason=hook_exit.trouble, output=output)
+    if hook_exit.failure:
+        return HookAnswer(failed=True, reason=hook_exit.failure, output=output)
     if hook_exit.exit_code == 0:
         return replace(read_answer(hook_exit.stdout, plain_is_context=plain_is_context), output=output)
     if hook_exit.exit_code == 2:

@@ -135,7 +135,7 @@ class ProgramRunner:
                 folders[path] = copy.folder
         # Without its copy, a program must not run: the file of the project may have changed since it was trusted.
         if len(folders) < len(self.programs.copies):
-            return HookExit(None, trouble="the copy of its program is missing: run `bough skills trust` again")
+            return HookExit(None, failure="the copy of its program is missing: run `bough skills trust` again")
         if self.programs.on_host:
             env = self._python_path({path: str(folder) for path, folder in folders.items()})
             return await run_command(
@@ -179,10 +179,10 @@ class ProgramRunner:
                 result = await executor.execute(request)
         except BoughError as error:
             hint = "`bough skills trust --host-hooks` lets it run outside the sandbox"
-            return HookExit(None, trouble=f"it cannot run in the sandbox: {error.message} ({hint})")
-        trouble = f"it timed out after {timeout_seconds:g} s and was killed" if result.timed_out else ""
+            return HookExit(None, failure=f"it cannot run in the sandbox: {error.message} ({hint})")
+        failure = f"it timed out after {timeout_seconds:g} s and was killed" if result.timed_out else ""
         exit_code = None if result.timed_out else result.exit_code
-        return HookExit(exit_code, result.text, result.error_text, trouble)
+        return HookExit(exit_code, result.text, result.error_text, failure)
 
     def _python_path(self, folders: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that make Python import from the copies only."""

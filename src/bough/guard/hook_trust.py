@@ -80,7 +80,7 @@ class HookFile:
     async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
         """Run a command with the trusted programs and return how it ended."""
         if self.runner is None:
-            return HookExit(None, trouble="it is not trusted")
+            return HookExit(None, failure="it is not trusted")
         return await self.runner.run(command, payload, workspace=workspace, timeout_seconds=timeout_seconds)
 
 

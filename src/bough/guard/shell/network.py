@@ -19,10 +19,9 @@ def connect(call: ShellCall) -> Iterator[RiskFinding]:
 def curl(call: ShellCall) -> Iterator[RiskFinding]:
     """curl, wget …: fetching is MEDIUM; sending data or changing something remotely is HIGH."""
     yield RiskFinding(Risk.MEDIUM, f"`{call.name}` uses the network")
-    sends = "dFT" if call.name == "curl" else ""
-    if call.has(sends, "upload-file", "form", "json", "post-data", "post-file", "body-data", "body-file") or any(
-        re.match(r"--data", word.text) for word in call.args
-    ):
+    sending_letters = "dFT" if call.name == "curl" else ""
+    sending_options = ("upload-file", "form", "json", "post-data", "post-file", "body-data", "body-file")
+    if call.has(sending_letters, *sending_options) or any(word.text.startswith("--data") for word in call.args):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` sends data to another machine")
     if any(re.fullmatch(r"(-X|--request=?|--method=?)?(POST|PUT|PATCH|DELETE)", word.text) for word in call.args):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` changes something on another machine")

@@ -168,13 +168,13 @@ def _has_inline_text(call: ShellCall) -> bool:
 
 def _assess_inline_text(call: ShellCall) -> Iterator[RiskFinding]:
     """Yield the findings about the text that follows `-c`."""
-    was_option = False
+    follows_option = False
     for word in call.args:
         # Other options may follow `-c`: `sh -c -x text`.
-        if was_option and not word.text.startswith(("-", "+")):
+        if follows_option and not word.text.startswith(("-", "+")):
             yield from assess_word(call, word)
             return
-        was_option |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
+        follows_option |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
     yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` has no text to run")
 
 
@@ -216,18 +216,18 @@ def source(call: ShellCall) -> Iterator[RiskFinding]:
 
 def assess_deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
     """trap, alias, watch, parallel: arguments that become command lines later."""
-    if call.name == "alias" and call.operands:
-        yield RiskFinding(Risk.UNKNOWN, "an alias changes the meaning of a command")
-    for word in call.operands:
-        body = word.text.split("=", 1)[1] if call.name == "alias" and "=" in word.text else word.text
-        if call.name in ("watch", "parallel"):
-            break
-        if re.search(r"\W", body) or call.name == "alias":
-            yield from assess_word(call, Word(body, word.is_known, word.is_computed))
     if call.name in ("watch", "parallel"):
         yield from call.context.assess_text(" ".join(word.text for word in call.operands), call.context)
         yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs commands that it composes at run time")
         yield from suffix_findings(call)
+        return
+    is_alias = call.name == "alias"
+    if is_alias and call.operands:
+        yield RiskFinding(Risk.UNKNOWN, "an alias changes the meaning of a command")
+    for word in call.operands:
+        body = word.text.split("=", 1)[1] if is_alias and "=" in word.text else word.text
+        if is_alias or re.search(r"\W", body):
+            yield from assess_word(call, Word(body, word.is_known, word.is_computed))
 
 
 _CODE_OPTIONS: Mapping[str, str] = {

@@ -188,6 +188,7 @@ def _encode_response(stored: StoredEvent, payload: JsonObject) -> list[JsonObjec
 
 
 def _make_action(stored: StoredEvent, call: JsonObject) -> JsonObject:
+    """Return the `ActionEvent` of a tool call in a response."""
     arguments: Any = call.get("args") or {}
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return {

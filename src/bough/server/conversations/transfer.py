@@ -49,7 +49,7 @@ async def write_file(access: Access, record: ConversationRecord, kind: FileForma
         match kind:
             case "bundle":
                 key = own_signing_key(access.services.settings.home)
-                # The caller owns the row. The ranges that it shares with ancestors are read without an owner.
+                # From the whole store: the caller owns the conversation, but not always its ancestors.
                 await access.services.store.export(record.id, file, key=key)
             case "jsonl":
                 async for stored in access.store.read(record.id, 0, record.head):

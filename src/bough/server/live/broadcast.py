@@ -87,15 +87,15 @@ class Broadcast:
     def __init__(self, store: EventStore, cid: UUID, head: int, metrics: Metrics) -> None:
         self._store = store
         self._cid = cid
-        self._first_seq = head
+        self._first_seq = head  # of the events in the ring
         self._events: deque[StoredEvent] = deque()
         self._bytes = 0
-        self._encodings: dict[int, dict[Hashable, Any]] = {}
+        self._encodings: dict[int, dict[Hashable, Any]] = {}  # by seq and key
         self._pieces: deque[Fragment] = deque(maxlen=RING_PIECES)
         self._piece_count = 0
         self._ended_runs = 0
         self._run_started = 0.0
-        self._submitted: dict[str, float] = {}
+        self._submitted: dict[str, float] = {}  # when each unfinished task was submitted
         self._created = asyncio.get_running_loop().time()
         self._changed = asyncio.Event()
         self._end: EndReason | None = None

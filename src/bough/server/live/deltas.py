@@ -59,12 +59,12 @@ class DeltaRelay:
         on_drop: Callable[[], object] = lambda: None,
     ) -> None:
         self._url = "postgresql://" + url.split("://", 1)[1]
-        self._channels = (f"{schema}_readers", f"{schema}_delta")
+        self._readers_channel, self._pieces_channel = f"{schema}_readers", f"{schema}_delta"
         self._take = take
         self._list_watched = list_watched
         self._process = new_id().hex
-        self._announced: dict[UUID, float] = {}
-        self._collected: dict[UUID, list[tuple[str, str]]] = {}
+        self._announced: dict[UUID, float] = {}  # when another process last announced readers
+        self._collected: dict[UUID, list[tuple[str, str]]] = {}  # kinds and texts to send
         self._unannounced: set[UUID] = set()
         self._has_announcements = asyncio.Event()
         self._send_connection: AsyncConnection[Any] | None = None
@@ -120,7 +120,7 @@ class DeltaRelay:
         from psycopg import Error
 
         with suppress(Error):  # `_reconnect` replaces a lost connection
-            await _notify(db, self._channels[1], payload)
+            await _notify(db, self._pieces_channel, payload)
 
     async def _reconnect(self, work: Callable[[AsyncConnection[Any]], Awaitable[None]]) -> None:
         """Do some work on a separate connection, and start it again on a new one whenever the connection is lost."""
@@ -136,13 +136,13 @@ class DeltaRelay:
         """Receive the announcements of other processes and, with `take`, their pieces."""
         from psycopg import sql
 
-        readers, delta = self._channels
-        for channel in (readers, delta) if self._take else (readers,):
+        channels = (self._readers_channel, self._pieces_channel) if self._take else (self._readers_channel,)
+        for channel in channels:
             await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         self._unannounced.update(self._list_watched())  # again, since pieces may have been missed without a connection
         self._has_announcements.set()
         async for notification in db.notifies():
-            if notification.channel == readers:
+            if notification.channel == self._readers_channel:
                 now = time.monotonic()
                 self._announced |= {UUID(part): now for part in notification.payload.split(",")}
                 self._announced = {
@@ -166,7 +166,7 @@ class DeltaRelay:
             self._has_announcements.clear()
             ids, self._unannounced = [cid.hex for cid in self._unannounced], set()
             for start in range(0, len(ids), _IDS_PER_NOTIFICATION):
-                await _notify(db, self._channels[0], ",".join(ids[start : start + _IDS_PER_NOTIFICATION]))
+                await _notify(db, self._readers_channel, ",".join(ids[start : start + _IDS_PER_NOTIFICATION]))
             try:
                 async with asyncio.timeout(ANNOUNCED_SECONDS / 3):
                     await self._has_announcements.wait()

@@ -228,7 +228,7 @@ def _is_branch(part: Any) -> bool:
 
 
 def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
-    """Drop an error that the value has another type than a union branch, if another branch has a deeper error."""
+    """Drop errors of union branches whose type the value does not have, if another branch has an error within it."""
     paths = [tuple(item["loc"]) for item in errors]
 
     def is_less_specific(error: JsonObject) -> bool:

@@ -261,9 +261,9 @@ def _require_texts(request: Request) -> None:
     """Check that every store can store and search the texts in the path and query."""
     parameters = [("query", name, value) for name, value in request.query_params.multi_items()]
     parameters += [("path", name, str(value)) for name, value in request.path_params.items()]
-    for place, name, value in parameters:
+    for location, name, value in parameters:
         if not is_text(value):
-            raise RequestValidationError([{"type": "text", "loc": (place, name), "msg": "not a text"}])
+            raise RequestValidationError([{"type": "text", "loc": (location, name), "msg": "not a text"}])
 
 
 def _require_json(request: Request) -> None:
