@@ -195,7 +195,7 @@ class _Forms:
         """
         out: list[str] = []
         position = 0
-        for span in self._merged_spans(text, covered):
+        for span in self._merge_spans(text, covered):
             if span.start >= cut:
                 break
             out += [text[position : span.start], f"<secret:{span.name}>" if span.name else ""]
@@ -218,7 +218,7 @@ class _Forms:
             index += 1
         return index < len(forms) and forms[index].startswith(tail)
 
-    def _merged_spans(self, text: str, covered: int) -> Iterator[_Span]:
+    def _merge_spans(self, text: str, covered: int) -> Iterator[_Span]:
         """Yield the spans to replace in order; overlapping ones are merged. The covered span has an empty name."""
         merged = _Span(0, covered, "") if covered else None
         for span in self._find(text):

@@ -84,6 +84,7 @@ def _assess_text(text: str, context: ShellContext) -> Iterator[RiskFinding]:
 
 
 def _derive_context(script: Script, context: ShellContext) -> ShellContext:
+    """Return the context with the variables, functions and folders that a script adds."""
     return replace(
         context,
         variables={**context.variables, **script.assignments},
@@ -114,6 +115,7 @@ def _can_expand_user(path: str) -> bool:
 
 
 def _assess_command(command: ShellCommand, context: ShellContext) -> Iterator[RiskFinding]:
+    """Yield the findings about a command: about its redirections, and those of the rule for its name."""
     context.budget.spend(1 + len(command.words) // 16)
     for redirect in command.redirects:
         yield from _assess_redirect(redirect, context)

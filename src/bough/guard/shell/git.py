@@ -48,6 +48,7 @@ def git(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def _assess_global_option(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
+    """Yield the findings about an option that precedes the subcommand."""
     if option == "-C":
         yield from call.reads([value])
     elif option in ("-c", "--config-env"):

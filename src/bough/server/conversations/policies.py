@@ -109,7 +109,7 @@ async def replace_analyzer(access: Access, id: UUID, analyzer: SecurityAnalyzer 
     """Replace the analyzer that rates the risk of a conversation's calls; None removes it.
 
     Raises:
-        PermissionDenied: An analyzer is in force, the new one differs, and the key lacks the scope `approve`.
+        PermissionDenied: The analyzer is removed, or another one is in force, and the key lacks the scope `approve`.
     """
     recorded = None if analyzer is None else analyzer.to_json()
 

@@ -93,6 +93,7 @@ class McpService:
 
     @asynccontextmanager
     async def _live(self, _: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Serve while the block runs, and end all subscriptions on exit."""
         try:
             yield {}
         finally:
