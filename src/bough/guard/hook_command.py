@@ -63,14 +63,14 @@ async def run_command(
     except (OSError, ValueError) as error:
         return HookExit(None, failure=f"it could not be started: {error}")
     else:
-        on_time = await _wait_and_kill_group(process, timeout_seconds)
+        ended_in_time = await _wait_and_kill_group(process, timeout_seconds)
         # With a timeout: a process that left the group may keep the pipe open for ever.
         await asyncio.wait([stdout.ended, stderr.ended], timeout=_DRAIN_SECONDS)
         return HookExit(
-            process.returncode if on_time else None,
+            process.returncode if ended_in_time else None,
             _decode(stdout),
             _decode(stderr),
-            "" if on_time else f"it timed out after {timeout_seconds:g} s and was killed",
+            "" if ended_in_time else f"it timed out after {timeout_seconds:g} s and was killed",
         )
     finally:
         stdout.close()

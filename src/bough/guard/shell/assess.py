@@ -57,6 +57,7 @@ def _limit_work(findings: Iterator[RiskFinding]) -> Iterator[RiskFinding]:
 
 
 def _assess_nested(text: str, context: ShellContext) -> Iterator[RiskFinding]:
+    """Yield the findings about a command line that a command runs, one level deeper."""
     if context.depth >= MAX_DEPTH:
         yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply")
     else:

@@ -140,7 +140,7 @@ def _assess_env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterat
 
 
 def as_root(call: ShellCall) -> Iterator[RiskFinding]:
-    """sudo, doas, chroot …: always HIGH, with the findings about the command that follows."""
+    """sudo, doas, chroot …: always HIGH, and with the HIGH findings about the command that follows."""
     yield RiskFinding(Risk.HIGH, f"`{call.name}` uses another user's rights")
     yield from suffix_findings(call)
     if call.has("c", "command"):

@@ -235,21 +235,21 @@ class Webhooks:
         def take(tables: Tables) -> list[tuple[_Destination, _Delivery]]:
             now = tables.now()
             until = now + _LEASE_SECONDS * _SECOND
-            hooks = {
+            destinations = {
                 str(id): (str(tenant), _read_host(url))
                 for id, tenant, url in tables.run("server.due_webhooks", now=now)
             }
             slots = DeliverySlots(sending)
             due: list[tuple[_Destination, _Delivery]] = []
-            while (id := slots.choose(hooks)) is not None:
+            while (id := slots.choose(destinations)) is not None:
                 rows = tables.run("server.take_due", webhook=id, now=now, until=until, most=1)
-                hook = tables.one("server.webhook", id=id)
-                if not rows or hook is None:
-                    del hooks[id]
+                webhook = tables.one("server.webhook", id=id)
+                if not rows or webhook is None:
+                    del destinations[id]
                     continue
-                slots.add(hooks[id])
+                slots.add(destinations[id])
                 number, attempts, _, body = rows[0]
-                due.append((hooks[id], (number, attempts, body, hook)))
+                due.append((destinations[id], (number, attempts, body, webhook)))
             return due
 
         return await self._store.transaction(SERVER, take)
