@@ -156,7 +156,7 @@ async def test_the_moments_reach_their_hooks(workspace: Path) -> None:
     await checked.on_start("fork")
     await checked.on_prompt("hello")
     await checked.review(call)
-    await checked.after(call, {"ok": True})
+    await checked.after_call(call, {"ok": True})
     await checked.on_stop()
     await checked.on_end()
     told = {kind: json.loads((workspace / f"{kind.value}.json").read_text()) for kind in HookKind}
@@ -180,9 +180,8 @@ async def test_secrets_that_a_hook_prints_are_in_nothing_that_is_recorded(worksp
     assert review.decision == "reject"
     assert secret not in repr(review)
     assert "<secret:KEY>" in review.reason
-    await guard(workspace, hooks=hook("cat > told", HookKind.POST_TOOL_USE), masker=Masker({"KEY": [secret]})).after(
-        request_of("x"), {"out": secret}
-    )
+    hooks = hook("cat > told", HookKind.POST_TOOL_USE)
+    await guard(workspace, hooks=hooks, masker=Masker({"KEY": [secret]})).after_call(request_of("x"), {"out": secret})
     assert secret not in (workspace / "told").read_text()
 
 

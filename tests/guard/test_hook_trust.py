@@ -143,7 +143,7 @@ async def test_a_hook_that_is_changed_in_mid_run_does_not_run(project: Project, 
     program.write_text(f"touch {ran}")
     review = await guard.review(call)
     assert review.decision == decision
-    assert "no longer as they were trusted" in review.events[0].output + review.reason
+    assert "have changed since they were trusted" in review.events[0].output + review.reason
     assert not ran.exists()
 
 

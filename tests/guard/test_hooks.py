@@ -68,7 +68,7 @@ ANSWERS: list[tuple[str, str, str]] = [
     ("exit 0", "none", ""),
     ("echo nothing to say", "none", ""),
     ("echo no >&2; exit 2", "deny", "no"),
-    ("exit 2", "deny", "a hook said no"),
+    ("exit 2", "deny", "a hook denied it"),
     (says({"reason": "from stdout"}) + "; exit 2", "deny", "from stdout"),
     (says({"decision": "block", "reason": "r"}), "deny", "r"),
     (says({"decision": "deny", "reason": "r"}), "deny", "r"),
@@ -113,7 +113,7 @@ async def test_a_hook_that_could_not_answer_lets_no_call_through(command: str, w
     """It may have been about to say no."""
     verdict = await ask(workspace, command)
     assert verdict.decision == "deny"
-    assert "could not be asked" in verdict.reason
+    assert "must allow the call failed" in verdict.reason
     assert verdict.events[0].verdict == "error"
 
 

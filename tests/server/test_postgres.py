@@ -157,8 +157,8 @@ async def test_an_interrupt_reaches_a_run_elsewhere_by_event(
 async def test_pieces_are_joined_and_sent_where_somebody_reads_them(database: str) -> None:
     """Pieces said at once are one notification; too much is dropped and counted; one's own do not come back."""
     cid, heard, dropped = new_id(), asyncio.Queue[tuple[UUID, str, str]](), list[None]()
-    reads = DeltaRelay(database, take=lambda *piece: heard.put_nowait(piece), read_here=lambda: {cid})
-    runs = DeltaRelay(database, take=_refuse, read_here=lambda: {cid}, on_drop=lambda: dropped.append(None))
+    reads = DeltaRelay(database, take=lambda *piece: heard.put_nowait(piece), list_watched=lambda: {cid})
+    runs = DeltaRelay(database, take=_refuse, list_watched=lambda: {cid}, on_drop=lambda: dropped.append(None))
     for relay in (reads, runs):
         await relay.open()
     try:

@@ -126,7 +126,7 @@ def test_receivers_that_are_slow_delay_nothing_else(serving: Any, new_key: Any) 
 
 
 def test_what_fails_is_tried_again_and_a_tested_webhook_is_told(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.server.outbound.webhooks.WAITS_SECONDS", (0, 0))
+    monkeypatch.setattr("bough.server.outbound.webhooks.RETRY_SECONDS", (0, 0))
     with listening(500, 302) as listener, serving(webhook_networks=NETWORKS) as server, server.client() as client:
         id = client.post("/api/webhooks", json={"url": listener.url, "kinds": ["run.finished"]}).json()["id"]
         assert client.post(f"/api/webhooks/{id}/test").json() == {"success": True}

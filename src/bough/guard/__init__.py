@@ -1,4 +1,4 @@
-"""What may happen: everything that stands between a tool call and its execution, and what a run may use.
+"""What is checked between a tool call and its execution, and the limits of a run.
 
 Names are loaded on first use; neither the shell grammar nor the event model is imported before it is needed.
 """

@@ -1,4 +1,4 @@
-"""Which tools may be called at all, by lists of entries as skills and agents have them.
+"""Lists of the calls that are allowed at all, in the form that skills and agents use.
 
 Source: Agent Skills specification (`allowed-tools`: `Bash(git:*) Read`).
 """
@@ -23,36 +23,37 @@ class AllowList:
     """Allows a call if each of the lists has an entry for it.
 
     Attributes:
-        lists: Each a tuple of `Tool` or `Tool(pattern)`. No lists allow everything, an empty list nothing.
+        lists: Tuples of entries, `Tool` or `Tool(pattern)`. Without lists every call is allowed; an empty list allows
+            no call.
     """
 
     lists: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, *entries: str) -> AllowList:
-        """Return the list of these entries. A text may hold several, separated by blanks or commas."""
+        """Return the list of these entries. A text may contain several, separated by spaces or commas."""
         return cls((parse_allowed_tools(list(entries)),))
 
     def permits(self, request: ToolRequest) -> bool:
-        """Whether the call may run. A command line matches patterns only if each of its commands does."""
-        return all(_permitted(entries, request) for entries in self.lists)
+        """Whether the call is allowed. A command line matches a list only if each of its commands does."""
+        return all(_permits(entries, request) for entries in self.lists)
 
     def may_permit(self, tool: str) -> bool:
-        """Whether a call of the tool may run with some arguments."""
+        """Whether some calls of the tool are allowed."""
         names = tool_names(tool)
         return all(any(_names_tool(entry, name) for entry in entries for name in names) for entries in self.lists)
 
     def narrow(self, other: AllowList) -> AllowList:
-        """Return the calls that both allow."""
+        """Return the list of the calls that both lists allow."""
         return AllowList(tuple(dict.fromkeys(self.lists + other.lists)))
 
     def to_json(self) -> Json:
-        """Return the lists."""
+        """Return the lists as a log records them."""
         return [list(entries) for entries in self.lists]
 
 
 def allow_list_from_json(value: Json) -> AllowList:
-    """Return the allow-list that `to_json` wrote; None allows everything.
+    """Return the allow-list that `to_json` recorded; None allows every call.
 
     Raises:
         InvalidInput: It is not a list of lists of texts.
@@ -61,19 +62,21 @@ def allow_list_from_json(value: Json) -> AllowList:
         return AllowList(())
     lists = cast(list[Json], value) if isinstance(value, list) else None
     if lists is None or not all(
-        isinstance(entries, list) and all(isinstance(e, str) for e in cast(list[Json], entries)) for entries in lists
+        isinstance(entries, list) and all(isinstance(entry, str) for entry in cast(list[Json], entries))
+        for entries in lists
     ):
         raise InvalidInput(f"{value!r} is not an allow-list", hint='give lists of entries: [["Read", "Bash(git:*)"]]')
     return AllowList(tuple(tuple(cast(Iterable[str], entries)) for entries in lists))
 
 
-def _permitted(entries: tuple[str, ...], request: ToolRequest) -> bool:
+def _permits(entries: tuple[str, ...], request: ToolRequest) -> bool:
+    """Whether a list has an entry without a pattern for the tool, or its patterns match all subjects of the call."""
     names = tool_names(request.tool)
-    whole = [entry for entry in entries if _covers_all(entry)]
-    if any(allows(whole, name) for name in names):
+    unrestricted = [entry for entry in entries if _has_no_pattern(entry)]
+    if any(allows(unrestricted, name) for name in names):
         return True
-    subjects = _subjects(request)
-    # Without subjects, nothing is known about the call, so a pattern must not match it.
+    subjects = _list_subjects(request)
+    # A call without subjects must not match a pattern, because nothing is known about it.
     return bool(subjects) and all(any(allows(entries, name, subject) for name in names) for subject in subjects)
 
 
@@ -82,32 +85,34 @@ def _names_tool(entry: str, tool: str) -> bool:
     return allows([entry.partition("(")[0]], tool)
 
 
-def _covers_all(entry: str) -> bool:
+def _has_no_pattern(entry: str) -> bool:
+    """Whether an entry covers all calls of its tool: `Tool`, `Tool(*)` or `Tool(:*)`."""
     return re.fullmatch(r"[^(]*(\((\*|:\*)?\)?)?", entry) is not None
 
 
-def _subjects(request: ToolRequest) -> tuple[str, ...]:
-    """Return what patterns are matched against: each command of a command line, or each path, normalised."""
+def _list_subjects(request: ToolRequest) -> tuple[str, ...]:
+    """Return the texts that patterns must match: each command of the command lines, or each normalised path."""
     if COMMAND_NAMES & request.arguments.keys():
         commands = (value for name, value in request.arguments.items() if name in COMMAND_NAMES)
-        # Empty as a whole if one command line cannot be parsed: the others must not make the call pass.
-        subject_lists = [_commands(command_text(value), request.workspace) for value in commands]
+        # Empty if one command line cannot be parsed: matches of the others must not allow the call.
+        subject_lists = [_list_commands(command_text(value), request.workspace) for value in commands]
         return tuple(subject for subjects in subject_lists for subject in subjects) if all(subject_lists) else ()
     paths = (value for name, value in request.arguments.items() if name in PATH_NAMES)
-    return tuple(_relative(path, request.workspace) for value in paths for path in list_texts(value))
+    return tuple(_normalise_path(path, request.workspace) for value in paths for path in list_texts(value))
 
 
-def _relative(path: str, workspace: Path) -> str:
-    place = os.path.normpath(os.path.join(workspace, path))
-    return os.path.relpath(place, workspace) if place.startswith(f"{workspace}/") else place
+def _normalise_path(path: str, workspace: Path) -> str:
+    """Return a path relative to the workspace, or an absolute path if it is outside. Links are not followed."""
+    absolute = os.path.normpath(os.path.join(workspace, path))
+    return os.path.relpath(absolute, workspace) if absolute.startswith(f"{workspace}/") else absolute
 
 
-def _commands(text: str, workspace: Path) -> tuple[str, ...]:
-    """Return the commands of a command line; empty if it cannot be parsed, redirects or sets variables."""
+def _list_commands(text: str, workspace: Path) -> tuple[str, ...]:
+    """Return the commands of a command line; empty if it cannot be parsed, redirects, or defines anything."""
     from bough.guard.shell.parse import parse_shell
 
     script = parse_shell(text, {"PWD": (str(workspace),)})
-    # `PATH=. git status` and `git log > ~/.bashrc` begin like `git`, but do more than the pattern `Bash(git:*)` allows.
+    # `PATH=. git status` and `git log > ~/.bashrc` run git, but do more than the pattern `Bash(git:*)` allows.
     if script.problem or script.assignments or script.functions:
         return ()
     if any(command.redirects or not command.words[0].is_known for command in script.commands):

@@ -17,29 +17,35 @@ from bough.types import Json, JsonObject
 class SecurityAnalyzer(Protocol):
     """Rates the risk of calls. If it raises, the guard rejects the call.
 
-    Before an analyzer is asked, the call is made durable. An analyzer that contacts nothing outside of this process
-    (no model, no service) may have `outside = False` to skip that.
+    The call is made durable before the analyzer runs. An analyzer that contacts nothing outside of this process (no
+    model, no service) may set `outside = False` to skip that.
     """
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return the risk with its reasons; UNKNOWN if it cannot be determined."""
+        """Return the risks of a call with their reasons; UNKNOWN if they cannot be determined."""
         ...
 
     def to_json(self) -> JsonObject:
-        """Return its record in a log."""
+        """Return the analyzer as a log records it."""
         ...
 
 
-_KNOWN: Mapping[str, Risk] = {
-    **dict.fromkeys(("list_skills", "load_skill", "load_skill_resource", "search_skills", "read_result"), Risk.LOW),
-    **dict.fromkeys(("read_file", "read", "list_files", "ls", "search_files", "glob", "grep", "view"), Risk.LOW),
-    **dict.fromkeys(("think", "finish", "final_result", "task_tracker"), Risk.LOW),
-    **dict.fromkeys(("write_file", "write", "edit_file", "edit", "create_file", "make_folder"), Risk.MEDIUM),
-    **dict.fromkeys(("delete_file", "move_file", "file_editor", "str_replace_editor"), Risk.MEDIUM),
-    **dict.fromkeys(("python", "run_skill_script", "web_search", "web_fetch", "fetch"), Risk.MEDIUM),
+_LOW_TOOLS = names(
+    "list_skills load_skill load_skill_resource search_skills read_result read_file read list_files ls search_files "
+    "glob grep view think finish final_result task_tracker"
+)
+_MEDIUM_TOOLS = names(
+    "write_file write edit_file edit create_file make_folder delete_file move_file file_editor str_replace_editor "
+    "python run_skill_script web_search web_fetch fetch"
+)
+_BUILT_IN_RISKS: Mapping[str, Risk] = {
+    **dict.fromkeys(_LOW_TOOLS, Risk.LOW),
+    **dict.fromkeys(_MEDIUM_TOOLS, Risk.MEDIUM),
 }
-_READING = names("read_file read list_files ls search_files glob grep view")
-_SHELLS = names("run_command run_shell shell bash terminal execute_bash exec_command execute_command run_terminal_cmd")
+_READING_TOOLS = names("read_file read list_files ls search_files glob grep view")
+_SHELL_TOOLS = names(
+    "run_command run_shell shell bash terminal execute_bash exec_command execute_command run_terminal_cmd"
+)
 
 
 class RuleAnalyzer:
@@ -48,38 +54,38 @@ class RuleAnalyzer:
     A tool without a rule is UNKNOWN, even if nothing in its arguments looks harmful.
 
     Args:
-        risks: The minimum risk of tools by name; replaces the built-in rule of a tool.
-        shells: More tools whose `command` argument is a command line and that do nothing else.
+        risks: The minimum risk of tools by name; it replaces a tool's built-in rule.
+        shells: Additional tools that only run the command line in their `command` argument.
     """
 
     outside = False
 
     def __init__(self, risks: Mapping[str, Risk] | None = None, *, shells: frozenset[str] = frozenset()) -> None:
-        self._own = dict(risks or {})
-        self._own_shells = frozenset(shells)
-        self._risks = {**_KNOWN, **self._own}
-        self._shells = _SHELLS | self._own_shells
+        self._custom_risks = dict(risks or {})
+        self._custom_shells = frozenset(shells)
+        self._risks = {**_BUILT_IN_RISKS, **self._custom_risks}
+        self._shells = _SHELL_TOOLS | self._custom_shells
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return the findings of all rules. Follows links on disk in a thread; runs nothing and asks no model."""
+        """Return the findings of all rules. Links on disk are followed in a thread; nothing is run."""
         if call.arguments.keys() & (COMMAND_NAMES | PATH_NAMES):
             return await asyncio.to_thread(self.assess, call)
         return self.assess(call)
 
     def assess(self, call: ToolRequest) -> Assessment:
-        """Return the same as `analyze`, synchronously."""
-        return Assessment.collect(self._findings(call))
+        """Return the findings of all rules, like `analyze`, but in this thread."""
+        return Assessment.collect(self._list_findings(call))
 
     def to_json(self) -> JsonObject:
-        """Return its kind and its own tools."""
+        """Return the kind, and the tools that were given."""
         data: JsonObject = {"kind": "RuleAnalyzer"}
-        if self._own:
-            data["risks"] = {tool: risk.value for tool, risk in sorted(self._own.items())}
-        if self._own_shells:
-            data["shells"] = sorted(self._own_shells)
+        if self._custom_risks:
+            data["risks"] = {tool: risk.value for tool, risk in sorted(self._custom_risks.items())}
+        if self._custom_shells:
+            data["shells"] = sorted(self._custom_shells)
         return data
 
-    def _findings(self, call: ToolRequest) -> Iterator[RiskFinding]:
+    def _list_findings(self, call: ToolRequest) -> Iterator[RiskFinding]:
         yield from self._assess_tool(call)
         yield from secret_findings(call.arguments)
         for name, value in call.arguments.items():
@@ -91,20 +97,20 @@ class RuleAnalyzer:
                 yield from _assess_code(value)
 
     def _assess_tool(self, call: ToolRequest) -> Iterator[RiskFinding]:
+        """Yield the finding about the tool alone; none for a shell, whose risk is that of its command line."""
         tool = call.tool if call.tool in self._risks or call.tool in self._shells else _snake_case(call.tool)
-        if tool in self._shells and tool not in self._own:
-            # A known shell has no risk itself, its command line has; without one, nothing is known.
+        if tool in self._shells and tool not in self._custom_risks:
             if not COMMAND_NAMES & call.arguments.keys():
-                yield RiskFinding(Risk.UNKNOWN, f"`{call.tool}` runs a command that is not among its arguments")
+                yield RiskFinding(Risk.UNKNOWN, f"`{call.tool}` has no command line among its arguments")
         elif tool in self._risks:
             yield RiskFinding(self._risks[tool], f"`{call.tool}` is {self._risks[tool].value} by rule")
         else:
-            yield RiskFinding(Risk.UNKNOWN, f"there is no rule for the tool `{call.tool[:60]}`")
+            yield RiskFinding(Risk.UNKNOWN, f"no rule for the tool `{call.tool[:60]}`")
 
 
 def _snake_case(name: str) -> str:
-    """Return a tool name in snake case: `ReadFile` is `read_file`."""
-    return "".join(f"_{c.lower()}" if c.isupper() and at else c.lower() for at, c in enumerate(name))
+    """Return a tool name in snake case, such as `read_file` for `ReadFile`."""
+    return "".join(f"_{c.lower()}" if c.isupper() and index else c.lower() for index, c in enumerate(name))
 
 
 def _assess_command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
@@ -125,36 +131,36 @@ def _assess_code(value: Json) -> Iterator[RiskFinding]:
 
 
 def _assess_paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
-    write = _snake_case(call.tool) not in _READING  # an unknown tool may write
+    may_write = _snake_case(call.tool) not in _READING_TOOLS
     for path in list_texts(value):
-        yield from path_findings(path, workspace=call.workspace, write=write)
+        yield from path_findings(path, workspace=call.workspace, write=may_write)
 
 
 def analyzer_from_json(value: Json) -> RuleAnalyzer:
-    """Return the analyzer of a record.
+    """Return the analyzer that `to_json` recorded.
 
     Raises:
         InvalidInput: It is not the record of a `RuleAnalyzer`.
     """
     data: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
     try:
-        analyzer = _rule_analyzer(data) if data.get("kind") == "RuleAnalyzer" else None
+        analyzer = _build_rule_analyzer(data) if data.get("kind") == "RuleAnalyzer" else None
     except (ValueError, AttributeError, TypeError):
         analyzer = None
     if analyzer is None:
         raise InvalidInput(
-            f"{value!r} describes no analyzer that can be made from data",
-            hint="only RuleAnalyzer can; give any other as an object",
+            f"{value!r} is not the record of a RuleAnalyzer",
+            hint="give any other analyzer as an object",
         )
     return analyzer
 
 
-def _rule_analyzer(data: JsonObject) -> RuleAnalyzer:
+def _build_rule_analyzer(data: JsonObject) -> RuleAnalyzer:
     risks = {str(tool): Risk(risk) for tool, risk in data.get("risks", {}).items()}
     return RuleAnalyzer(risks, shells=frozenset(map(str, data.get("shells", ()))))
 
 
-_SHAPES: tuple[tuple[str, str], ...] = (
+_SECRET_PATTERNS: tuple[tuple[str, str], ...] = (
     ("an AWS access key", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     ("a GitHub token", r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255})\b"),
     ("a GitLab token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
@@ -175,15 +181,15 @@ _SHAPES: tuple[tuple[str, str], ...] = (
 
 
 def secret_findings(value: Json) -> Iterator[RiskFinding]:
-    """Yield a HIGH finding for each kind of secret in a JSON value, with the kind and never the text."""
-    text = "\n".join(_strings(value))
-    for name, shape in _SHAPES:
-        if re.search(shape, text):
-            yield RiskFinding(Risk.HIGH, f"the arguments hold {name}")
+    """Yield a HIGH finding for each kind of secret in a JSON value; the reason never contains the secret."""
+    text = "\n".join(_list_strings(value))
+    for kind, pattern in _SECRET_PATTERNS:
+        if re.search(pattern, text):
+            yield RiskFinding(Risk.HIGH, f"the arguments contain {kind}")
 
 
-def _strings(value: Json) -> Iterator[str]:
-    """Yield all texts in a JSON value, keys included. Not recursive, so depth is not bounded by the stack."""
+def _list_strings(value: Json) -> Iterator[str]:
+    """Yield all texts in a JSON value, keys included. Not recursive, so that any depth is possible."""
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()

@@ -1,6 +1,6 @@
 """Policies that decide when a tool call waits for a person.
 
-A policy is the set of risks that it confirms, so the union of two policies is a policy as well.
+A policy is the set of risks that it confirms, so the union of two policies is a policy.
 Source: OpenHands (`AlwaysConfirm`, `NeverConfirm`, `ConfirmRisky`).
 """
 
@@ -15,14 +15,14 @@ from bough.types import Json, JsonObject
 
 
 class ConfirmationPolicy(Protocol):
-    """Decides from the risk alone whether a call waits for a person."""
+    """Decides by the risk alone whether a call waits for a person."""
 
     def needs_confirmation(self, risk: Risk) -> bool:
         """Whether a call of this risk waits."""
         ...
 
     def to_json(self) -> JsonObject:
-        """Return the policy as `policy_from_json` reads it."""
+        """Return the policy as a log records it."""
         ...
 
 
@@ -61,7 +61,7 @@ class ConfirmRisky:
         confirm_unknown: Whether a call of unknown risk waits.
 
     Raises:
-        InvalidInput: The threshold is UNKNOWN, which has no order.
+        InvalidInput: The threshold is UNKNOWN, which has no order among risks.
     """
 
     threshold: Risk = Risk.HIGH
@@ -71,15 +71,15 @@ class ConfirmRisky:
         if self.threshold is Risk.UNKNOWN:
             raise InvalidInput(
                 "the threshold of ConfirmRisky cannot be UNKNOWN",
-                hint="choose LOW, MEDIUM or HIGH; `confirm_unknown` says what happens to the rest",
+                hint="choose LOW, MEDIUM or HIGH; `confirm_unknown` decides about UNKNOWN",
             )
 
     def needs_confirmation(self, risk: Risk) -> bool:
-        """Whether the risk is at or above the threshold; for UNKNOWN, `confirm_unknown`."""
+        """Whether the risk is at or above the threshold; `confirm_unknown` for UNKNOWN."""
         return self.confirm_unknown if risk is Risk.UNKNOWN else risk >= self.threshold
 
     def to_json(self) -> JsonObject:
-        """Return its kind and fields."""
+        """Return its kind, threshold and `confirm_unknown`."""
         return {
             "kind": "ConfirmRisky",
             "threshold": self.threshold.value,
@@ -92,7 +92,7 @@ Policy: TypeAlias = AlwaysConfirm | NeverConfirm | ConfirmRisky
 
 
 def policy_from_json(value: Json) -> Policy:
-    """Return the policy that `to_json` wrote.
+    """Return the policy that `to_json` recorded.
 
     Raises:
         InvalidInput: It is not the record of a policy.
@@ -105,7 +105,7 @@ def policy_from_json(value: Json) -> Policy:
         return NeverConfirm()
     if kind == "ConfirmRisky" and data.keys() <= {"threshold", "confirm_unknown"}:
         return _confirm_risky(**data)
-    # Also for unknown fields: a policy of a newer version may confirm more than what this one would make of it.
+    # Unknown fields are refused too: without them, the policy of a newer version could confirm less than recorded.
     raise InvalidInput(
         f"{value!r} is not a confirmation policy",
         hint='give {"kind": …} with AlwaysConfirm, NeverConfirm, or ConfirmRisky (threshold, confirm_unknown)',
@@ -125,7 +125,7 @@ def policy_named(name: str) -> Policy:
     """Return a policy by its name in the settings: `allow` never confirms, `ask` always, `rules` risky calls.
 
     Raises:
-        InvalidInput: No policy has that name.
+        InvalidInput: No policy has this name.
     """
     policies: dict[str, Policy] = {"allow": NeverConfirm(), "ask": AlwaysConfirm(), "rules": ConfirmRisky()}
     if name not in policies:
@@ -134,7 +134,7 @@ def policy_named(name: str) -> Policy:
 
 
 def narrower(a: Policy, b: Policy) -> Policy:
-    """Return the policy that confirms whenever `a` or `b` does. Commutative, associative and idempotent in effect."""
+    """Return the policy that confirms whenever `a` or `b` does. Commutative, associative and idempotent."""
     if isinstance(a, AlwaysConfirm) or isinstance(b, AlwaysConfirm):
         return AlwaysConfirm()
     if isinstance(a, NeverConfirm):
@@ -145,5 +145,5 @@ def narrower(a: Policy, b: Policy) -> Policy:
 
 
 def allows_change(old: Policy, new: Policy) -> bool:
-    """Whether `new` confirms at least what `old` confirms, as a change by a fork must."""
+    """Whether `new` confirms every risk that `old` confirms. A fork may change policies only like this."""
     return all(new.needs_confirmation(risk) for risk in Risk if old.needs_confirmation(risk))

@@ -1,6 +1,6 @@
 """Reviews tool calls before they run: hooks, then analyzer, allow-list and confirmation policy.
 
-A check that fails rejects the call, so that nothing runs because a check is broken.
+If a check itself fails, the call is rejected: a broken check must not let a call run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bough.guard.allow import AllowList
 from bough.guard.analyzer import SecurityAnalyzer
 from bough.guard.confirmation_policy import AlwaysConfirm, NeverConfirm, Policy, narrower
 from bough.guard.hook_verdict import HookVerdict
-from bough.guard.hooks import HookInput, HookKind, HookSet, nothing_to_settle
+from bough.guard.hooks import HookInput, HookKind, HookSet, settle_nothing
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
@@ -33,11 +33,11 @@ class Review:
 
     Attributes:
         decision: `run` it, ask a person to `confirm` it, or `reject` it.
-        by: What decided: `hook`, `analyzer`, `policy` or `allow-list`; empty if nothing objected.
-        reason: For the person who decides, and for the model if the call is rejected.
+        by: What decided: `hook`, `analyzer`, `policy` or `allow-list`; empty for a call that just runs.
+        reason: Shown to the person who confirms the call, or to the model if the call is rejected.
         risk: The most severe risk found; None without an analyzer.
-        context: Text of hooks for the model, in addition to the result.
-        events: To be recorded, whatever the decision.
+        context: Text of hooks, which the model gets in addition to the result.
+        events: Events to record, whatever the decision.
     """
 
     decision: Decision
@@ -55,8 +55,8 @@ class CallRules:
     Attributes:
         policy: Which calls wait for a person.
         analyzer: Rates the risk of a call. Without one, every risk is UNKNOWN to the policy.
-        hooks: Commands and functions that are asked about a call.
-        allow_list: Which calls may be made at all; all calls if it has no lists.
+        hooks: Commands and functions that review each call.
+        allow_list: Which calls are allowed at all; all calls if it has no lists.
     """
 
     policy: Policy = field(default_factory=NeverConfirm)
@@ -65,15 +65,15 @@ class CallRules:
     allow_list: AllowList = field(default_factory=AllowList)
 
     def narrow(self, other: CallRules) -> Self:
-        """Return these rules with everything that `other` forbids forbidden as well.
+        """Return rules that forbid whatever these rules or `other` forbid.
 
-        Two different analyzers are both asked. If only one side has an analyzer and the other confirms calls of
+        Of two different analyzers, both rate a call. If only one side has an analyzer and the other confirms calls of
         unknown risk, every call is confirmed.
         """
         return replace(
             self,
             policy=_narrow_policy(self, other),
-            analyzer=_combine(self.analyzer, other.analyzer),
+            analyzer=_combine_analyzers(self.analyzer, other.analyzer),
             hooks=self.hooks.narrow(other.hooks),
             allow_list=self.allow_list.narrow(other.allow_list),
         )
@@ -94,10 +94,9 @@ class Guard:
 
     Attributes:
         conversation_id: Passed to hooks as their session id.
-        workspace: Where hooks run.
-        masker: Masks secrets in everything that hooks return, so the guard returns and records nothing unmasked.
-        settle: Awaited before anything outside of this process is asked, so that the call it is asked about is
-            durable.
+        workspace: The working folder of hooks.
+        masker: Masks secrets in whatever the guard returns and records.
+        settle: Makes the call durable. Awaited before a hook or an analyzer with effects outside of this process.
     """
 
     rules: CallRules
@@ -105,80 +104,87 @@ class Guard:
     conversation_id: str
     workspace: Path
     masker: Masker | None = None
-    settle: Callable[[], Awaitable[None]] = nothing_to_settle
+    settle: Callable[[], Awaitable[None]] = settle_nothing
 
     async def review(self, call: ToolRequest, *, approved: bool = False) -> Review:
-        """Return the decision about a call. Only hooks, and models that an analyzer asks, have run by then.
+        """Return the decision about a call, after running its hooks and its analyzer.
 
         Args:
-            approved: Whether a person approved this call. That satisfies the policy and hooks that ask; it overrides
-                neither a hook that denies nor the allow-list.
+            approved: Whether a person approved this call. An approval satisfies the policy and hooks that ask, but
+                not a hook that denies, a failed analyzer or the allow-list.
         """
-        verdict = await self._ask(self._tool_input(HookKind.PRE_TOOL_USE, call))
+        verdict = await self._run_hooks(self._make_tool_input(HookKind.PRE_TOOL_USE, call))
+        review = Review(decision="reject", context=verdict.context, events=verdict.events)
         if verdict.decision == "deny":  # before the analyzer, which may send the call to a model
-            return _make_review(verdict, None, "reject", "hook", verdict.reason or "a hook said no")
+            return replace(review, by="hook", reason=verdict.reason or "a hook denied it")
         assessment, failure = await self._assess(call)
         risk = None if self.rules.analyzer is None else assessment.risk
-        decision = self._decide(call, verdict, assessment, failure, approved=approved)
-        review = _make_review(verdict, risk, *decision)
-        return replace(review, events=(*review.events, *assessment.spent))
+        decision, by, reason = self._decide(call, verdict, assessment, failure, approved=approved)
+        events = (*verdict.events, *assessment.spent)
+        return replace(review, decision=decision, by=by, reason=reason, risk=risk, events=events)
 
     def _decide(
         self, call: ToolRequest, verdict: HookVerdict, assessment: Assessment, failure: str, *, approved: bool
     ) -> tuple[Decision, str, str]:
-        """Return the decision, what decided, and the reason. `failure`: how the analyzer failed."""
-        # Rejections come first: a person is not asked about a call that cannot run anyway.
+        """Return the decision, what decided, and the reason.
+
+        Args:
+            failure: How the analyzer failed; empty if it did not.
+        """
+        # Rejections first: a person must not be asked about a call that cannot run anyway.
         if failure:
             return "reject", "analyzer", self._mask(failure)
         if not self.rules.allow_list.permits(call):
-            reason = f"`{call.tool}` with these arguments is not on the list of what may be called"
+            reason = f"the allow-list does not contain `{call.tool}` with these arguments"
             return "reject", "allow-list", self._mask(reason)
         if approved:
             return "run", "", ""
         if verdict.decision == "ask":
-            return "confirm", "hook", verdict.reason or "a hook asks"
-        # Each finding separately: the policy may let UNKNOWN pass, which is the most severe of UNKNOWN and MEDIUM.
+            return "confirm", "hook", verdict.reason or "a hook asks for confirmation"
+        # Each finding by itself: a policy may confirm MEDIUM but not UNKNOWN, although UNKNOWN is more severe.
         to_confirm = [finding for finding in assessment.findings if self.rules.policy.needs_confirmation(finding.risk)]
         if to_confirm:
             reason = "; ".join(dict.fromkeys(finding.reason for finding in to_confirm if finding.reason))
             return "confirm", "policy", self._mask(reason) or "every call is confirmed"
         return "run", "", ""
 
-    async def after(self, call: ToolRequest, result: Json) -> HookVerdict:
-        """Run PostToolUse hooks with a tool's result. A `deny` cannot undo the call; its reason is for the model."""
-        # Hooks are other programs, which may log their input.
+    async def after_call(self, call: ToolRequest, result: Json) -> HookVerdict:
+        """Run PostToolUse hooks with a tool's result. A `deny` cannot undo the call; the model gets its reason."""
+        # Masked, because hooks are other programs that may log their input.
         masked_result = self.masker.json(result) if self.masker else result
-        return await self._ask(replace(self._tool_input(HookKind.POST_TOOL_USE, call), response=masked_result))
+        hook_input = self._make_tool_input(HookKind.POST_TOOL_USE, call)
+        return await self._run_hooks(replace(hook_input, response=masked_result))
 
     async def on_prompt(self, text: str) -> HookVerdict:
         """Run UserPromptSubmit hooks. `deny` refuses the message; `context` is sent to the model with it."""
-        return await self._ask(self._input(HookKind.USER_PROMPT_SUBMIT, prompt=text))
+        return await self._run_hooks(self._make_input(HookKind.USER_PROMPT_SUBMIT, prompt=text))
 
     async def on_start(self, source: str = "startup") -> HookVerdict:
         """Run SessionStart hooks; only their `context` is used. `source` is `startup`, `resume` or `fork`."""
-        return await self._ask(self._input(HookKind.SESSION_START, source=source))
+        return await self._run_hooks(self._make_input(HookKind.SESSION_START, source=source))
 
     async def on_end(self, source: str = "close") -> HookVerdict:
-        """Run SessionEnd hooks; their answer has no effect."""
-        return await self._ask(self._input(HookKind.SESSION_END, source=source))
+        """Run SessionEnd hooks; their answers have no effect."""
+        return await self._run_hooks(self._make_input(HookKind.SESSION_END, source=source))
 
     async def on_stop(self) -> HookVerdict:
         """Run Stop hooks. `deny` makes the agent continue, with the reason as a message."""
-        return await self._ask(self._input(HookKind.STOP))
+        return await self._run_hooks(self._make_input(HookKind.STOP))
 
     async def _assess(self, call: ToolRequest) -> tuple[Assessment, str]:
-        """Return the assessment, and how the analyzer failed; empty if it did not."""
+        """Return the assessment, and how the analyzer failed; an empty text if it did not."""
         analyzer = self.rules.analyzer
         if analyzer is None:
             return Assessment((RiskFinding(Risk.UNKNOWN, "risk: not analyzed"),)), ""
         if getattr(analyzer, "outside", True):
-            await self.settle()  # before the call leaves this process, or a crash would lose what others have seen
+            await self.settle()  # else a crash could remove from the log a call that another process has seen
         try:
             return (await analyzer.analyze(call)).or_unknown(), ""
         except Exception as error:  # noqa: BLE001 - the guard's boundary: the call is refused and the error recorded
             return Assessment(), f"the security analyzer failed: {type(error).__name__}: {error}"
 
-    async def _ask(self, hook_input: HookInput) -> HookVerdict:
+    async def _run_hooks(self, hook_input: HookInput) -> HookVerdict:
+        """Run the hooks for an input, and return their verdict with secrets masked."""
         verdict = await self.rules.hooks.run(hook_input, settle=self.settle)
         if self.masker is None:
             return verdict
@@ -191,10 +197,10 @@ class Guard:
     def _mask(self, text: str) -> str:
         return self.masker.text(text) if self.masker else text
 
-    def _tool_input(self, kind: HookKind, call: ToolRequest) -> HookInput:
-        return replace(self._input(kind), tool=call.tool, tool_call_id=call.id, arguments=call.arguments)
+    def _make_tool_input(self, kind: HookKind, call: ToolRequest) -> HookInput:
+        return replace(self._make_input(kind), tool=call.tool, tool_call_id=call.id, arguments=call.arguments)
 
-    def _input(self, kind: HookKind, *, prompt: str | None = None, source: str | None = None) -> HookInput:
+    def _make_input(self, kind: HookKind, *, prompt: str | None = None, source: str | None = None) -> HookInput:
         return HookInput(
             kind=kind,
             conversation_id=self.conversation_id,
@@ -204,24 +210,20 @@ class Guard:
         )
 
 
-def _make_review(verdict: HookVerdict, risk: Risk | None, decision: Decision, by: str, reason: str) -> Review:
-    return Review(decision=decision, by=by, reason=reason, risk=risk, context=verdict.context, events=verdict.events)
-
-
 @dataclass(frozen=True)
 class BothAnalyzers:
-    """Asks two analyzers, one after the other; all findings of both count."""
+    """Runs two analyzers one after the other, and combines their findings."""
 
     first: SecurityAnalyzer
     second: SecurityAnalyzer
 
     @property
     def outside(self) -> bool:
-        """Whether one of them reaches outside of this process."""
+        """Whether one of the analyzers has effects outside of this process."""
         return any(getattr(analyzer, "outside", True) for analyzer in (self.first, self.second))
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return the findings of both; an analyzer without findings adds an UNKNOWN one."""
+        """Return the findings of both analyzers. One without findings adds an UNKNOWN finding."""
         assessments = [(await analyzer.analyze(call)).or_unknown() for analyzer in (self.first, self.second)]
         return Assessment.collect(
             (finding for assessment in assessments for finding in assessment.findings),
@@ -229,21 +231,23 @@ class BothAnalyzers:
         )
 
     def to_json(self) -> JsonObject:
-        """Return the records of both."""
+        """Return the records of both analyzers."""
         return {"kind": "BothAnalyzers", "analyzers": [self.first.to_json(), self.second.to_json()]}
 
 
 def _narrow_policy(a: CallRules, b: CallRules) -> Policy:
-    # Without an analyzer every risk is UNKNOWN. If `narrower` alone decided, the analyzer of the other side would rate
-    # calls LOW that the side without one used to confirm.
+    """Return the policy that confirms whenever the policy of `a` or `b` does, each with its own analyzer."""
+    # Without an analyzer every risk is UNKNOWN. With `narrower` alone, the other side's analyzer could rate a call LOW
+    # that the side without an analyzer confirms as UNKNOWN.
     without_analyzer = [rules for rules in (a, b) if rules.analyzer is None]
     if len(without_analyzer) == 1 and without_analyzer[0].policy.needs_confirmation(Risk.UNKNOWN):
         return AlwaysConfirm()
     return narrower(a.policy, b.policy)
 
 
-def _combine(a: SecurityAnalyzer | None, b: SecurityAnalyzer | None) -> SecurityAnalyzer | None:
+def _combine_analyzers(a: SecurityAnalyzer | None, b: SecurityAnalyzer | None) -> SecurityAnalyzer | None:
+    """Return an analyzer with the findings of both; None if there is none."""
     if a is None or b is None:
         return a or b
-    # Compared by record: a reopened conversation has its own object of the same analyzer, and must not ask both.
+    # Compared by their records, because a reopened conversation has another object for the same analyzer.
     return a if a is b or a.to_json() == b.to_json() else BothAnalyzers(a, b)

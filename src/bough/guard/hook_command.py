@@ -1,7 +1,7 @@
-"""Runs the command of a hook outside the sandbox: JSON input, a small environment, bounded output, no survivors.
+"""Runs the command of a hook outside the sandbox: JSON input, few variables, limited output, no remaining processes.
 
-Only the user's own hooks run like this, and project hooks that a person allowed to. They have the user's rights. Other
-hooks of projects run in the sandbox (see `hook_programs.py`).
+Only the user's own hooks run like this, and hooks of a project that a person allowed to. They have the user's rights.
+Other hooks of projects run in the sandbox (see `hook_programs.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bough.guard.hook_verdict import MAX_TEXT, HookAnswer, read_answer
 from bough.types import JsonObject
 
 OUTPUT_BYTES = 64 << 10
-"""The maximum kept of each stream. More output is discarded and does not block the hook."""
+"""Maximum size of the captured output of each stream. Further output is discarded and does not block the hook."""
 
 _DRAIN_SECONDS = 1.0
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TERM")
@@ -33,14 +33,14 @@ class HookExit:
     """How a hook's command ended.
 
     Attributes:
-        exit_code: Negative for a signal; None if the command did not start or was killed after its timeout.
-        trouble: Why there is no exit code; empty if there is one.
+        exit_code: Negative for a signal; None if the command did not run or was killed after its timeout.
+        failure: Why there is no exit code; empty if there is one.
     """
 
     exit_code: int | None
     stdout: str = ""
     stderr: str = ""
-    trouble: str = ""
+    failure: str = ""
 
 
 async def run_command(
@@ -51,26 +51,26 @@ async def run_command(
     timeout_seconds: float,
     extra_env: Mapping[str, str] | None = None,
 ) -> HookExit:
-    """Run a command line in `workspace` and return how it ended. Cancelling kills its whole process group.
+    """Run a command line in `workspace`, and return how it ended. Its process group is killed in any case.
 
     Args:
-        payload: Its standard input, as one line of JSON.
-        extra_env: Variables in addition to those of every hook.
+        payload: The standard input, which is one line of JSON.
+        extra_env: Variables in addition to those that every hook gets.
     """
     stdout, stderr = Pipe(OUTPUT_BYTES), Pipe(OUTPUT_BYTES)
     try:
         process = await _start(command, payload, workspace, (stdout, stderr), extra_env or {})
     except (OSError, ValueError) as error:
-        return HookExit(None, trouble=f"it could not be started: {error}")
+        return HookExit(None, failure=f"it could not be started: {error}")
     else:
-        on_time = await _wait_or_kill(process, timeout_seconds)
-        # With a limit: a process that left the group may hold the pipe open for ever.
+        ended_in_time = await _wait_and_kill_group(process, timeout_seconds)
+        # With a timeout: a process that left the group may keep the pipe open for ever.
         await asyncio.wait([stdout.ended, stderr.ended], timeout=_DRAIN_SECONDS)
         return HookExit(
-            process.returncode if on_time else None,
-            _text(stdout),
-            _text(stderr),
-            "" if on_time else f"it timed out after {timeout_seconds:g} s and was killed",
+            process.returncode if ended_in_time else None,
+            _decode(stdout),
+            _decode(stderr),
+            "" if ended_in_time else f"it timed out after {timeout_seconds:g} s and was killed",
         )
     finally:
         stdout.close()
@@ -80,8 +80,9 @@ async def run_command(
 async def _start(
     command: str, payload: JsonObject, workspace: Path, pipes: tuple[Pipe, Pipe], extra_env: Mapping[str, str]
 ) -> Process:
+    """Start the command with its output connected to the pipes."""
     line = json.dumps(payload, ensure_ascii=True).encode() + b"\n"
-    # A file, not a pipe: a hook that never reads its input must not block this process.
+    # A file and not a pipe: a hook that never reads its input must not block this process.
     with tempfile.TemporaryFile() as stdin:
         stdin.write(line)
         stdin.seek(0)
@@ -94,17 +95,17 @@ async def _start(
                 stdout=pipes[0].write_fd,
                 stderr=pipes[1].write_fd,
                 cwd=workspace,
-                env=environment(payload, workspace, os.environ) | dict(extra_env),
+                env=make_environment(payload, workspace, os.environ) | dict(extra_env),
                 start_new_session=True,  # makes the process group that `_kill_group` ends
             )
         finally:
-            # The streams end only when no process holds a writing end, this one included.
+            # A stream ends only when every process has closed the writing end, this process included.
             pipes[0].close_writing_end()
             pipes[1].close_writing_end()
 
 
-def environment(payload: JsonObject, workspace: Path, outer: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a hook. An allow-list, since API keys are in the environment of this process."""
+def make_environment(payload: JsonObject, workspace: Path, outer: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a hook. Only listed variables are passed: others may contain API keys."""
     return {name: outer[name] for name in _PASSED_VARIABLES if name in outer} | describe_event(payload, str(workspace))
 
 
@@ -120,14 +121,14 @@ def describe_event(payload: JsonObject, project: str) -> dict[str, str]:
     }
 
 
-async def _wait_or_kill(process: Process, timeout_seconds: float) -> bool:
+async def _wait_and_kill_group(process: Process, timeout_seconds: float) -> bool:
     """Wait for the command, then kill its process group. Returns whether it ended in time."""
     ended = asyncio.ensure_future(process.wait())
     try:
         finished, _ = await asyncio.wait([ended], timeout=timeout_seconds)
         return bool(finished)
     finally:
-        # Also after it ended in time or was cancelled: it may have left processes in the background.
+        # In every case, because the command may have left processes in the background.
         _kill_group(process.pid)
         await finish(ended)
 
@@ -135,29 +136,29 @@ async def _wait_or_kill(process: Process, timeout_seconds: float) -> bool:
 def _kill_group(group: int) -> None:
     try:
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # the group is empty; macOS raises the second
+    except (ProcessLookupError, PermissionError):  # the group is empty; macOS raises `PermissionError` then
         return
 
 
-def _text(pipe: Pipe) -> str:
+def _decode(pipe: Pipe) -> str:
     return pipe.kept.value().decode("utf-8", "replace")
 
 
 _NOT_STARTED = (126, 127)
-"""Exit codes of a shell if the program is missing or cannot be executed."""
+"""Exit codes of a shell for a program that is missing or cannot be executed."""
 
 
 def read_exit(hook_exit: HookExit, *, plain_is_context: bool) -> HookAnswer:
-    """Return the answer of a command: 0 means its output, 2 means deny, other codes are errors without a decision."""
+    """Return the answer of a command. With exit code 0 it is in the output; 2 is a deny; other codes are errors."""
     output = (hook_exit.stdout + hook_exit.stderr).strip()
-    if hook_exit.trouble:
-        return HookAnswer(failed=True, reason=hook_exit.trouble, output=output)
+    if hook_exit.failure:
+        return HookAnswer(failed=True, reason=hook_exit.failure, output=output)
     if hook_exit.exit_code == 0:
         return replace(read_answer(hook_exit.stdout, plain_is_context=plain_is_context), output=output)
     if hook_exit.exit_code == 2:
         stdout = hook_exit.stdout.strip()
         reason = hook_exit.stderr.strip() or read_answer(stdout, plain_is_context=False).reason or stdout
-        return HookAnswer(decision="deny", reason=reason[:MAX_TEXT] or "a hook said no", output=output)
+        return HookAnswer(decision="deny", reason=reason[:MAX_TEXT] or "a hook denied it", output=output)
     if hook_exit.exit_code is None or hook_exit.exit_code < 0 or hook_exit.exit_code in _NOT_STARTED:
         return HookAnswer(failed=True, reason=f"it could not run (exit code {hook_exit.exit_code})", output=output)
     return HookAnswer(error=True, reason=f"it failed with exit code {hook_exit.exit_code}", output=output)

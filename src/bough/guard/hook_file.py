@@ -21,10 +21,10 @@ _HINT = 'the shape is {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"typ
 def load_hooks(path: Path) -> HookSet:
     """Return the hooks of a file (`hooks.json`, or a `settings.json` with a `hooks` key); none if the file is missing.
 
-    The notes list what was ignored in it.
+    The notes list what was ignored in the file.
 
     Raises:
-        InvalidInput: The file cannot be read, or a hook in it is invalid; no other hook of it is used then.
+        InvalidInput: The file cannot be read, or one of its hooks is invalid.
     """
     data = _read(path)
     notes: list[str] = []
@@ -35,6 +35,7 @@ def load_hooks(path: Path) -> HookSet:
 
 
 def _read(path: Path) -> JsonObject:
+    """Return the JSON object in a file; an empty one if the file is missing."""
     try:
         with path.open("rb") as handle:
             content = handle.read(MAX_BYTES + 1)
@@ -49,7 +50,7 @@ def _read(path: Path) -> JsonObject:
 
 
 def _list_sections(data: JsonObject, path: Path) -> list[tuple[str, Json]]:
-    """Return the sections of a file by kind. `hooks.json` may omit the outer key `hooks`, `settings.json` may not."""
+    """Return the name and groups of each section. Only `hooks.json` may omit the outer key `hooks`."""
     if "hooks" in data:
         sections = data["hooks"]
         if not isinstance(sections, dict):
@@ -60,8 +61,8 @@ def _list_sections(data: JsonObject, path: Path) -> list[tuple[str, Json]]:
 
 def _parse_section(name: str, groups: Json, path: Path, notes: list[str]) -> Iterator[Hook]:
     kind = _KINDS.get(name)
-    if kind is None:  # a kind of another agent; refusing the file would make it unusable in both
-        notes.append(f"{path}: bough has no moment called {name!r}; its hooks are never asked")
+    if kind is None:  # another agent may have this kind, so the file must not be refused
+        notes.append(f"{path}: bough has no hook kind {name!r}; its hooks never run")
         return
     for group in _require_list(groups, f"{path}: {name}"):
         entry = _require_object(group, f"{path}: {name}")
@@ -71,9 +72,9 @@ def _parse_section(name: str, groups: Json, path: Path, notes: list[str]) -> Ite
 
 
 def _parse_hook(kind: HookKind, matcher: Json, item: JsonObject, path: Path, notes: list[str]) -> Iterator[Hook]:
-    # Claude Code has hooks of type `prompt`, too. They are noted, so that a person does not rely on them.
+    # Claude Code also has hooks of type `prompt`. The note tells people not to rely on them.
     if item.get("type", "command") != "command":
-        notes.append(f"{path}: a {kind.value} hook of type {item.get('type')!r} is not asked; only commands are")
+        notes.append(f"{path}: a {kind.value} hook of type {item.get('type')!r} never runs; only commands do")
         return
     where = f"{path}: a {kind.value} hook"
     timeout = item.get("timeout")
@@ -104,7 +105,7 @@ def _require_list(value: Json, where: str) -> list[Any]:
 
 def _require_object(value: Json, where: str) -> JsonObject:
     if not isinstance(value, dict):
-        raise InvalidInput(f"{where} must hold objects", hint=_HINT)
+        raise InvalidInput(f"{where} must contain objects", hint=_HINT)
     return cast(JsonObject, value)
 
 

@@ -1,9 +1,9 @@
-"""Copies of the programs of a project's hooks, taken when a person trusts them; hooks run these in the sandbox.
+"""Copies the programs of a project's hooks when a person trusts them, and runs the hooks with these copies.
 
-A hook's command names a file. That file may read or import its neighbours, which scripts in the sandbox can change. So
-the folder of each file that a command names is copied, and mounted in the sandbox in its place. Files at the top of the
-project are copied alone, since their folder is the project; the modules that Python files among them import are copied
-as well. Nothing is imported from the working folder.
+A hook's command names a file. This file may read or import other files of its folder, which scripts in the sandbox can
+change. So the whole folder is copied, and the copy is mounted in the sandbox in its place. For a file at the top of the
+project, the folder would be the project: only the file is copied, and the modules that it imports if it is a Python
+file. Python never imports from the working folder.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bough.skills.trust.tree import SkillTree, read_file_tree
 from bough.types import JsonObject
 
 MODULES: Final = ""
-"""The name of the copy of modules that are outside of all copied folders."""
+"""The name of the copy of the imported modules, in place of a path."""
 
-_MODULES_AT: Final = "/hook"
+_MODULES_FOLDER: Final = "/hook"
 _MODULE_OPTION = re.compile(r"\s-m\s+([\w.]+)")
 
 
@@ -37,8 +37,8 @@ class HookPrograms:
     """Copies of the programs that a hook file names.
 
     Attributes:
-        copies: Path in the project, or `MODULES`, and digest of each copy.
-        search: Folders in the copy of modules, for Python's search path.
+        copies: For each copy, its path in the project or `MODULES`, and its digest.
+        search: Folders in the copy of modules that are added to Python's search path.
         on_host: Whether a person allowed the hooks to run outside the sandbox.
     """
 
@@ -47,12 +47,12 @@ class HookPrograms:
     on_host: bool = False
 
     def to_json(self) -> JsonObject:
-        """Return their record in the trust store."""
+        """Return the record for the trust store."""
         return {"copies": dict(self.copies), "search": list(self.search), "host": self.on_host}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> HookPrograms:
-        """Return the programs of a record."""
+        """Return the programs that `to_json` recorded."""
         copies = cast("dict[str, str]", value.get("copies") or {})
         return cls(tuple(sorted(copies.items())), tuple(value.get("search") or ()), value.get("host") is True)
 
@@ -64,35 +64,40 @@ def copy_programs(
 
     Args:
         files: The files that the commands name.
+        commands: The commands, whose `-m` options name modules.
+        on_host: Whether a person allowed the hooks to run outside the sandbox.
 
     Raises:
-        PermissionDenied: One cannot be copied because it is too large, or a link leads out of its folder.
+        PermissionDenied: A program is too large to be copied, or a link leads out of its folder.
         StoreError: The copies cannot be written.
     """
     names = sorted({os.path.relpath(file, project) for file in files})
     modules = [match for command in commands for match in _MODULE_OPTION.findall(command)]
-    units: set[str] = set()
+    sources: set[str] = set()
     for path in names:
         folder = os.path.dirname(path)
-        units.add(folder or path)
+        sources.add(folder or path)
         if not folder and path.endswith(".py"):
             modules.append(path.removesuffix(".py"))
-    # A folder within another one is already part of that copy.
-    outermost = {unit for unit in units if not any(unit.startswith(f"{other}/") for other in units)}
-    copies = {unit: _copy_unit(project / unit, snapshots) for unit in sorted(outermost)}
+    # The copy of a folder contains its subfolders.
+    outermost = {source for source in sources if not any(source.startswith(f"{other}/") for other in sources)}
+    copies = {source: _copy_path(project / source, snapshots) for source in sorted(outermost)}
     search: list[str] = []
     if modules:
         copies[MODULES] = _copy_modules(project, modules, snapshots, search)
     return HookPrograms(tuple(sorted(copies.items())), tuple(search), on_host)
 
 
-def _copy_unit(path: Path, snapshots: SnapshotStore) -> str:
+def _copy_path(path: Path, snapshots: SnapshotStore) -> str:
+    """Copy a folder or a single file, and return the digest of the copy."""
     if path.is_dir():
         return snapshots.take(path).digest
     return snapshots.add(path, lambda folder: read_file_tree(path, copy_to=folder)).digest
 
 
 def _copy_modules(project: Path, modules: Iterable[str], snapshots: SnapshotStore, search: list[str]) -> str:
+    """Copy modules and what they import, add their folders to `search`, and return the digest of the copy."""
+
     def copy(folder: Path) -> SkillTree:
         code = read_code(project, modules, copy_to=folder)
         search.extend(dict.fromkeys(code.roots.values()))
@@ -116,17 +121,21 @@ class ProgramRunner:
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """Programs that run outside the sandbox, so that no script may change them."""
+        """Programs that run outside the sandbox. Scripts must not change them."""
         paths = [path for path, _ in self.programs.copies if path != MODULES]
         return tuple(self.project / path for path in paths) if self.programs.on_host else ()
 
     async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
-        """Run a command line and return how it ended. Cancelling kills it and all it started."""
+        """Run a command line, and return how it ended. Cancelling kills it and the processes that it started."""
         store = SnapshotStore(self.snapshots)
-        folders = {path: copy.folder for path, digest in self.programs.copies if (copy := store.find(digest))}
-        # Never with the file of the project instead: it may have been changed since a person saw it.
+        folders: dict[str, Path] = {}
+        for path, digest in self.programs.copies:
+            copy = store.find(digest)
+            if copy is not None:
+                folders[path] = copy.folder
+        # Without its copy, a program must not run: the file of the project may have changed since it was trusted.
         if len(folders) < len(self.programs.copies):
-            return HookExit(None, trouble="the copy of its program is gone: run `bough skills trust` again")
+            return HookExit(None, failure="the copy of its program is missing: run `bough skills trust` again")
         if self.programs.on_host:
             env = self._python_path({path: str(folder) for path, folder in folders.items()})
             return await run_command(
@@ -137,19 +146,22 @@ class ProgramRunner:
     async def _run_in_sandbox(
         self, command: str, payload: JsonObject, folders: Mapping[str, Path], workspace: Path, timeout_seconds: float
     ) -> HookExit:
+        """Run a command line with the copies mounted in place of the programs."""
         from bough.execution.local import LocalSandboxCodeExecutor
 
         mounts: list[Mount] = []
         for number, (path, folder) in enumerate(folders.items()):
             if path == MODULES or (self.project / path).is_dir():
-                mounts.append(Mount(source=folder, target=_MODULES_AT if path == MODULES else f"{WORK}/{path}"))
+                mounts.append(Mount(source=folder, target=_MODULES_FOLDER if path == MODULES else f"{WORK}/{path}"))
                 continue
-            # Landlock can only show folders, so the command is changed to name a single file in the folder of its copy.
-            target = f"{_MODULES_AT}-{number}"
-            command, count = _replace_path(command, path, target)
-            source = folder if count else folder / path
-            mounts.append(Mount(source=source, target=target if count else f"{WORK}/{path}"))
-        sandbox_paths = {path: _MODULES_AT if path == MODULES else f"{WORK}/{path}" for path in folders}
+            # Landlock can only mount folders, so the command is changed to name the single file in another folder.
+            target = f"{_MODULES_FOLDER}-{number}"
+            command, replaced_count = _replace_path(command, path, target)
+            if replaced_count:
+                mounts.append(Mount(source=folder, target=target))
+            else:
+                mounts.append(Mount(source=folder / path, target=f"{WORK}/{path}"))
+        sandbox_paths = {path: _MODULES_FOLDER if path == MODULES else f"{WORK}/{path}" for path in folders}
         sandbox_payload = {**payload, "cwd": WORK, "working_dir": WORK}
         request = CodeExecutionInput(
             code=command,
@@ -167,10 +179,10 @@ class ProgramRunner:
                 result = await executor.execute(request)
         except BoughError as error:
             hint = "`bough skills trust --host-hooks` lets it run outside the sandbox"
-            return HookExit(None, trouble=f"it cannot run in the sandbox: {error.message} ({hint})")
-        trouble = f"it timed out after {timeout_seconds:g} s and was killed" if result.timed_out else ""
+            return HookExit(None, failure=f"it cannot run in the sandbox: {error.message} ({hint})")
+        failure = f"it timed out after {timeout_seconds:g} s and was killed" if result.timed_out else ""
         exit_code = None if result.timed_out else result.exit_code
-        return HookExit(exit_code, result.text, result.error_text, trouble)
+        return HookExit(exit_code, result.text, result.error_text, failure)
 
     def _python_path(self, folders: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that make Python import from the copies only."""
@@ -180,14 +192,14 @@ class ProgramRunner:
         ]
         return {
             "PYTHONPATH": os.pathsep.join((*package_folders, *modules)),
-            "PYTHONSAFEPATH": "1",  # keeps the working folder, which scripts can write, off the search path
+            "PYTHONSAFEPATH": "1",  # no imports from the working folder, which scripts can write
             "PYTHONDONTWRITEBYTECODE": "1",  # hooks of other projects may share a copy
         }
 
 
 def _replace_path(command: str, name: str, folder: str) -> tuple[str, int]:
-    """Return a command line that names a file of the project's top in `folder` instead, and the number of changes."""
-    # With an optional folder in front: `./check.py`, `$PROJECT/check.py`, `"$PROJECT"/check.py`.
+    """Make a command line name a top-level file of the project in `folder`. Returns it and the number of changes."""
+    # Includes a prefix for the project's folder: `./check.py`, `$PROJECT/check.py`, `"$PROJECT"/check.py`.
     variable = r"\$\{?\w+\}?"
     pattern = rf"""(?<![\w./$-])(?:{variable}/|"{variable}"/|\./)?{re.escape(name)}(?![\w./-])"""
     return re.subn(pattern, lambda _: f"{folder}/{name}", command)

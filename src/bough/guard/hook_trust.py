@@ -1,8 +1,8 @@
 """Trust in the hooks of a project: in its hook files, and in the programs of the project that they name.
 
-A cloned repository may contain hooks. They run only after a person trusted them, and stop running when any of these
-files changes, also during a run, since an agent may write where such a program is. They run in the sandbox with copies
-of the trusted programs (see `hook_programs.py`), or outside of it if the person allowed that.
+A cloned repository may contain hooks. They run only after a person trusted them, and no longer once one of these files
+has changed, even during a run, because an agent may be able to write them. They run in the sandbox with copies of the
+trusted programs (see `hook_programs.py`), or outside of it if the person allowed that.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from bough.skills.trust.snapshot import SnapshotStore
 from bough.types import JsonObject
 
 MAX_FILES = 2000
-"""The maximum number of files that a hook file may name. One with more cannot be trusted."""
+"""Maximum number of files that a hook file may name. A hook file with more cannot be trusted."""
 
 _WORDS = re.compile(r"""[^\s'"`;|&<>(){}=,]+""")
 _VARIABLE = re.compile(r"""\$\{?\w+\}?["']?/?""")
-_IMPLIED = {
+_IMPLIED_FILES = {
     "make": "Makefile",
     "npm": "package.json",
     "pnpm": "package.json",
     "yarn": "package.json",
     "just": "justfile",
 }
-"""Programs that run a file of the project which the command does not name."""
+"""The file of the project that each of these programs reads, although the command does not name it."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class HookFile:
 
     Attributes:
         name: Its path in the project.
-        digest: Of the file and of all files that its commands name; empty if these are too many to be trusted.
-        runner: Runs its hooks with the trusted programs; None if it is not trusted.
+        digest: The digest of the file and of all files that its commands name; empty if they are too many.
+        runner: Runs its hooks with the trusted programs; None if the file is not trusted.
     """
 
     project: Path
@@ -57,41 +57,40 @@ class HookFile:
 
     @classmethod
     def read(cls, project: Path, name: str) -> HookFile:
-        """Return the file in its current state. O(bytes) of all files."""
-        files = tuple(
-            islice(_distinct(project / name, _list_named_files(_load(project / name), project)), MAX_FILES + 1)
-        )
+        """Return a hook file in its current state. O(bytes) of the file and the files that it names."""
+        named_files = _list_named_files(_load(project / name), project)
+        files = tuple(islice(_list_distinct(project / name, named_files), MAX_FILES + 1))
         return cls(project, name, compute_digest(files) if len(files) <= MAX_FILES else "")
 
     @property
     def key(self) -> str:
-        """Its path relative to the root of the project, as the trust store names it."""
+        """Its path relative to the root of the project, which is its name in the trust store."""
         return os.path.relpath(self.project / self.name, project_root(self.project))
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """Paths that no script may change while these hooks are in use."""
+        """Paths that scripts must not change while these hooks are in use."""
         return () if self.runner is None else self.runner.guarded
 
     def is_unchanged(self) -> bool:
-        """Whether all of the files are unchanged. O(bytes)."""
-        # The files to compare are listed again, so that a file which a command names now counts, too.
+        """Whether all files are unchanged. O(bytes)."""
+        # Lists the files again, because the commands may name other files now.
         return bool(self.digest) and HookFile.read(self.project, self.name).digest == self.digest
 
     async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
         """Run a command with the trusted programs and return how it ended."""
         if self.runner is None:
-            return HookExit(None, trouble="nobody has trusted it")
+            return HookExit(None, failure="it is not trusted")
         return await self.runner.run(command, payload, workspace=workspace, timeout_seconds=timeout_seconds)
 
 
 def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     """Return the hooks of the user's home folder, then the trusted hooks of the project.
 
-    The notes name files that are not trusted, or changed since; their hooks are not used.
+    The notes name the hook files that are not trusted or have changed since; their hooks are not returned.
 
     Raises:
-        InvalidInput: A file in use is invalid.
+        InvalidInput: A trusted file, or the one of the user, is invalid.
     """
     all_hooks = load_hooks(home / "hooks.json")
     for hook_file in list_project_hooks(project):
@@ -100,13 +99,13 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
         if hook_file.digest and programs is not None and trust.trusts_file(project, hook_file.key, hook_file.digest):
             runner = ProgramRunner(hook_file.project, HookPrograms.from_json(programs), home / "snapshots")
             agreement = replace(hook_file, runner=runner)
-            # The file may change between its digest and this line; each hook compares the digest before it runs.
+            # If the file changed after its digest was computed, no hook runs: each compares the digest first.
             hooks = load_hooks(file)
             all_hooks = all_hooks.narrow(
                 replace(hooks, hooks=tuple(replace(hook, agreement=agreement) for hook in hooks.hooks))
             )
         else:
-            note = f"the hooks of {file} are not asked: `bough skills trust` trusts them as they are now"
+            note = f"the hooks of {file} do not run: `bough skills trust` trusts them in their current state"
             all_hooks = all_hooks.narrow(HookSet((), (note,)))
     return all_hooks
 
@@ -114,14 +113,14 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
 def trust_hooks(
     project: Path, hook_files: Iterable[HookFile], *, home: Path, trust: TrustStore, on_host: bool = False
 ) -> tuple[str, ...]:
-    """Trust hook files of a project and the programs they name, as a person saw them. Returns their names.
+    """Trust hook files of a project and the programs that they name. Returns the keys of the trusted files.
 
     Args:
-        hook_files: What the person saw; see `list_project_hooks`.
+        hook_files: The files as the person saw them; see `list_project_hooks`.
         on_host: Whether the hooks may run outside the sandbox.
 
     Raises:
-        Conflict: A file changed in the meantime.
+        Conflict: A file has changed since the person saw it.
         PermissionDenied: A program cannot be copied.
     """
     snapshots = SnapshotStore(home / "snapshots")
@@ -132,7 +131,7 @@ def trust_hooks(
         files = _list_named_files(hooks, hook_file.project)
         commands = [hook.command for hook in hooks]
         programs[key] = copy_programs(hook_file.project, files, commands, snapshots, on_host=on_host).to_json()
-        # After the copy: if nothing changed since the person looked, the copy has what they saw.
+        # Checked after the copy: if nothing has changed until now, the copy is what the person saw.
         if not hook_file.is_unchanged():
             raise Conflict(f"{hook_file.project / hook_file.name} changed while it was being read", hint="try again")
     digests = {key: hook_file.digest for key, hook_file in by_key.items()}
@@ -143,28 +142,30 @@ def trust_hooks(
 def list_project_hooks(project: Path) -> list[HookFile]:
     """Return the hook files of a project in their current state, without settings files that have no hooks."""
     top = project.absolute()
-    return [HookFile.read(top, name) for name in PROJECT_FILES if _may_hold_hooks(top / name)]
+    return [HookFile.read(top, name) for name in PROJECT_FILES if _may_contain_hooks(top / name)]
 
 
 def _load(file: Path) -> tuple[Hook, ...]:
+    """Return the hooks of a file; none if the file is invalid."""
     try:
         return load_hooks(file).hooks
     except InvalidInput:
         return ()  # reported by `find_hooks`, once the file is trusted
 
 
-def _may_hold_hooks(file: Path) -> bool:
+def _may_contain_hooks(file: Path) -> bool:
+    """Whether a file exists and has hooks, has notes, or is invalid."""
     if not file.is_file():
         return False
     try:
         hooks = load_hooks(file)
     except InvalidInput:
-        return True  # listed, so that a person sees the invalid file
+        return True  # a person must see an invalid file
     return bool(hooks.hooks or hooks.notes)
 
 
 def compute_digest(files: Iterable[Path]) -> str:
-    """Return the sha256 of names and contents, hexadecimal. For an unreadable file, the error counts as its content."""
+    """Return the SHA-256 of the names and contents of files, in hex. The error of an unreadable file is its content."""
     digest = hashlib.sha256()
     for file in files:
         try:
@@ -179,17 +180,18 @@ def compute_digest(files: Iterable[Path]) -> str:
 def _list_named_files(hooks: Iterable[Hook], project: Path) -> Iterator[Path]:
     """Yield the files that commands name or imply, and all files in folders that they name.
 
-    Any word may be a path, so a file too many is listed rather than one too few.
+    Every word is tried as a path, so files that the commands do not use may be among them.
     """
     for hook in hooks:
         words = _WORDS.findall(_VARIABLE.sub(" ", hook.command))
-        words += [word.lstrip("/") for word in words]  # `$(pwd)/check.sh`
-        words += [_IMPLIED[base] for base in map(os.path.basename, words) if base in _IMPLIED]
+        words += [word.lstrip("/") for word in words]  # `$(pwd)/check.sh` has the word `/check.sh`
+        words += [_IMPLIED_FILES[base] for base in map(os.path.basename, words) if base in _IMPLIED_FILES]
         for word in dict.fromkeys(words):
-            yield from _expand(project / word, project)
+            yield from _list_files_at(project / word, project)
 
 
-def _distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
+def _list_distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
+    """Yield `first` and the others without duplicates, lazily."""
     visited = {first}
     yield first
     for path in others:
@@ -198,22 +200,23 @@ def _distinct(first: Path, others: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def _expand(path: Path, project: Path) -> Iterator[Path]:
-    """Yield the file at a path, or all files below it. Paths outside of the project did not come with it."""
+def _list_files_at(path: Path, project: Path) -> Iterator[Path]:
+    """Yield the file at a path, or all files below it; none for a path outside of the project."""
     try:
-        # Inside as written or after links: a link out of the project is part of it, and its target is what runs.
-        inside = path.absolute().is_relative_to(project.absolute()) or path.resolve().is_relative_to(project.resolve())
-        if not inside or path.resolve() == project.resolve():
+        # Inside as written, or after links: a link that leaves the project is part of it, and its target runs.
+        real_path, real_project = path.resolve(), project.resolve()
+        is_inside = path.absolute().is_relative_to(project.absolute()) or real_path.is_relative_to(real_project)
+        if not is_inside or real_path == real_project:
             return
         if path.is_file():
             yield path
         elif path.is_dir():
-            yield from _walk(path)
+            yield from _list_files_below(path)
     except (OSError, ValueError):
         return
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _list_files_below(folder: Path) -> Iterator[Path]:
     for base, folders, names in os.walk(folder):
-        folders.sort()  # in place: makes the order of the walk, and so the digest, reproducible
+        folders.sort()  # in place: the order of the walk, and so the digest, must be reproducible
         yield from (Path(base, name) for name in sorted(names))

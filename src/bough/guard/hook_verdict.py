@@ -27,9 +27,9 @@ class HookAnswer:
     """The answer of one hook.
 
     Attributes:
-        failed: It did not start, timed out, crashed or returned an invalid answer, so its decision is unknown.
-        error: It exited with a code that is neither yes nor no; `reason` has the details.
-        output: Its output, bounded, for the record.
+        failed: Whether the hook did not start, timed out, crashed or gave an invalid answer; its decision is unknown.
+        error: Whether it exited with a code other than 0 and 2, which decides nothing; `reason` has the details.
+        output: Its output, for the event.
     """
 
     decision: Decision = "none"
@@ -42,11 +42,11 @@ class HookAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class HookVerdict:
-    """The combined answer of all hooks of one event: deny over ask over allow over none.
+    """The combined answer of all hooks that ran for one input. Deny precedes ask, then allow, then none.
 
     Attributes:
         context: Texts for the model, in the order of the hooks.
-        events: One for each hook, to be recorded.
+        events: One event for each hook, to be recorded.
     """
 
     decision: Decision = "none"
@@ -55,7 +55,7 @@ class HookVerdict:
     events: tuple[HookRan, ...] = ()
 
 
-_WORDS: dict[str, Decision] = {
+_DECISIONS: dict[str, Decision] = {
     "block": "deny",
     "deny": "deny",
     "ask": "ask",
@@ -68,15 +68,12 @@ _SEVERITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 
 def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
-    present = set(decisions)
-    for decision in _SEVERITY:
-        if decision in present:
-            return decision
-    return "none"
+    made_decisions = set(decisions)
+    return next((decision for decision in _SEVERITY if decision in made_decisions), "none")
 
 
 def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> HookVerdict:
-    """Return the most severe decision with its reasons, and all contexts."""
+    """Return the most severe decision with its reasons, the contexts of all answers, and the events."""
     all_answers = tuple(answers)
     decision = _pick_most_severe(answer.decision for answer in all_answers)
     return HookVerdict(
@@ -91,7 +88,7 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
     """Parse the output of a hook: a JSON object with a decision, or text.
 
     Args:
-        plain_is_context: Whether text that is not JSON is for the model.
+        plain_is_context: Whether the model gets a text that is not JSON.
     """
     stripped = text.strip()
     if not stripped.startswith("{"):  # progress output of a script is neither a decision nor a failure
@@ -99,30 +96,29 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
     try:
         data = json.loads(stripped)
     except (ValueError, RecursionError):
-        return HookAnswer(failed=True, reason="its answer is not JSON, though it begins as if it were", output=stripped)
+        return HookAnswer(failed=True, reason="its answer is not JSON, but begins with {", output=stripped)
     return answer_from_json(data, output=stripped)
 
 
 def answer_from_json(data: Json, *, output: str = "") -> HookAnswer:
-    """Return the answer of a JSON object; an unknown decision is a failure."""
+    """Return the answer in a JSON object. An unknown decision is a failure."""
     fields = cast(dict[str, Any], data) if isinstance(data, dict) else {}
     nested = fields.get("hookSpecificOutput")
     special = cast(dict[str, Any], nested) if isinstance(nested, dict) else {}
     words = [special.get("permissionDecision"), fields.get("decision")]
-    decisions: list[Decision | None] = [_WORDS.get(str(word).lower()) for word in words if word is not None]
+    decisions: list[Decision | None] = [_DECISIONS.get(str(word).lower()) for word in words if word is not None]
     # An unknown decision must not count as none: a misspelled `denny` would let the call run.
     if None in decisions or not isinstance(data, dict):
-        return HookAnswer(
-            failed=True, reason=f"it answered something that is not a decision: {words!r:.200}", output=output
-        )
+        return HookAnswer(failed=True, reason=f"its answer is not a decision: {words!r:.200}", output=output)
     stops = fields.get("continue") is False
     return HookAnswer(
         decision="deny" if stops else _pick_most_severe(decisions),
-        reason=_first(special.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")),
-        context=_first(special.get("additionalContext"), fields.get("additionalContext")),
+        reason=_first_text(special.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")),
+        context=_first_text(special.get("additionalContext"), fields.get("additionalContext")),
         output=output,
     )
 
 
-def _first(*values: Json) -> str:
+def _first_text(*values: Json) -> str:
+    """Return the first value that is a text and not empty, at most `MAX_TEXT` characters of it."""
     return next((value[:MAX_TEXT] for value in values if isinstance(value, str) and value), "")

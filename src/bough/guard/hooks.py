@@ -1,6 +1,6 @@
 """Hooks: programs and functions of the user that run at six points of a conversation and may refuse a call.
 
-Source: the hooks of Claude Code and OpenHands, whose files are read as they are.
+Source: the hooks of Claude Code and OpenHands, whose hook files bough reads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ EVENT_OUTPUT = 4 << 10
 """The maximum length of a hook's output in its event, in characters."""
 
 
-async def nothing_to_settle() -> None:
-    """Do nothing. For hooks outside of a conversation, whose input is in no log."""
+async def settle_nothing() -> None:
+    """Do nothing: the `settle` of hooks outside of a conversation, whose input is in no log."""
 
 
 class HookKind(Enum):
@@ -79,15 +79,15 @@ class HookInput:
 
 
 class Agreement(Protocol):
-    """The files of a project's hooks, as a person trusted them."""
+    """A person's trust in the files of a project's hooks, in the state that the files had then."""
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """Paths that no script may change while these hooks are in use."""
+        """Paths that scripts must not change while these hooks are in use."""
         ...
 
     def is_unchanged(self) -> bool:
-        """Whether all of the files are unchanged. Reads them."""
+        """Whether all files are unchanged since then. Reads them."""
         ...
 
     async def run(self, command: str, payload: JsonObject, *, workspace: Path, timeout_seconds: float) -> HookExit:
@@ -96,7 +96,7 @@ class Agreement(Protocol):
 
 
 HookFunction: TypeAlias = Callable[[JsonObject], Any]
-"""Takes the payload and returns None, a `HookAnswer`, or a JSON object as a command would print it. May be async."""
+"""Takes the payload, and returns None, a `HookAnswer`, or the JSON object that a command would print. May be async."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +105,16 @@ class Hook:
 
     Attributes:
         matcher: A tool's name, `*` or empty for all tools, or a regular expression that matches the whole name.
-        on_failure: The effect of a PreToolUse hook without an answer, for example after a timeout.
-        waits: Whether its answer counts. A hook declared `async` is run and recorded, and decides nothing.
-        outside: Whether it has effects outside of this process, such as writing or sending. Its input is then durable
-            before it runs. False only for a function without such effects.
+        on_failure: What happens to the call if a PreToolUse hook fails to answer, for example after a timeout.
+        waits: Whether its answer counts. The answer of a hook declared `async` is only recorded.
+        outside: Whether it has effects outside of this process, such as writing or sending. Its input is then made
+            durable before it runs. Only a function without such effects may have False.
         source: The file that it was read from.
-        agreement: For a hook of a project, the files that a person trusted. It runs only while they are unchanged.
+        agreement: For a hook of a project, the trusted files. The hook runs only while they are unchanged.
 
     Raises:
-        InvalidInput: Not exactly one of `command` and `function`, a timeout out of range, or an invalid expression.
+        InvalidInput: Not exactly one of `command` and `function` is given, the timeout is out of range, `outside` is
+            False for a command, or the matcher is not a regular expression.
     """
 
     kind: HookKind
@@ -129,12 +130,14 @@ class Hook:
 
     def __post_init__(self) -> None:
         if bool(self.command.strip()) == (self.function is not None):
-            raise InvalidInput(f"a {self.kind.value} hook needs a command or a function, and only one of them")
+            raise InvalidInput(f"a {self.kind.value} hook needs either a command or a function")
         if self.function is None and not self.outside:
-            raise InvalidInput("a command always reaches outside of this process", hint="leave outside= as it is")
+            raise InvalidInput(
+                "outside=False is not allowed for a command hook", hint="a command always runs outside of this process"
+            )
         if not 0 < self.timeout_seconds <= 3600:
             raise InvalidInput(
-                f"a hook cannot have {self.timeout_seconds!r} seconds", hint="give more than 0, at most 3600"
+                f"the timeout of a hook cannot be {self.timeout_seconds!r} s", hint="give more than 0, at most 3600"
             )
         try:
             re.compile(self.matcher)
@@ -146,7 +149,7 @@ class Hook:
                 ) from error
 
     def matches(self, hook_input: HookInput) -> bool:
-        """Whether it runs for this input."""
+        """Whether the hook runs for this input."""
         if hook_input.kind is not self.kind:
             return False
         subject = hook_input.tool if hook_input.tool is not None else hook_input.source
@@ -156,31 +159,33 @@ class Hook:
         return any(name == self.matcher or re.fullmatch(pattern, name) for name in tool_names(subject))
 
     async def ask(self, hook_input: HookInput) -> HookAnswer:
-        """Run it and return its answer. Does not raise: a failure is part of the answer."""
-        # Before every run, not once: an agent may change a program of the hook during the conversation.
+        """Run the hook and return its answer. Never raises: a failure is recorded in the answer."""
+        # Checked before every run: an agent may change a program of the hook during the conversation.
         if self.agreement is not None and not await asyncio.to_thread(self.agreement.is_unchanged):
-            answer = HookAnswer(failed=True, reason="its files are no longer as they were trusted, so it did not run")
+            answer = HookAnswer(failed=True, reason="its files have changed since they were trusted, so it did not run")
+        elif self.function is None:
+            answer = await self._run_command(hook_input)
         else:
-            answer = await (self._run(hook_input) if self.function is None else self._call(self.function, hook_input))
-        # An `async` hook cannot deny, so its failure must not deny either.
+            answer = await self._run_function(self.function, hook_input)
+        # An `async` hook cannot deny a call, so its failure must not deny it either.
         if not self.waits:
             return replace(answer, decision="none", context="", error=answer.error or answer.failed, failed=False)
         if answer.failed and self.kind is HookKind.PRE_TOOL_USE and self.on_failure == "deny":
-            return replace(
-                answer, decision="deny", reason=f"a hook that must agree could not be asked: {answer.reason}"
-            )
+            return replace(answer, decision="deny", reason=f"a hook that must allow the call failed: {answer.reason}")
         return answer
 
-    async def _run(self, hook_input: HookInput) -> HookAnswer:
+    async def _run_command(self, hook_input: HookInput) -> HookAnswer:
+        """Run the command, with the trusted programs for a hook of a project."""
         run = run_command if self.agreement is None else self.agreement.run
         hook_exit = await run(
             self.command, hook_input.payload(), workspace=hook_input.workspace, timeout_seconds=self.timeout_seconds
         )
-        # As Claude Code does: only these kinds pass plain output on to the model.
+        # As in Claude Code, the model gets plain output of these kinds only.
         plain = hook_input.kind in (HookKind.USER_PROMPT_SUBMIT, HookKind.SESSION_START)
         return read_exit(hook_exit, plain_is_context=plain)
 
-    async def _call(self, function: HookFunction, hook_input: HookInput) -> HookAnswer:
+    async def _run_function(self, function: HookFunction, hook_input: HookInput) -> HookAnswer:
+        """Call the function; a timeout or an exception is a failed answer."""
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 returned = await _call_function(function, hook_input.payload())
@@ -194,11 +199,11 @@ class Hook:
 
     @property
     def label(self) -> str:
-        """The command, or the function's name."""
+        """The command, or the name of the function."""
         return self.command if self.function is None else getattr(self.function, "__qualname__", repr(self.function))
 
     def to_json(self) -> JsonObject:
-        """Return its record in a log."""
+        """Return the hook as a log records it."""
         data: JsonObject = {"kind": self.kind.value, "matcher": self.matcher, "timeout": self.timeout_seconds}
         data |= {"command": self.command} if self.function is None else {"function": self.label}
         if self.on_failure == "continue":
@@ -209,7 +214,7 @@ class Hook:
 async def _call_function(function: HookFunction, payload: JsonObject) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(payload)
-    returned = await asyncio.to_thread(function, payload)  # it may block
+    returned = await asyncio.to_thread(function, payload)  # the function may block
     return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -221,8 +226,8 @@ class HookSet:
         InvalidInput: An element is not a `Hook`.
 
     Attributes:
-        hooks: May be passed as a list.
-        notes: What was ignored in their files, and why; for people.
+        hooks: The hooks; a list is converted to a tuple.
+        notes: What was ignored in hook files, and why; for people.
     """
 
     hooks: tuple[Hook, ...] = ()
@@ -241,24 +246,24 @@ class HookSet:
         )
 
     def find_missing(self, recorded: Json) -> list[JsonObject]:
-        """Return the hooks of a record that this set lacks. The record may be None."""
-        present = [hook.to_json() for hook in self.hooks]
-        return [hook for hook in cast("list[JsonObject]", recorded or []) if hook not in present]
+        """Return the recorded hooks that this set lacks. The record may be None."""
+        own_records = [hook.to_json() for hook in self.hooks]
+        return [record for record in cast("list[JsonObject]", recorded or []) if record not in own_records]
 
     @property
     def guarded(self) -> tuple[Path, ...]:
-        """Programs of a project's hooks that run outside the sandbox, so that no script may change them."""
+        """Programs of a project's hooks that run outside the sandbox. Scripts must not change them."""
         agreements = dict.fromkeys(hook.agreement for hook in self.hooks if hook.agreement is not None)
         return tuple(path for agreement in agreements for path in agreement.guarded)
 
     def has_kind(self, kind: HookKind) -> bool:
-        """Whether any hook is of this kind."""
+        """Whether there is a hook of this kind."""
         return any(hook.kind is kind for hook in self.hooks)
 
     async def run(
-        self, hook_input: HookInput, *, settle: Callable[[], Awaitable[None]] = nothing_to_settle
+        self, hook_input: HookInput, *, settle: Callable[[], Awaitable[None]] = settle_nothing
     ) -> HookVerdict:
-        """Run the hooks that match, one after the other, until one denies.
+        """Run the matching hooks one after the other until one denies, and return their combined answer.
 
         Args:
             settle: Awaited before a hook with effects outside of this process.
@@ -271,15 +276,16 @@ class HookSet:
             if not hook.matches(hook_input):
                 continue
             if hook.outside:
-                await settle()  # before the hook: it must never know of a call that a crash removes from the log
+                await settle()  # else a crash could remove from the log a call that the hook has seen
             started = time.monotonic()
-            answers.append(answer := await hook.ask(hook_input))
+            answer = await hook.ask(hook_input)
+            answers.append(answer)
             events.append(
                 HookRan(
                     hook=hook.kind.value,
                     command=hook.label[:EVENT_OUTPUT],
-                    verdict=_record(answer),
-                    output=_output(answer)[:EVENT_OUTPUT],
+                    verdict=_name_verdict(answer),
+                    output=_join_output(answer)[:EVENT_OUTPUT],
                     tool_call_id=hook_input.tool_call_id,
                     duration_seconds=round(time.monotonic() - started, 6),
                 )
@@ -289,14 +295,16 @@ class HookSet:
         return combine(answers, tuple(events))
 
     def to_json(self) -> Json:
-        """Return their records in a log."""
+        """Return the hooks as a log records them."""
         return [hook.to_json() for hook in self.hooks]
 
 
-def _output(answer: HookAnswer) -> str:
+def _join_output(answer: HookAnswer) -> str:
+    """Return the reason and the output for the event, without repeating a reason that the output contains."""
     texts = [answer.output] if answer.reason in answer.output else [answer.reason, answer.output]
     return "\n".join(text for text in texts if text)
 
 
-def _record(answer: HookAnswer) -> Any:
+def _name_verdict(answer: HookAnswer) -> Any:
+    """Return the verdict in the event: the decision, or `error` if the hook failed."""
     return "error" if answer.failed or answer.error else cast(str, answer.decision)

@@ -1,4 +1,4 @@
-"""Hides secret values in whatever leaves: text, bytes, JSON and streams, also encoded ones."""
+"""Hides the values of secrets, also encoded ones, in output: text, bytes, JSON and streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shlex
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 from urllib.parse import quote, quote_plus
 
 from bough.types import Json
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Masker:
-    """Replaces every secret by `<secret:NAME>`, however it is encoded. O(length), however many there are.
+    """Replaces every secret by `<secret:NAME>`, in any usual encoding. O(length) for any number of secrets.
 
-    Overlapping values are hidden together, so that no end of one is left over.
+    Overlapping values are replaced together, so that no part of a value remains.
 
     Args:
-        values: For each name its values, also earlier ones.
+        values: All values of each name, including earlier ones.
     """
 
     def __init__(self, values: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -38,11 +38,11 @@ class Masker:
         return self._text.mask(text)
 
     def data(self, data: bytes) -> bytes:
-        """Return bytes without secrets; the rest is as it was, text or not."""
+        """Return bytes without secrets. The other bytes are unchanged, and need not be text."""
         return self._raw.mask(data.decode("latin-1")).encode("latin-1")
 
     def json(self, value: Json) -> Json:
-        """Return a JSON value without secrets in any text, key or number."""
+        """Return a JSON value without secrets in its texts, keys and numbers."""
         match value:
             case str():
                 return self.text(value)
@@ -59,67 +59,76 @@ class Masker:
                 return value
 
     def text_stream(self) -> MaskStream:
-        """Return what masks a text that comes in pieces."""
+        """Return a stream that masks a text given in pieces."""
         return MaskStream(self._text)
 
     def data_stream(self) -> MaskByteStream:
-        """Return what masks bytes that come in pieces."""
+        """Return a stream that masks bytes given in pieces."""
         return MaskByteStream(self._raw)
 
     def __repr__(self) -> str:
         return f"Masker({', '.join(self._text.names)})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a masker holds secrets and is not pickled")
+        raise TypeError("a masker contains secrets and cannot be pickled")
 
 
 class MaskStream:
-    """Masks pieces of one text. What might be the beginning of a secret is held back until it is known."""
+    """Masks a text given in pieces. An end that may be the beginning of a secret waits for the next piece."""
 
     def __init__(self, forms: _Forms) -> None:
         self._forms = forms
-        self._held = ""
-        self._covered = 0  # leading characters of what is held that belong to a secret which was replaced already
+        self._pending = ""
+        self._covered = 0  # number of leading pending characters that belong to a secret already replaced
 
     def feed(self, piece: str) -> str:
-        """Return what is certain after the next piece; it may be empty."""
-        text = self._held + piece
+        """Take the next piece, and return the masked output that is now final; it may be empty."""
+        text = self._pending + piece
         cut = self._forms.find_undecided(text)
         out, self._covered = self._forms.mask_until(text, cut, self._covered)
-        self._held = text[cut:]
+        self._pending = text[cut:]
         return out
 
     def close(self) -> str:
-        """Return the rest. Nothing may be fed afterwards."""
-        out, _ = self._forms.mask_until(self._held, len(self._held), self._covered)
-        self._held, self._covered = "", 0
+        """Return the masked rest. The stream must not be fed afterwards."""
+        out, _ = self._forms.mask_until(self._pending, len(self._pending), self._covered)
+        self._pending, self._covered = "", 0
         return out
 
 
 class MaskByteStream:
-    """Masks pieces of one stream of bytes, as `MaskStream` does."""
+    """Masks bytes given in pieces, as `MaskStream` masks text."""
 
     def __init__(self, forms: _Forms) -> None:
         self._stream = MaskStream(forms)
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what is certain after the next piece; it may be empty."""
+        """Take the next piece, and return the masked output that is now final; it may be empty."""
         return self._stream.feed(piece.decode("latin-1")).encode("latin-1")
 
     def close(self) -> bytes:
-        """Return the rest. Nothing may be fed afterwards."""
+        """Return the masked rest. The stream must not be fed afterwards."""
         return self._stream.close().encode("latin-1")
 
 
-class _Forms:
-    """Every form of every secret, ready to be found.
+class _Span(NamedTuple):
+    """Where a text contains a secret, and the name of the secret."""
 
-    The forms are many: base64 alone may be broken at any character. So a text is searched for short anchors first, of
-    which every form contains one. The forms themselves are made for texts that contain an anchor, and for streams.
+    start: int
+    end: int
+    name: str
+
+
+class _Forms:
+    """Searches texts for all encoded forms of all secrets.
+
+    There are many forms, because base64 may have a line break at any character. So a text is first searched for
+    anchors: short texts, of which every form contains at least one. The forms themselves are computed only for a text
+    that contains an anchor, and for streams.
 
     Args:
-        secrets: For each name its values.
-        encode: Brings a form into the characters that are searched.
+        secrets: All values of each name.
+        encode: Converts a form to the characters of the searched texts.
     """
 
     def __init__(self, secrets: Mapping[str, tuple[str, ...]], encode: Callable[[str], str] = str) -> None:
@@ -128,37 +137,37 @@ class _Forms:
 
     @cached_property
     def _forms(self) -> Mapping[str, str]:
-        """For each form the name of its secret, sorted by form."""
+        """The name of the secret of each form, sorted by form."""
         values = ((name, value) for name, versions in self._secrets.items() for value in versions)
         forms = {self._encode(form): name for name, value in values for form in _all_forms(value)}
         return dict(sorted(forms.items()))
 
     @cached_property
-    def _sorted(self) -> list[str]:
+    def _sorted_forms(self) -> list[str]:
         return list(self._forms)
 
     @cached_property
-    def _names(self) -> list[str]:
+    def _form_names(self) -> list[str]:
         return list(self._forms.values())
 
     @cached_property
-    def _first(self) -> set[str]:
-        return {form[0] for form in self._sorted}
+    def _first_chars(self) -> set[str]:
+        return {form[0] for form in self._sorted_forms}
 
     @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._sorted), default=0)
+    def _max_length(self) -> int:
+        return max(map(len, self._sorted_forms), default=0)
 
     @cached_property
     def _anchors(self) -> BytesAhoCorasick | None:
-        """Finds a part of every form. None without secrets."""
+        """The automaton that finds anchors; None without secrets."""
         from ahocorasick_rs import BytesAhoCorasick, Implementation
 
         values = [value for versions in self._secrets.values() for value in versions]
-        anchors = {self._encode(form)[:_ANCHOR] for value in values for form in _unbroken_forms(value)}
+        anchors = {self._encode(form)[:_ANCHOR_CHARS] for value in values for form in _unbroken_forms(value)}
         anchors |= {anchor for value in values for anchor in _base64_anchors(value)}
-        # A table of all transitions is searched twice as fast, and takes about 2 KiB for each anchor.
-        implementation = Implementation.DFA if len(anchors) <= _MAX_TABLE else Implementation.ContiguousNFA
+        # A DFA searches twice as fast, and takes about 2 KiB of memory for each anchor.
+        implementation = Implementation.DFA if len(anchors) <= _MAX_DFA_ANCHORS else Implementation.ContiguousNFA
         patterns = [_to_bytes(anchor) for anchor in sorted(anchors)]
         return BytesAhoCorasick(patterns, implementation=implementation) if patterns else None
 
@@ -166,7 +175,7 @@ class _Forms:
     def _automaton(self) -> AhoCorasick:
         from ahocorasick_rs import AhoCorasick
 
-        return AhoCorasick(self._sorted)
+        return AhoCorasick(self._sorted_forms)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,92 +185,97 @@ class _Forms:
         return self.mask_until(text, len(text), 0)[0]
 
     def mask_until(self, text: str, cut: int, covered: int) -> tuple[str, int]:
-        """Return `text[:cut]` without secrets, and how much after `cut` belongs to a secret replaced in it.
+        """Mask `text[:cut]`.
 
         Args:
-            covered: So many leading characters belong to a secret whose name was written before.
+            covered: The number of leading characters that belong to a secret replaced in an earlier piece.
+
+        Returns:
+            The masked text, and the number of characters after `cut` that belong to a secret replaced in it.
         """
         out: list[str] = []
         position = 0
-        for start, end, name in self._spans(text, covered):
-            if start >= cut:
+        for span in self._merge_spans(text, covered):
+            if span.start >= cut:
                 break
-            out += [text[position:start], f"<secret:{name}>" if name else ""]
-            position = end
+            out += [text[position : span.start], f"<secret:{span.name}>" if span.name else ""]
+            position = span.end
         out.append(text[position:cut])
         return "".join(out), max(0, position - cut, covered - cut)
 
     def find_undecided(self, text: str) -> int:
-        """Return where the first end of `text` begins that may become a secret with what comes next."""
-        for start in range(max(0, len(text) - self._longest + 1), len(text)):
-            if text[start] in self._first and self._is_beginning(text[start:]):
+        """Return the start of the longest end of `text` that may begin a form; `len(text)` if there is none."""
+        for start in range(max(0, len(text) - self._max_length + 1), len(text)):
+            if text[start] in self._first_chars and self._is_beginning(text[start:]):
                 return start
         return len(text)
 
     def _is_beginning(self, tail: str) -> bool:
-        at = bisect_left(self._sorted, tail)
-        if at < len(self._sorted) and self._sorted[at] == tail:  # complete itself; a longer one would come next
-            at += 1
-        return at < len(self._sorted) and self._sorted[at].startswith(tail)
+        """Whether a form is longer than `tail` and begins with it."""
+        forms = self._sorted_forms
+        index = bisect_left(forms, tail)
+        if index < len(forms) and forms[index] == tail:  # forms that begin with `tail` follow it
+            index += 1
+        return index < len(forms) and forms[index].startswith(tail)
 
-    def _spans(self, text: str, covered: int) -> Iterator[tuple[int, int, str]]:
-        """Yield (start, end, name) of what is to be hidden, merged where secrets overlap."""
-        span = (0, covered, "") if covered else None
-        for start, end, name in self._find(text):
-            if span is None:
-                span = (start, end, name)
-            elif start < span[1]:
-                span = (span[0], max(end, span[1]), span[2])
+    def _merge_spans(self, text: str, covered: int) -> Iterator[_Span]:
+        """Yield the spans to replace in order; overlapping ones are merged. The covered span has an empty name."""
+        merged = _Span(0, covered, "") if covered else None
+        for span in self._find(text):
+            if merged is None:
+                merged = span
+            elif span.start < merged.end:
+                merged = merged._replace(end=max(span.end, merged.end))
             else:
-                yield span
-                span = (start, end, name)
-        if span is not None:
-            yield span
+                yield merged
+                merged = span
+        if merged is not None:
+            yield merged
 
-    def _find(self, text: str) -> list[tuple[int, int, str]]:
-        # Bytes: a search of text first builds a table of its characters, which takes as long as the search itself.
+    def _find(self, text: str) -> list[_Span]:
+        """Return all spans of secrets, by start and then by length, longest first."""
+        # As bytes: a search in a text first builds a table of its characters, which takes as long as the search.
         if not text or self._anchors is None or not self._anchors.find_matches_as_indexes(_to_bytes(text)):
             return []
         matches = self._automaton.find_matches_as_indexes(text, overlapping=True)
-        return sorted(
-            ((start, end, self._names[form]) for form, start, end in matches), key=lambda span: (span[0], -span[1])
-        )
+        spans = [_Span(start, end, self._form_names[form]) for form, start, end in matches]
+        return sorted(spans, key=lambda span: (span.start, -span.end))
 
 
-_ANCHOR: Final = 8
-"""Characters of an anchor: rare in texts without secrets, and few enough for a small table."""
+_ANCHOR_CHARS: Final = 8
+"""Length of an anchor: long enough to be rare in texts without secrets, short enough for a small automaton."""
 
-_MAX_TABLE: Final = 2_000
-"""Up to so many anchors are searched by a table of all transitions."""
+_MAX_DFA_ANCHORS: Final = 2_000
+"""Maximum number of anchors that are searched with a DFA."""
 
-_MIN_LINE: Final = 16
-"""Shorter lines of a value stand in other texts, too."""
+_MIN_LINE_CHARS: Final = 16
+"""Shorter lines of a value are not searched, because ordinary texts contain them too."""
 
-_MAX_WRAPPED: Final = 200
-"""Up to so many bytes of a value are looked for in base64 that is broken anywhere; the number of forms is bounded."""
+_MAX_WRAPPED_BYTES: Final = 200
+"""Maximum size of a value that is searched in base64 with line breaks anywhere; it limits the number of forms."""
 
 _OFFSETS: Final = ((0, 0), (1, 2), (2, 3))
-"""Bytes before a value in its group of three, and how many characters of its base64 depend on them."""
+"""How many bytes of a group of three precede a value, and how many characters of its base64 depend on them."""
 
-_WIDTHS: Final = (64, 76)
-"""Where PEM and MIME (`base64`, `encodebytes`) break lines."""
+_LINE_WIDTHS: Final = (64, 76)
+"""The line lengths of PEM and MIME (`base64`, `encodebytes`)."""
 
 
 def _all_forms(value: str) -> set[str]:
-    """Return every way in which a value may be written."""
+    """Return all forms of a value."""
     return _unbroken_forms(value).union(*map(_wrap, _base64_at_each_offset(value)))
 
 
 def _unbroken_forms(value: str) -> set[str]:
-    """Return every way of writing a value but base64 that is broken anywhere; of many lines also each long one."""
+    """Return all forms of a value but base64 with line breaks anywhere. Each long line of a value counts as a value."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value.strip() else []
-    secret_lines = [line for line in lines if len(line) >= _MIN_LINE and not line.startswith("-----")]
-    forms = {form for text in (value, *secret_lines) for form in _encode_value(text)}
+    long_lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS and not line.startswith("-----")]
+    forms = {form for text in (value, *long_lines) for form in _encode_value(text)}
     return forms.union(_base64_lines(_to_bytes(value)))
 
 
 def _encode_value(value: str) -> set[str]:
-    """A value as it is, escaped for JSON, a URL, HTML, a shell or Python, hexadecimal, base32 and base64."""
+    """Return a value unchanged, escaped for JSON, URLs, HTML, shells and Python, and in hex, base32 and base64."""
     data = _to_bytes(value)
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     escaped |= {text.replace("/", "\\/") for text in escaped}
@@ -277,62 +291,64 @@ def _encode_value(value: str) -> set[str]:
 
 
 _SHELL_SPECIAL: Final = re.compile(r"[^A-Za-z0-9_@%+=:,./\n-]")
-"""What `printf %q` of a shell puts a backslash before."""
+"""Characters that `printf %q` of a shell escapes with a backslash."""
 
 
 def _base32_forms(data: bytes) -> Iterator[str]:
-    """What base32 makes of the value wherever it stands in the text around it, padded or not."""
+    """Yield a value in base32 at each offset in the encoded data, with and without padding."""
     for before in range(5):
-        whole = base64.b32encode(b"\0" * before + data).decode()
-        stable = whole[-(-before * 8 // 5) : (before + len(data)) * 8 // 5]
-        forms = (stable, whole, whole.rstrip("=")) if not before else (stable,)
+        encoded = base64.b32encode(b"\0" * before + data).decode()
+        stable = encoded[-(-before * 8 // 5) : (before + len(data)) * 8 // 5]
+        forms = (stable, encoded, encoded.rstrip("=")) if not before else (stable,)
         yield from forms
         yield from (form.lower() for form in forms)
 
 
 def _lower_escapes(text: str) -> str:
+    """Return a percent-encoded text with its escapes in lower case."""
     pieces = text.split("%")
     return "%".join([pieces[0], *(piece[:2].lower() + piece[2:] for piece in pieces[1:])])
 
 
 def _base64_forms(data: bytes) -> Iterator[str]:
-    """What base64 makes of the value wherever it stands in the text around it, in both alphabets, padded or not."""
+    """Yield a value in base64 at each offset in the encoded data, in both alphabets, with and without padding."""
     for before, touched in _OFFSETS:
-        whole = base64.b64encode(b"\0" * before + data).decode()
-        stable = whole[touched : (before + len(data)) * 8 // 6]
-        for form in (stable, whole[touched:], whole[touched:].rstrip("=")):
+        encoded = base64.b64encode(b"\0" * before + data).decode()
+        stable = encoded[touched : (before + len(data)) * 8 // 6]
+        for form in (stable, encoded[touched:], encoded[touched:].rstrip("=")):
             yield form
             yield form.translate(_URL_SAFE)
 
 
 def _base64_lines(data: bytes) -> Iterator[str]:
-    """Yield the lines of a long value in base64, where it begins the encoded text."""
-    if len(data) > _MAX_WRAPPED:
-        whole = base64.b64encode(data).decode()
-        lines = (whole[at : at + width] for width in _WIDTHS for at in range(0, len(whole), width))
-        yield from (line for line in lines if len(line) >= _MIN_LINE)
+    """Yield the lines of a long value in base64, as they are if the encoded data begin with the value."""
+    if len(data) > _MAX_WRAPPED_BYTES:
+        encoded = base64.b64encode(data).decode()
+        lines = (encoded[start : start + width] for width in _LINE_WIDTHS for start in range(0, len(encoded), width))
+        yield from (line for line in lines if len(line) >= _MIN_LINE_CHARS)
 
 
 def _base64_at_each_offset(value: str) -> Iterator[str]:
-    """Yield what a short value is in base64 wherever it stands in the encoded text, without line breaks."""
+    """Yield a short value in base64 without line breaks, at each offset in the encoded data."""
     data = _to_bytes(value)
-    if len(data) <= _MAX_WRAPPED:
+    if len(data) <= _MAX_WRAPPED_BYTES:
         for before, touched in _OFFSETS:
             yield base64.b64encode(b"\0" * before + data).decode()[touched : (before + len(data)) * 8 // 6]
 
 
 def _base64_anchors(value: str) -> Iterator[str]:
-    """Yield two neighbouring parts of a value in base64: a line break, or one every 64 characters, leaves one whole."""
+    """Yield two adjacent parts of a value in base64. A line break every 64 characters leaves one of them intact."""
     for encoded in _base64_at_each_offset(value):
-        length = min(_ANCHOR, len(encoded) // 2)
+        length = min(_ANCHOR_CHARS, len(encoded) // 2)
         yield from (encoded[:length], encoded[length : 2 * length]) if length else ()
 
 
 def _wrap(text: str) -> Iterator[str]:
-    """Return a text with lines broken at the usual widths, wherever its first line begins."""
-    for width in _WIDTHS:
-        for first in range(1, min(width + 1, len(text))):
-            lines = [text[:first], *(text[at : at + width] for at in range(first, len(text), width))]
+    """Yield a text broken into lines of the usual lengths, for each length of the first line."""
+    for width in _LINE_WIDTHS:
+        for first_length in range(1, min(width + 1, len(text))):
+            other_lines = (text[start : start + width] for start in range(first_length, len(text), width))
+            lines = [text[:first_length], *other_lines]
             yield "\n".join(lines)
             yield "\r\n".join(lines)
 

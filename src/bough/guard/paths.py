@@ -10,54 +10,55 @@ from pathlib import Path
 
 from bough.guard.risk import Risk, RiskFinding
 
-_HARMLESS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"})
+_HARMLESS_DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"})
+_MAX_ENTRIES = 1000
 _READABLE_DEVICES = frozenset({"/dev/zero", "/dev/random", "/dev/urandom", "/dev/full"})
 
-_CREDENTIALS = re.compile(
+_CREDENTIAL_PATHS = re.compile(
     r"(^|/)(\.ssh|\.aws|\.gnupg|\.kube|\.docker|\.azure|\.password-store|gcloud)(/|$)"
     r"|(^|/)(\.netrc|\.pgpass|\.git-credentials|\.pypirc|\.npmrc|\.vault-token|id_(rsa|dsa|ecdsa|ed25519))$"
     r"|^/etc/(shadow|gshadow|sudoers)|^/proc/[^/]+/(environ|mem)$|^/dev/(mem|kmem)$"
 )
-"""Where keys and passwords are stored by convention. Reading one is HIGH even inside the workspace."""
+"""Paths where keys and passwords are stored by convention. Reading one is HIGH, even inside the workspace."""
 
-_STEERING = re.compile(
+_CONTROL_PATHS = re.compile(
     r"(^|/)\.git/(hooks(/|$)|config$|info/attributes$)"
     r"|(^|/)\.(bough|openhands|claude)(/|$)|(^|/)bough\.yaml$|(^|/)\.envrc$"
     r"|(^|/)\.(bashrc|bash_profile|bash_login|bash_logout|bash_history|profile|zshrc|zshenv|zprofile|zsh_history)$"
 )
-"""Files that decide what runs later, or what an agent may do. Writing one bypasses all other rules."""
+"""Files that decide what runs later, or what an agent may do. A write to one can bypass all other rules."""
 
 
 def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[RiskFinding]:
-    """Yield the findings about reading or writing a path; none for a safe one. Follows links on disk.
+    """Yield the findings about reading or writing a path; none for a harmless one. Follows links on disk.
 
     Args:
-        workspace: Absolute.
-        bases: Folders that a relative path may start from; empty for the workspace only.
-        write: Whether the path is, or may be, changed.
+        workspace: An absolute path.
+        bases: Folders that a relative path may start from; if empty, only the workspace.
+        write: Whether the path is changed, or may be.
     """
-    if _is_harmless(path) or not path or "\0" in path:  # no system call accepts a path with a NUL
+    if _is_harmless_device(path) or not path or "\0" in path:  # no system call accepts a path with a NUL
         return
-    for place in dict.fromkeys(_resolve_from(path, base) for base in bases or (workspace,)):
-        # Patterns are matched after links are followed: `notes -> ~/.ssh/id_rsa` must not hide a key behind its name.
-        if _CREDENTIALS.search(place):
-            yield RiskFinding(Risk.HIGH, f"{_short(path)} is where keys and passwords are kept")
-        elif write and _STEERING.search(place):
+    for real_path in dict.fromkeys(_resolve_from(path, base) for base in bases or (workspace,)):
+        # After following links: the name of the link `notes -> ~/.ssh/id_rsa` must not hide the key.
+        if _CREDENTIAL_PATHS.search(real_path):
+            yield RiskFinding(Risk.HIGH, f"{_short(path)} is a place of keys or passwords")
+        elif write and _CONTROL_PATHS.search(real_path):
             yield RiskFinding(Risk.HIGH, f"writing {_short(path)} changes what runs later")
-        elif not _is_inside(place, workspace) and (write or place not in _READABLE_DEVICES):
-            yield _outside(path, write)
+        elif not _is_inside(real_path, workspace) and (write or real_path not in _READABLE_DEVICES):
+            yield _make_outside_finding(path, write)
 
 
-def _is_harmless(path: str) -> bool:
-    return path in _HARMLESS or re.fullmatch(r"/dev/fd/\d+", path) is not None
+def _is_harmless_device(path: str) -> bool:
+    return path in _HARMLESS_DEVICES or re.fullmatch(r"/dev/fd/\d+", path) is not None
 
 
 def leads_outside(path: str, *, workspace: Path) -> bool:
-    """Whether a path is outside the workspace after links, `..` and `~` are resolved."""
-    return not _is_harmless(path) and not _is_inside(_resolve_from(path, workspace), workspace)
+    """Whether a path is outside the workspace after resolving links, `..` and `~`."""
+    return not _is_harmless_device(path) and not _is_inside(_resolve_from(path, workspace), workspace)
 
 
-def _outside(path: str, write: bool) -> RiskFinding:
+def _make_outside_finding(path: str, write: bool) -> RiskFinding:
     if write:
         return RiskFinding(Risk.HIGH, f"writes outside the workspace: {_short(path)}")
     return RiskFinding(Risk.MEDIUM, f"reads outside the workspace: {_short(path)}")
@@ -66,7 +67,7 @@ def _outside(path: str, write: bool) -> RiskFinding:
 def _resolve_from(path: str, base: Path) -> str:
     """Return the real path, with `~` expanded and links followed."""
     expanded = os.path.expanduser(path) if path.startswith("~") else path
-    if expanded.startswith("~"):  # no such user; joined to `base` it would look like a file of the workspace
+    if expanded.startswith("~"):  # the user does not exist; below `base` it would seem to be a file of the workspace
         expanded = f"/{expanded}"
     return _resolve(os.path.join(base, expanded))
 
@@ -74,37 +75,37 @@ def _resolve_from(path: str, base: Path) -> str:
 def _resolve(path: str) -> str:
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):  # too long, or not encodable: no such file can exist
+    except (OSError, ValueError):  # too long or not encodable, so no such file can exist
         return os.path.normpath(path)
 
 
-def _is_inside(place: str, workspace: Path) -> bool:
-    if place.startswith(f"{workspace}/"):  # `place` is resolved, so this prefix of it contains no link either
+def _is_inside(real_path: str, workspace: Path) -> bool:
+    if real_path.startswith(f"{workspace}/"):  # `real_path` has no links, so neither has its prefix
         return True
     # The workspace itself may be reached through a link, such as /tmp on macOS.
     root = _resolve(str(workspace))
-    return place == root or place.startswith(root.rstrip("/") + "/")
+    return real_path == root or real_path.startswith(root.rstrip("/") + "/")
 
 
 def pattern_findings(pattern: str, *, workspace: Path, write: bool) -> Iterator[RiskFinding]:
     """Yield the findings about the entries of a folder that match a pattern. Links are followed.
 
-    Lists the folder once; one with more than 1,000 entries is UNKNOWN.
+    Lists the folder once. A folder with more than 1,000 entries is UNKNOWN.
     """
-    head, tail = os.path.split(pattern)
-    if re.search(r"[*?\[]", head):  # would have to list a tree of any size
-        yield RiskFinding(Risk.UNKNOWN, f"what {_short(pattern)} matches is not known")
+    folder, name_pattern = os.path.split(pattern)
+    if re.search(r"[*?\[]", folder):  # matching would have to list a tree of any size
+        yield RiskFinding(Risk.UNKNOWN, f"the matches of {_short(pattern)} are unknown")
         return
     try:
-        names = sorted(os.listdir(_resolve_from(head or ".", workspace)))
-    except (OSError, ValueError):  # nothing to match
+        names = sorted(os.listdir(_resolve_from(folder or ".", workspace)))
+    except (OSError, ValueError):  # no folder, so no matches
         return
-    if len(names) > 1000:
-        yield RiskFinding(Risk.UNKNOWN, f"{_short(pattern)} may match too many files to look at")
+    if len(names) > _MAX_ENTRIES:
+        yield RiskFinding(Risk.UNKNOWN, f"{_short(pattern)} may match too many files to check")
         return
     for name in names:
-        if fnmatch(name, tail):
-            yield from path_findings(os.path.join(head, name), workspace=workspace, write=write)
+        if fnmatch(name, name_pattern):
+            yield from path_findings(os.path.join(folder, name), workspace=workspace, write=write)
 
 
 def _short(path: str) -> str:

@@ -1,4 +1,4 @@
-"""A tool call before it runs, and which of its arguments hold commands, code and paths."""
+"""A tool call before it runs, and the names of arguments that contain commands, code and paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bough.types import Json, JsonObject
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRequest:
-    """One tool call that is to be reviewed.
+    """A tool call to review.
 
     Attributes:
         id: The tool call's id.
@@ -29,20 +29,20 @@ class ToolRequest:
 
 
 COMMAND_NAMES = frozenset({"command", "cmd"})
-"""Arguments that hold a command line, in any tool."""
+"""Names of arguments with a command line, for all tools."""
 
 CODE_NAMES = names("code source_code script_code program cell cell_source snippet")
-"""Arguments that hold program code, in any tool."""
+"""Names of arguments with program code, for all tools."""
 
 PATH_NAMES = names(
     "path paths file files file_path filepath filename directory dir folder cwd working_dir working_directory "
     "target target_path destination dest source src output output_path root notebook_path"
 )
-"""Arguments that hold paths, in any tool."""
+"""Names of arguments with paths, for all tools."""
 
 
 def list_texts(value: Json) -> tuple[str, ...]:
-    """Return a text as a tuple, or the texts in a list; empty for other values."""
+    """Return the texts in a list, or a single text as a tuple; empty for other values."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, (list, tuple)):
@@ -51,7 +51,7 @@ def list_texts(value: Json) -> tuple[str, ...]:
 
 
 def command_text(value: Json) -> str:
-    """Return the command line of a text or of a list of words, which are quoted."""
+    """Return the command line in an argument: a text, or a list of words, which are quoted and joined."""
     return value if isinstance(value, str) else shlex.join(list_texts(value))
 
 
@@ -66,5 +66,5 @@ _OTHER_NAMES: Mapping[str, frozenset[str]] = {
 
 
 def tool_names(tool: str) -> frozenset[str]:
-    """Return the tool's name and its names in other agents, whose hooks and allow-lists apply to it as well."""
+    """Return the name of a tool, and its names in other agents. Hooks and allow-lists may use any of these names."""
     return _OTHER_NAMES.get(tool, frozenset()) | {tool}

@@ -17,7 +17,7 @@ def names(text: str) -> frozenset[str]:
 
 
 class Risk(Enum):
-    """LOW < MEDIUM < HIGH. Comparing UNKNOWN raises TypeError. Values are the words in events."""
+    """LOW < MEDIUM < HIGH. Comparing UNKNOWN raises `TypeError`. The values are recorded in events."""
 
     LOW = "LOW"
     MEDIUM = "MEDIUM"
@@ -39,7 +39,7 @@ class Risk(Enum):
 
 def _rank(risk: Risk) -> int:
     if risk is Risk.UNKNOWN:
-        raise TypeError("an unknown risk is neither lower nor higher than another; ask `risk is Risk.UNKNOWN` first")
+        raise TypeError("an unknown risk cannot be compared; check `risk is Risk.UNKNOWN` first")
     return (Risk.LOW, Risk.MEDIUM, Risk.HIGH).index(risk)
 
 
@@ -51,7 +51,7 @@ class RiskFinding:
     reason: str
 
 
-# UNKNOWN ranks above MEDIUM, since nothing bounds what such a call may do.
+# UNKNOWN is above MEDIUM, because the effects of such a call are not limited.
 _SEVERITY = (Risk.HIGH, Risk.UNKNOWN, Risk.MEDIUM, Risk.LOW)
 
 
@@ -61,7 +61,7 @@ class Assessment:
 
     Attributes:
         findings: Most severe first, without duplicates.
-        spent: Usage of models that were asked; recorded whatever the decision.
+        spent: Usage of models that the analyzer called; recorded whatever the decision.
     """
 
     findings: tuple[RiskFinding, ...] = ()
@@ -69,16 +69,17 @@ class Assessment:
 
     @classmethod
     def of(cls, risk: Risk, *reasons: str) -> Assessment:
-        """Return an assessment of one risk, for one or more reasons."""
+        """Return an assessment with one risk, for any number of reasons."""
         return cls(tuple(RiskFinding(risk, reason) for reason in reasons or ("",)))
 
     @classmethod
     def collect(cls, findings: Iterable[RiskFinding], *, spent: tuple[UsageAdded, ...] = ()) -> Assessment:
         """Return the assessment of these findings, sorted and without duplicates."""
-        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda finding: _SEVERITY.index(finding.risk))), spent)
+        distinct = dict.fromkeys(findings)
+        return cls(tuple(sorted(distinct, key=lambda finding: _SEVERITY.index(finding.risk))), spent)
 
     def or_unknown(self) -> Assessment:
-        """Return this assessment; if it has no findings, with one UNKNOWN finding."""
+        """Return this assessment, with an UNKNOWN finding if it has no findings."""
         return self if self.findings else replace(self, findings=(RiskFinding(Risk.UNKNOWN, ""),))
 
     @property
@@ -88,7 +89,7 @@ class Assessment:
 
     @property
     def risks(self) -> frozenset[Risk]:
-        """Every risk found. A policy judges each separately, so that no risk hides a lower one that it confirms."""
+        """All risks found. A policy checks each, so that no risk hides a lower one that needs confirmation."""
         return frozenset(finding.risk for finding in self.findings) or frozenset({Risk.UNKNOWN})
 
     @property

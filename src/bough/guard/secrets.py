@@ -1,7 +1,7 @@
-"""Secrets by name: where each comes from, who gets it, and nothing of it anywhere else.
+"""Secrets by name: their providers, the scripts that get their values, and the masking of values elsewhere.
 
-A value appears in no `repr`, pickle, event or error. Providers are asked off the event loop: once when a conversation
-is opened and once at the start of each run, so that every value can be hidden; and for whatever is given a value.
+A value appears in no `repr`, pickle, event or error. Providers are called off the event loop: when a conversation is
+opened and when a run starts, so that every value can be masked, and whenever a script gets a value.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from bough.guard.masker import Masker
 
 MIN_CHARACTERS = 6
-"""A shorter value cannot be masked: it would be found in ordinary words."""
+"""A shorter value cannot be masked, because ordinary words would contain it."""
 
 RESOLVE_SECONDS = 10.0
-"""How long a provider may take; a secret that is not there by then has no value yet, and nothing of it can leak."""
+"""How long `resolve` waits for a provider. A value that is not read by then is in no script, so it cannot leak."""
 
 _MAX_BYTES = 64 << 10
 
 Provider: TypeAlias = Callable[[], str]
-"""Returns the value now; may raise."""
+"""Returns the current value; may raise."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class EnvSecret:
     variable: str
 
     def __call__(self) -> str:
-        """The variable's value now.
+        """Return the current value of the variable.
 
         Raises:
-            Unavailable: It is not set.
+            Unavailable: The variable is not set.
         """
         value = os.environ.get(self.variable)
         if value is None:
@@ -55,15 +55,15 @@ class EnvSecret:
 
 @dataclass(frozen=True)
 class FileSecret:
-    """A secret in a file; a line end at its end is not part of it."""
+    """A secret in a file; a final line break is not part of it."""
 
     path: Path
 
     def __call__(self) -> str:
-        """The file's content now.
+        """Return the current content of the file.
 
         Raises:
-            Unavailable: It cannot be read, or is not text of at most 64 KiB.
+            Unavailable: The file cannot be read, or is not text of 1 to 65,536 bytes.
         """
         try:
             with self.path.open("rb") as handle:
@@ -79,9 +79,12 @@ class FileSecret:
 
 
 class _SeenValues:
-    """Every value that was ever read, by name: shared by all narrowed copies, for a fork hides what its source had.
+    """Every value that was read, by name. Narrowed copies share it, so that a fork masks the values of its source.
 
-    Providers are asked in threads, so whatever changes or reads the values holds the lock.
+    Providers are called in threads, so a lock protects the values.
+
+    Attributes:
+        is_complete: Whether every provider has been called once.
     """
 
     def __init__(self) -> None:
@@ -91,7 +94,7 @@ class _SeenValues:
         self.is_complete = False
 
     def add(self, name: str, value: str) -> None:
-        """Keep a value; the next masker hides it too."""
+        """Add a value, which the next masker hides too."""
         with self._lock:
             values = self._values.setdefault(name, set())
             if value not in values:
@@ -99,7 +102,7 @@ class _SeenValues:
                 self._masker = None
 
     def masker(self) -> Masker:
-        """Return what hides all of them, made anew only when there is a new one."""
+        """Return the masker of all values, which is rebuilt only after a new value was added."""
         from bough.guard.masker import Masker
 
         with self._lock:
@@ -112,10 +115,10 @@ class Secrets:
     """The secrets of a conversation, by name. Safe to use from several threads.
 
     Args:
-        providers: Where each value comes from: `EnvSecret`, `FileSecret`, or any function without arguments.
+        providers: What returns each value: `EnvSecret`, `FileSecret`, or any function without arguments.
 
     Raises:
-        InvalidInput: A name is none that an environment variable can have, or what gives its value is not a function.
+        InvalidInput: A name is not valid for an environment variable, or a provider is not callable.
     """
 
     def __init__(self, providers: Mapping[str, Provider] | None = None) -> None:
@@ -124,29 +127,29 @@ class Secrets:
         for name, provider in self._providers.items():
             if not callable(provider):
                 raise InvalidInput(
-                    f"the secret {name!r} is given as {type(provider).__name__}",
-                    hint=f'give what reads it: EnvSecret("{name}"), or a function without arguments',
+                    f"the provider of the secret {name!r} is a {type(provider).__name__}",
+                    hint=f'give EnvSecret("{name}"), FileSecret(path), or a function without arguments',
                 )
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise InvalidInput(f"{name!r} is not a name for a secret", hint="use letters, digits and underscores")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, sorted; reads no value."""
+        """The names, sorted. No value is read."""
         return tuple(sorted(self._providers))
 
     def value(self, name: str) -> str:
-        """Return one value, read now: it blocks as its provider does. It is remembered only so that it can be masked.
+        """Call a provider, which may block, and return the value. The value is stored only to be masked.
 
         Raises:
-            NotFound: No secret has that name.
-            Unavailable: Its provider has no value now.
+            NotFound: No secret has this name.
+            Unavailable: The provider has no value at present.
             InvalidInput: The value is too short to be masked.
         """
         provider = self._providers.get(name)
         if provider is None:
-            raise NotFound(f"no secret named {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
-        value = _provide(name, provider)
+            raise NotFound(f"no secret named {name!r}", hint=f"known secrets: {', '.join(self.names) or 'none'}")
+        value = _read_value(name, provider)
         if len(value) < MIN_CHARACTERS:
             raise InvalidInput(
                 f"the value of the secret {name} has fewer than {MIN_CHARACTERS} characters, so it cannot be masked",
@@ -156,10 +159,10 @@ class Secrets:
         return value
 
     async def resolve(self) -> None:
-        """Read every value once, all providers at once in threads, so that `masker` hides what they are now.
+        """Read all values concurrently in threads, so that `masker` hides the current ones.
 
-        A provider that has no value now, or gives none within `RESOLVE_SECONDS`, is passed over: whoever needs the
-        value itself is told.
+        A provider without a value at present, or that takes longer than `RESOLVE_SECONDS`, is skipped; the error is
+        raised when a script needs the value.
 
         Raises:
             InvalidInput: A value is too short to be masked.
@@ -173,91 +176,97 @@ class Secrets:
                 await asyncio.get_running_loop().run_in_executor(threads(), self.value, name)
 
     def values(self) -> dict[str, str]:
-        """Return every value, read now.
+        """Read and return all values.
 
         Raises:
-            Unavailable: A provider has no value now.
+            Unavailable: A provider has no value at present.
             InvalidInput: A value is too short to be masked.
         """
         return {name: self.value(name) for name in self.names}
 
     def for_script(self, declared: Iterable[str]) -> dict[str, str]:
-        """Return the environment of a script that declares these names, and nothing but these.
+        """Return the secrets of a script as environment variables: only the declared ones.
 
         Raises:
             NotFound: A declared name is not a secret of this conversation.
-            Unavailable: A provider has no value now.
+            Unavailable: A provider has no value at present.
             InvalidInput: A value is too short to be masked.
         """
         return {name: self.value(name) for name in dict.fromkeys(declared)}
 
     def masker(self) -> Masker:
-        """Return what hides every value that was read by this object or one that it was narrowed from. No I/O.
+        """Return the masker of every value that this object, or one that it was narrowed from, has read.
 
-        Where `resolve` was not awaited before, every value is read here first, and that blocks.
+        Does no I/O after `resolve`. Without it, all values are read here first, which may block.
 
         Raises:
             InvalidInput: A value is too short to be masked.
         """
         if not self._seen.is_complete:
             for name in self.names:
-                with suppress(Unavailable):  # it has no value: nothing of it can be anywhere
+                with suppress(Unavailable):  # a secret without a value cannot have leaked
                     self.value(name)
             self._seen.is_complete = True
         return self._seen.masker()
 
     def narrow(self, names: Iterable[str]) -> Secrets:
-        """Return those of these names; what was seen already stays masked in both."""
+        """Return the secrets with these names. Both objects still mask every value that was read."""
         kept_names = set(names)
-        out = Secrets({name: provider for name, provider in self._providers.items() if name in kept_names})
-        out._seen = self._seen
-        return out
+        narrowed = Secrets({name: provider for name, provider in self._providers.items() if name in kept_names})
+        narrowed._seen = self._seen
+        return narrowed
 
     def to_json(self) -> JsonObject:
-        """Where each comes from, never what it is."""
-        return {name: _reference(provider) for name, provider in sorted(self._providers.items())}
+        """Return what describes the provider of each secret, without values."""
+        return {name: _describe_provider(provider) for name, provider in sorted(self._providers.items())}
 
     def __repr__(self) -> str:
         return f"Secrets({', '.join(self.names)})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("secrets are not pickled; make them again where they are used")
+        raise TypeError("secrets cannot be pickled; create them where they are used")
 
 
 def secrets_from_json(value: Json) -> Secrets:
-    """Return the secrets that `to_json` referred to; those of functions cannot be made again.
+    """Return the secrets that `to_json` described. Providers that are functions cannot be restored.
 
     Raises:
-        InvalidInput: It is no such object, or refers to a function.
+        InvalidInput: It is not such an object, or a provider was a function.
     """
     providers: dict[str, Provider] = {}
-    for name, reference in cast(dict[str, Any], value).items() if isinstance(value, dict) else [("", value)]:
-        match reference:
+    descriptions = cast(dict[str, Any], value) if isinstance(value, dict) else {"": value}
+    for name, description in descriptions.items():
+        match description:
             case {"env": str() as variable}:
                 providers[name] = EnvSecret(variable)
             case {"file": str() as path}:
                 providers[name] = FileSecret(Path(path))
             case _:
                 raise InvalidInput(
-                    f"the secret {name!r} does not say where its value is",
+                    f"the secret {name!r} has no environment variable or file",
                     hint='give {"NAME": {"env": "VARIABLE"}} or {"NAME": {"file": "/path"}}',
                 )
     return Secrets(providers)
 
 
-def _provide(name: str, provider: Provider) -> str:
+def _read_value(name: str, provider: Provider) -> str:
+    """Call a provider.
+
+    Raises:
+        Unavailable: It failed, or did not return a text.
+    """
     try:
         value = provider()
     except BoughError:
         raise
-    except Exception as error:  # noqa: BLE001 - a user's function; its message might hold the value
+    except Exception as error:  # noqa: BLE001 - a user's function; its message may contain the value
         raise Unavailable(f"the secret {name} is not available: {type(error).__name__}") from None
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Unavailable(f"the secret {name} is not text", hint="its provider must return a str")
     return value
 
 
-def _reference(provider: Provider) -> JsonObject:
+def _describe_provider(provider: Provider) -> JsonObject:
     if isinstance(provider, EnvSecret):
         return {"env": provider.variable}
     if isinstance(provider, FileSecret):

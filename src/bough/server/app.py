@@ -141,7 +141,7 @@ async def relay_between(services: Services, url: str) -> AsyncGenerator[None]:
     """Relay pieces of text to readers on other servers, and from other processes to readers on this server."""
     broadcasts = services.broadcasts
     relay = DeltaRelay(
-        url, take=broadcasts.publish, read_here=broadcasts.read_here, on_drop=services.metrics.deltas_dropped.inc
+        url, take=broadcasts.publish, list_watched=broadcasts.list_watched, on_drop=services.metrics.deltas_dropped.inc
     )
     broadcasts.on_watch = relay.announce
     services.runs.broker.worker.on_update.append(relay.take_update)

@@ -125,8 +125,8 @@ async def serve(app: FastAPI, settings: ServerSettings, listener: socket.socket,
     """
     connections = OpenConnections(_compute_connection_limit(settings))
     options: dict[str, Any] = {
-        "http": BoundedH11Protocol.within(settings.read_seconds, settings.send_seconds, connections),
-        "ws": BoundedSocketProtocol.within(settings.send_seconds, connections),
+        "http": BoundedH11Protocol.with_limits(settings.read_seconds, settings.send_seconds, connections),
+        "ws": BoundedSocketProtocol.with_limits(settings.send_seconds, connections),
         "ws_max_size": settings.message_bytes,
         "ws_ping_interval": settings.heartbeat_seconds,
         "ws_ping_timeout": settings.heartbeat_seconds * 2,

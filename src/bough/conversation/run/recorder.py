@@ -412,7 +412,7 @@ class Recorder(AbstractCapability[ToolContext]):
             arguments=_encode_arguments(args),
             workspace=self._journal.state.workspace,
         )
-        verdict = await self._guard().after(request, _full_content(outcome))
+        verdict = await self._guard().after_call(request, _full_content(outcome))
         objection = verdict.reason if verdict.decision == "deny" else ""
         feedback = "\n".join(filter(None, (objection, verdict.context)))
         events: list[Event] = list(verdict.events)

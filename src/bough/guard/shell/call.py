@@ -1,4 +1,4 @@
-"""A command as its rule sees it: options, operands, and findings about paths."""
+"""A command as the rules use it: options, operands, and findings about paths."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_DEPTH = 6
 
 
 class BudgetExceededError(Exception):
-    """The work budget of an assessment is used up. Findings until then still count."""
+    """The work budget of an assessment is used up. Earlier findings still count."""
 
 
 @dataclass
 class WorkBudget:
     """The remaining work of one assessment.
 
-    Bounds texts that nest commands so that rules call each other many times, which `parse.MAX_BYTES` alone does not.
+    Limits texts with nested commands, for which rules call each other many times; `parse.MAX_BYTES` does not.
     """
 
     remaining: int = 4_000
@@ -46,12 +46,12 @@ class ShellContext:
     """The context that all commands of a text share.
 
     Attributes:
-        bases: Folders that relative paths may start from: the workspace, and those that `cd` may have entered.
+        bases: Folders that relative paths may start from: the workspace, and folders that `cd` may have entered.
         functions: Names of functions that the text defines.
         budget: Shared by the whole assessment, nested texts included.
-        depth: The number of enclosing texts (`sh -c` in `sh -c`).
-        assess_text: Assesses a text that a command would run, one level deeper.
-        assess_command: Assesses a command that a command would run.
+        depth: The number of enclosing commands, as of `sh -c` in `sh -c`.
+        assess_text: Assesses a command line that a command runs, one level deeper.
+        assess_command: Assesses a command that another command runs.
     """
 
     workspace: Path
@@ -69,8 +69,8 @@ class ShellCall:
     """A command with a known name.
 
     Attributes:
-        name: Without its folder.
-        args: Everything after the name.
+        name: The name without its folder.
+        args: All words after the name.
     """
 
     name: str
@@ -80,15 +80,20 @@ class ShellCall:
 
     @property
     def letters(self) -> frozenset[str]:
-        """Letters of short options; `-rf` gives `r` and `f`."""
+        """Letters of short options: `r` and `f` for `-rf`."""
         clusters = (word.text[1:] for word in self.args if re.match(r"-[A-Za-z0-9]", word.text))
         return frozenset(letter for cluster in clusters for letter in cluster)
 
     def has(self, letters: str = "", *names: str) -> bool:
-        """Whether one of these short or long options is present; long options may be abbreviated."""
-        return bool(self.letters & set(letters)) or any(self._long(name) for name in names)
+        """Whether one of these options is present. Long options may be abbreviated.
 
-    def _long(self, name: str) -> bool:
+        Args:
+            letters: Short options.
+            names: Long options.
+        """
+        return bool(self.letters & set(letters)) or any(self._has_long(name) for name in names)
+
+    def _has_long(self, name: str) -> bool:
         long_options = (word.text[2:].split("=")[0] for word in self.args if word.text.startswith("--"))
         return any(option and name.startswith(option) for option in long_options)
 
@@ -96,7 +101,7 @@ class ShellCall:
     def operands(self) -> tuple[Word, ...]:
         """Arguments that are not options, and everything after `--`. Values of options count as operands.
 
-        A value that is taken for a path too many costs a false alarm; a path that is taken for a value would go unseen.
+        A value that is wrongly taken for a path costs a false alarm. A path taken for a value would not be checked.
         """
         texts = [word.text for word in self.args]
         end = texts.index("--") if "--" in texts else len(texts)
@@ -105,43 +110,43 @@ class ShellCall:
 
     @property
     def values(self) -> tuple[Word, ...]:
-        """Operands, and values attached to options: `--file=X`, `-fX` where X looks like a path, `if=X`."""
+        """Operands, and values attached to options: `--file=X`, `if=X`, and `-fX` if X looks like a path."""
         return (*self.operands, *(word for argument in self.args for word in _split_attached(argument)))
 
     def unknown(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield an UNKNOWN finding for the first word without a known value."""
         for word in self.args if words is None else words:
             if not word.is_known:
-                yield RiskFinding(Risk.UNKNOWN, f"what `{self.name}` is given depends on {_short(word.text)}")
+                yield RiskFinding(Risk.UNKNOWN, f"the arguments of `{self.name}` depend on {_short(word.text)}")
                 return
 
     def reads(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
-        """Yield findings for paths that are read."""
-        yield from self._paths(self.values if words is None else tuple(words), write=False)
+        """Yield the findings about reading these words as paths; by default all values."""
+        yield from self._list_path_findings(self.values if words is None else tuple(words), write=False)
 
     def writes(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
-        """Yield findings for paths that are created, changed or deleted."""
-        yield from self._paths(self.operands if words is None else tuple(words), write=True)
+        """Yield the findings about creating, changing or deleting these words as paths; by default all operands."""
+        yield from self._list_path_findings(self.operands if words is None else tuple(words), write=True)
 
-    def _paths(self, words: tuple[Word, ...], *, write: bool) -> Iterator[RiskFinding]:
+    def _list_path_findings(self, words: tuple[Word, ...], *, write: bool) -> Iterator[RiskFinding]:
         yield from self.unknown(words)
         for word in words:
             yield from word_findings(word, self.context, write=write)
 
 
 def word_findings(word: Word, context: ShellContext, *, write: bool) -> Iterator[RiskFinding]:
-    """Yield findings for a word that is a path; none for URLs."""
+    """Yield the findings about a word as a path; none for a URL or an unknown word."""
     if not word.is_known or "://" in word.text:
         return
     context.budget.spend(len(context.bases))  # each base costs one `realpath`
     yield from path_findings(word.text, workspace=context.workspace, bases=context.bases, write=write)
     if word.is_pattern:
-        context.budget.spend(50)  # lists a folder
+        context.budget.spend(50)  # the cost of listing a folder
         yield from pattern_findings(word.text, workspace=context.workspace, write=write)
 
 
 def _split_attached(word: Word) -> Iterator[Word]:
-    """Yield the values attached to an option or a key."""
+    """Yield the values that are attached to an option or a key."""
     option, equals, value = word.text.partition("=")
     if equals and value:
         yield Word(value, word.is_known, word.is_computed, word.is_pattern)

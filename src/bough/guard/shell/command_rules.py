@@ -11,7 +11,7 @@ from bough.guard.shell.call import ShellCall
 from bough.guard.shell.git import git
 
 Rule: TypeAlias = Callable[[ShellCall], Iterator[RiskFinding]]
-"""Yields the findings about a call; none for a harmless one."""
+"""Yields the findings about a call; none for a harmless call."""
 
 _NAMES: tuple[tuple[Rule, str], ...] = (
     (
@@ -95,7 +95,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def prefix_rule(name: str) -> Rule | None:
-    """Return the rule for a family of names (`mkfs.ext4`, `python3.12`, `bash-5.2`); None if there is none."""
+    """Return the rule for a name with a version or variant (`mkfs.ext4`, `python3.12`, `bash-5.2`), if there is one."""
     stem = name.split(".")[0].split("-")[0]
     if stem in ("mkfs", "mke2fs", "fsck"):
         return system.machine

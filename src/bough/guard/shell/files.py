@@ -29,7 +29,7 @@ def search(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def _without(words: tuple[Word, ...], omitted: tuple[Word, ...]) -> tuple[Word, ...]:
-    # By identity: `grep a a` has a pattern and a file of the same text, and only one of them is omitted.
+    # By identity: of the pattern and the file in `grep a a`, only the pattern must be omitted.
     return tuple(word for word in words if not any(word is other for other in omitted))
 
 
@@ -54,7 +54,7 @@ def write_second(call: ShellCall) -> Iterator[RiskFinding]:
 def remove(call: ShellCall) -> Iterator[RiskFinding]:
     """rm, rmdir, unlink."""
     if call.name == "rm" and call.has("rR", "recursive"):
-        yield RiskFinding(Risk.HIGH, "deletes folders and all that is in them")
+        yield RiskFinding(Risk.HIGH, "deletes folders with their contents")
     if any(word.is_pattern and word.text.rsplit("/", 1)[-1] in ("*", ".*", "*.*") for word in call.operands):
         yield RiskFinding(Risk.HIGH, "deletes every file of a folder")
     yield RiskFinding(Risk.MEDIUM, "deletes files")
@@ -64,7 +64,7 @@ def remove(call: ShellCall) -> Iterator[RiskFinding]:
 
 def destroy(call: ShellCall) -> Iterator[RiskFinding]:
     """shred, truncate …: overwrite files, which cannot be undone."""
-    yield RiskFinding(Risk.HIGH, f"`{call.name}` destroys what is there")
+    yield RiskFinding(Risk.HIGH, f"`{call.name}` destroys the content of files")
     yield from call.writes()
 
 
@@ -121,11 +121,11 @@ def dd(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def mode(call: ShellCall) -> Iterator[RiskFinding]:
-    """chmod: write permission for everybody and set-user-id bits are HIGH."""
+    """chmod: write permission for everybody, set-user-id bits and recursion are HIGH."""
     if any(_grants_too_much(word.text) for word in call.args):
-        yield RiskFinding(Risk.HIGH, "gives everybody rights, or a file its owner's rights")
+        yield RiskFinding(Risk.HIGH, "lets everybody write, or sets a set-user-id bit")
     elif call.has("R", "recursive"):
-        yield RiskFinding(Risk.HIGH, "changes the rights of a whole tree")
+        yield RiskFinding(Risk.HIGH, "changes the rights of a folder with its contents")
     yield RiskFinding(Risk.MEDIUM, "changes rights of files")
     yield from call.unknown()
     yield from call.writes(call.operands[1:])
@@ -140,7 +140,7 @@ def _grants_too_much(text: str) -> bool:
 
 def owner(call: ShellCall) -> Iterator[RiskFinding]:
     """chown, chgrp."""
-    yield RiskFinding(Risk.HIGH, "changes who owns files")
+    yield RiskFinding(Risk.HIGH, "changes the owner of files")
     yield from call.writes(call.operands[1:])
 
 
@@ -149,32 +149,33 @@ _FIND_WRITES = ("-fprint", "-fprint0", "-fprintf", "-fls")
 
 
 def find(call: ShellCall) -> Iterator[RiskFinding]:
-    """find, fd: search, but may delete, write lists or run commands."""
+    """find, fd: search; some options delete, write lists or run commands."""
     texts = [word.text for word in call.args]
-    first = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), len(texts))
-    yield from call.reads(call.args[:first])
+    is_expression = [text.startswith(("-", "(", "!")) for text in texts]
+    first_expression = is_expression.index(True) if True in is_expression else len(texts)
+    yield from call.reads(call.args[:first_expression])
     if "-delete" in texts:
-        yield RiskFinding(Risk.HIGH, "`find -delete` deletes whatever it finds")
-    for at, text in enumerate(texts):
+        yield RiskFinding(Risk.HIGH, "`find -delete` deletes all matches")
+    for position, text in enumerate(texts):
         if text in _FIND_WRITES:
-            yield RiskFinding(Risk.MEDIUM, "`find` writes its list into a file")
-            yield from call.writes(call.args[at + 1 : at + 2])
+            yield RiskFinding(Risk.MEDIUM, "`find` writes its list to a file")
+            yield from call.writes(call.args[position + 1 : position + 2])
         elif text in _FIND_RUNS:
-            yield from _assess_exec(call, at + 1)
+            yield from _assess_exec(call, position + 1)
     yield from call.unknown()
 
 
 def _assess_exec(call: ShellCall, start: int) -> Iterator[RiskFinding]:
-    """Yield the findings about the command of `find -exec`. A deleting one is HIGH: it deletes every match."""
+    """Yield the findings about the command of `find -exec`. A command that deletes is HIGH: it deletes every match."""
     words = call.args[start:]
-    end = next((at for at, word in enumerate(words) if word.text in (";", "+")), len(words))
+    end = next((position for position, word in enumerate(words) if word.text in (";", "+")), len(words))
     command = tuple(word for word in words[:end] if word.text != "{}")
     if not command:
-        yield RiskFinding(Risk.UNKNOWN, "`find` runs a command that is not known")
+        yield RiskFinding(Risk.UNKNOWN, "`find` runs an unknown command")
         return
     yield from assess_inner(call, command)
     if command[0].text.rsplit("/", 1)[-1] in ("rm", "rmdir", "unlink", "mv"):
-        yield RiskFinding(Risk.HIGH, "`find` deletes or moves whatever it finds")
+        yield RiskFinding(Risk.HIGH, "`find` deletes or moves all matches")
     yield from suffix_findings(call)
 
 
@@ -183,37 +184,37 @@ _SED_REPLACES = re.compile(r"(\d+|\$)?(,(\d+|\$))?\s*[sy]([/|#,:@!%])(?:\\.|(?!\
 
 
 def sed(call: ShellCall) -> Iterator[RiskFinding]:
-    """sed: only programs of prints and plain substitutions are known; `e` runs commands, `w` writes files."""
+    """sed: only prints and plain substitutions are known; other programs may run commands or write files."""
     yield from call.unknown()
     in_place = call.has("i", "in-place")
     if in_place:
         yield RiskFinding(Risk.MEDIUM, "`sed -i` changes files")
     programs = call.operands[:1]
     for program in programs:
-        # Not split if it is one substitution: its text may contain `;`.
+        # A single substitution is not split, because its text may contain `;`.
         lines = re.split(r"[;\n]", program.text) if not _SED_REPLACES.fullmatch(program.text) else [program.text]
         if not all(_SED_PRINTS.fullmatch(line) or _SED_REPLACES.fullmatch(line.strip()) for line in lines):
-            yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not read here")
-    # With `-f` or `-e`, operands before and after may be files or programs, so all of them count as files.
+            yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not checked")
+    # With `-f` or `-e`, any operand may be a file or a program, so all of them count as files.
     if call.has("f", "file") or (call.has("e", "expression") and len(call.operands) > 1):
         yield from call.writes(call.values) if in_place else call.reads()
     else:
         yield from call.writes(call.operands[1:]) if in_place else call.reads(call.operands[1:])
     if call.has("f", "file"):
-        yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not read here")
+        yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not checked")
 
 
 def awk(call: ShellCall) -> Iterator[RiskFinding]:
-    """awk: a program that starts commands is HIGH; one that writes, or is in a file, is UNKNOWN."""
+    """awk: a program that starts commands is HIGH; a program that writes, or that is in a file, is UNKNOWN."""
     yield from call.unknown()
     if call.has("f", "file", "include", "load", "exec"):
-        yield RiskFinding(Risk.UNKNOWN, "the program of `awk` is not read here")
+        yield RiskFinding(Risk.UNKNOWN, "the program of `awk` is not checked")
     programs = [word for word in call.args if re.search(r"[{}()/|]", word.text)][:3]
     for program in programs:
         if re.search(r'system\s*\(|\|\s*(getline|")|"\s*\|', program.text):
             yield RiskFinding(Risk.HIGH, "`awk` starts other commands")
         elif re.search(r"print[^;}]*>|getline|\||@load|close\(", program.text):
-            yield RiskFinding(Risk.UNKNOWN, "`awk` writes files or runs commands that are not read here")
+            yield RiskFinding(Risk.UNKNOWN, "`awk` may write files or run commands")
     yield from call.reads(_without(call.operands, tuple(programs) or call.operands[:1]))
 
 
@@ -228,9 +229,9 @@ def archive(call: ShellCall) -> Iterator[RiskFinding]:
     ):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` starts another program")
     if any(re.match(r"--(remove-files|absolute-names)|-P", word.text) for word in call.args):
-        yield RiskFinding(Risk.HIGH, f"`{call.name}` deletes what it packs, or writes wherever the archive says")
-    listing = call.name == "tar" and call.args and re.match(r"-?[a-zA-Z]*t[a-zA-Z]*$", call.args[0].text)
-    if listing:
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` deletes archived files, or writes to absolute paths")
+    is_list = call.name == "tar" and call.args and re.match(r"-?[a-zA-Z]*t[a-zA-Z]*$", call.args[0].text)
+    if is_list:
         yield from call.reads()
     else:
         yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes files")
@@ -250,7 +251,7 @@ def history(call: ShellCall) -> Iterator[RiskFinding]:
 
 def environment(_: ShellCall) -> Iterator[RiskFinding]:
     """printenv: shows the environment."""
-    yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
+    yield RiskFinding(Risk.MEDIUM, "shows the environment, which may contain secrets")
 
 
 def date(call: ShellCall) -> Iterator[RiskFinding]:

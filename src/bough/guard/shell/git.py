@@ -10,20 +10,20 @@ from bough.guard.risk import Risk, RiskFinding, names
 from bough.guard.shell.call import ShellCall
 from bough.guard.shell.words import Word
 
-_LOOKS = names(
+_READING = names(
     "status log diff show rev-parse ls-files ls-tree blame annotate describe shortlog grep cat-file rev-list name-rev "
     "merge-base for-each-ref show-ref whatchanged count-objects check-ignore var version help diff-tree diff-index "
     "diff-files range-diff cherry fsck verify-commit verify-tag show-branch"
 )
-_CHANGES = names(
+_CHANGING = names(
     "add commit merge cherry-pick revert init mv apply am notes format-patch bundle archive sparse-checkout write-tree "
     "commit-tree hash-object update-index read-tree maintenance pack-refs repack bisect rerere"
 )
-_CONNECTS = names("fetch pull clone ls-remote submodule remote-update lfs")
-_LOSES = names("filter-branch filter-repo prune update-ref replace fast-import reflog gc")
-_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env", "--super-prefix")
-# An allow-list: git has settings that start programs in every section, and gains new ones.
-_PLAIN_KEYS = re.compile(
+_CONNECTING = names("fetch pull clone ls-remote submodule remote-update lfs")
+_LOSING = names("filter-branch filter-repo prune update-ref replace fast-import reflog gc")
+_OPTIONS_WITH_VALUE = names("-C -c --git-dir --work-tree --namespace --exec-path --config-env --super-prefix")
+# An allow-list, because every section has settings that start programs, and git adds new ones.
+_HARMLESS_SETTINGS = re.compile(
     r"(user|color|advice|init|push|pull|log|diff|status|core)\.(name|email|ui|quotepath|default\w*|"
     r"rebase|autocrlf|decorate|date|abbrev|\w+hint\w*|detachedhead|noprefix|short|eol)",
     re.IGNORECASE,
@@ -36,40 +36,44 @@ def git(call: ShellCall) -> Iterator[RiskFinding]:
     while words and words[0].text.startswith("-"):
         option = words.pop(0)
         name, _, attached = option.text.partition("=")
-        value = words.pop(0) if option.text in _VALUED and words else Word(attached, option.is_known)
+        value = words.pop(0) if option.text in _OPTIONS_WITH_VALUE and words else Word(attached, option.is_known)
         yield from _assess_global_option(call, name, value)
     if not words or any(word.text == "--help" for word in words):
         return
     subcommand, args = words[0], tuple(words[1:])
     if not subcommand.is_known:
-        yield RiskFinding(Risk.UNKNOWN, "which git command runs is not known")
+        yield RiskFinding(Risk.UNKNOWN, "the git command is unknown")
     else:
         yield from _assess_subcommand(subcommand.text, replace(call, args=args))
 
 
 def _assess_global_option(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
+    """Yield the findings about an option that precedes the subcommand."""
     if option == "-C":
         yield from call.reads([value])
     elif option in ("-c", "--config-env"):
-        yield from _assess_setting(*value.text.partition("=")[::2])
+        key, _, setting = value.text.partition("=")
+        yield from _assess_setting(key, setting)
     elif option in ("--git-dir", "--work-tree", "--exec-path"):
-        # Written, not read: git writes objects and refs there, and runs hooks or programs from these folders.
+        # Counts as writing: git writes objects and refs there, and runs hooks or programs from these folders.
         yield from call.writes([value])
 
 
 def _assess_setting(key: str, value: str) -> Iterator[RiskFinding]:
+    """Yield the finding about a setting of git; none for a harmless one."""
     # `!command` runs a shell command in aliases and credential helpers.
     if value.startswith("!") or re.match(
         r"(?i)alias\.|core\.(hookspath|sshcommand|pager|editor|fsmonitor|askpass)|"
         r"\w+\.(pager|editor|program|textconv|command|helper|clean|smudge)",
         key,
     ):
-        yield RiskFinding(Risk.HIGH, "a git setting that starts programs")
-    elif not _PLAIN_KEYS.fullmatch(key):
-        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the git setting {key[:40]!r}")
+        yield RiskFinding(Risk.HIGH, "the git setting starts programs")
+    elif not _HARMLESS_SETTINGS.fullmatch(key):
+        yield RiskFinding(Risk.UNKNOWN, f"the git setting {key[:40]!r} is unknown")
 
 
 def _assess_subcommand(name: str, call: ShellCall) -> Iterator[RiskFinding]:
+    """Yield the findings about a subcommand; `call` has only the arguments that follow it."""
     yield from call.unknown()
     yield from call.reads(word for word in call.values if word.is_known)
     if (
@@ -77,26 +81,26 @@ def _assess_subcommand(name: str, call: ShellCall) -> Iterator[RiskFinding]:
             re.match(r"--(upload-pack|receive-pack|exec|ext-diff|open-files-in-pager|extcmd)|-x$|-O", word.text)
             for word in call.args
         )
-        and name != "clean"  # whose `-x` only selects ignored files
+        and name != "clean"  # its `-x` only selects ignored files
     ):
         yield RiskFinding(Risk.UNKNOWN, f"`git {name}` starts another program")
-    if any(word.text.startswith("ext::") for word in call.args):  # the remote helper `ext` runs the rest as a command
+    if any(word.text.startswith("ext::") for word in call.args):  # the remote helper `ext` runs a command
         yield RiskFinding(Risk.HIGH, "git starts a program instead of connecting")
     if name in _RULES:
         yield from _RULES[name](call)
-    elif name in _LOOKS:
-        yield from _output(call)
-    elif name in _CHANGES:
+    elif name in _READING:
+        yield from _assess_output(call)
+    elif name in _CHANGING:
         yield RiskFinding(Risk.MEDIUM, f"`git {name}` changes the repository or the files")
-    elif name in _CONNECTS:
+    elif name in _CONNECTING:
         yield RiskFinding(Risk.MEDIUM, f"`git {name}` uses the network")
-    elif name in _LOSES:
-        yield RiskFinding(Risk.HIGH, f"`git {name}` can lose what was committed")
+    elif name in _LOSING:
+        yield RiskFinding(Risk.HIGH, f"`git {name}` can lose commits")
     else:
-        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about `git {name[:40]}`")
+        yield RiskFinding(Risk.UNKNOWN, f"`git {name[:40]}` is unknown")
 
 
-def _output(call: ShellCall) -> Iterator[RiskFinding]:
+def _assess_output(call: ShellCall) -> Iterator[RiskFinding]:
     for word in call.args:
         if word.text.startswith("--output="):
             yield RiskFinding(Risk.MEDIUM, "git writes a file")
@@ -104,16 +108,16 @@ def _output(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def _push(call: ShellCall) -> Iterator[RiskFinding]:
-    yield RiskFinding(Risk.MEDIUM, "`git push` sends the work to another machine")
+    yield RiskFinding(Risk.MEDIUM, "`git push` sends commits to another machine")
     if call.has("fd", "force", "force-with-lease", "force-if-includes", "delete", "mirror", "prune"):
-        yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
+        yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes remote branches")
     if any(re.match(r"[+:]", word.text) for word in call.operands):  # `+branch` forces, `:branch` deletes
-        yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
+        yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes remote branches")
 
 
 def _reset(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("", "hard", "merge", "keep"):
-        yield RiskFinding(Risk.HIGH, "`git reset` throws uncommitted work away")
+        yield RiskFinding(Risk.HIGH, "`git reset` discards uncommitted work")
     yield RiskFinding(Risk.MEDIUM, "`git reset` moves the branch")
 
 
@@ -126,19 +130,19 @@ def _clean(call: ShellCall) -> Iterator[RiskFinding]:
 def _checkout(call: ShellCall) -> Iterator[RiskFinding]:
     texts = {word.text for word in call.args}
     if call.has("fB", "force", "discard-changes") or texts & {"--", ".", "./", "*", ":/"}:
-        yield RiskFinding(Risk.HIGH, "throws uncommitted work away")
+        yield RiskFinding(Risk.HIGH, "discards uncommitted work")
     yield RiskFinding(Risk.MEDIUM, "changes the files of the workspace")
 
 
 def _restore(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("SW", "worktree") or not call.has("", "staged"):
-        yield RiskFinding(Risk.HIGH, "`git restore` throws uncommitted work away")
-    yield RiskFinding(Risk.MEDIUM, "changes what is staged")
+        yield RiskFinding(Risk.HIGH, "`git restore` discards uncommitted work")
+    yield RiskFinding(Risk.MEDIUM, "changes the staged files")
 
 
 def _branch(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("D") or (call.has("d", "delete") and call.has("f", "force")):
-        yield RiskFinding(Risk.HIGH, "deletes a branch whatever is on it")
+        yield RiskFinding(Risk.HIGH, "deletes a branch even if it is not merged")
     elif call.operands or call.has("dmMcCfu", "delete", "move", "copy", "force", "set-upstream-to"):
         yield RiskFinding(Risk.MEDIUM, "changes branches or tags")
 
@@ -164,7 +168,7 @@ def _config(call: ShellCall) -> Iterator[RiskFinding]:
 
 def _remote(call: ShellCall) -> Iterator[RiskFinding]:
     if call.operands and call.operands[0].text not in ("show", "get-url"):
-        yield RiskFinding(Risk.MEDIUM, "changes where git sends to or fetches from")
+        yield RiskFinding(Risk.MEDIUM, "changes the remotes of the repository")
 
 
 def _rebase(call: ShellCall) -> Iterator[RiskFinding]:
@@ -176,7 +180,7 @@ def _rebase(call: ShellCall) -> Iterator[RiskFinding]:
 def _worktree(call: ShellCall) -> Iterator[RiskFinding]:
     verb = call.operands[0].text if call.operands else "list"
     if verb == "remove" and call.has("f", "force"):
-        yield RiskFinding(Risk.HIGH, "deletes a working tree and what is uncommitted in it")
+        yield RiskFinding(Risk.HIGH, "deletes a working tree with its uncommitted work")
     elif verb != "list":
         yield RiskFinding(Risk.MEDIUM, "changes working trees")
         yield from call.writes(call.operands[1:])

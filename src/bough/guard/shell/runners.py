@@ -11,11 +11,11 @@ from bough.guard.shell.call import MAX_DEPTH, ShellCall, base_name
 from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Word
 
-DANGEROUS = names(
+_DANGEROUS = names(
     "rm rmdir shred truncate dd mkfs wipefs fdisk parted chmod chown chgrp kill killall pkill sudo doas su git crontab "
     "curl wget nc ncat socat bash sh zsh dash ksh eval mount umount shutdown reboot find mv tee ln"
 )
-"""Names that count as commands anywhere among the arguments of a command that may run its arguments."""
+"""Commands that raise the risk anywhere among the arguments of a command that may run its arguments."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class RunnerPrefix:
 
     Attributes:
         valued: Options whose value is the next word.
-        skip: Operands that come before the command.
+        operands: The number of operands that precede the command.
     """
 
     valued: frozenset[str] = frozenset()
-    skip: int = 0
+    operands: int = 0
 
 
-def _prefix(valued: str = "", skip: int = 0) -> RunnerPrefix:
-    return RunnerPrefix(frozenset(valued.split()), skip)
+def _prefix(valued: str = "", operands: int = 0) -> RunnerPrefix:
+    return RunnerPrefix(frozenset(valued.split()), operands)
 
 
 PREFIXES: Mapping[str, RunnerPrefix] = {
@@ -64,7 +64,7 @@ PREFIXES: Mapping[str, RunnerPrefix] = {
 
 def find_command(call: ShellCall, prefix: RunnerPrefix) -> tuple[Word, ...]:
     """Return the words of the command that follows a prefix; empty if there is none."""
-    position, skip = 0, prefix.skip
+    position, remaining_operands = 0, prefix.operands
     args = call.args
     while position < len(args):
         text = args[position].text
@@ -72,15 +72,15 @@ def find_command(call: ShellCall, prefix: RunnerPrefix) -> tuple[Word, ...]:
             position += 1
         elif text.startswith("-") and len(text) > 1:
             position += 2 if text in prefix.valued else 1
-        elif skip:
-            skip, position = skip - 1, position + 1
+        elif remaining_operands:
+            remaining_operands, position = remaining_operands - 1, position + 1
         else:
             return args[position:]
     return ()
 
 
 def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
-    """Prefixes: the findings about the command that follows, and about dangerous names among all arguments."""
+    """nohup, timeout, xargs …: the findings about the command that follows, and dangerous names in all arguments."""
     words = find_command(call, PREFIXES[call.name])
     if call.name == "flock" and call.has("c"):
         yield from _assess_inline_text(call)
@@ -88,42 +88,43 @@ def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
         yield from assess_inner(call, words)
     if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
         yield RiskFinding(Risk.UNKNOWN, f"`{base_name(words[0])}` gets its arguments from a pipe")
-    # An option missing from PREFIXES would hide where the command begins: dangerous names count among all arguments.
+    # With an option that PREFIXES lacks, the command would begin elsewhere. So all arguments are searched as well.
     yield from suffix_findings(call)
 
 
 def assess_inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFinding]:
-    """Yield the findings about a command that is passed as arguments."""
+    """Yield the findings about a command that is given as arguments."""
     command = ShellCommand(words, is_piped=call.command.is_piped, stdin=call.command.stdin)
-    if call.context.depth >= MAX_DEPTH:  # each prefix recurses: `nice nice nice …` must not exhaust the stack
-        yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply to be read")
+    if call.context.depth >= MAX_DEPTH:  # each prefix recurses, and `nice nice nice …` must not exhaust the stack
+        yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply")
     else:
         yield from call.context.assess_command(command, replace(call.context, depth=call.context.depth + 1))
 
 
 def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
-    """Yield the HIGH findings about dangerous commands among the arguments, each as if it ran from there."""
-    if call.context.depth >= 2:  # every position may start a command, so the cost grows with each level
+    """Yield the HIGH findings about dangerous names among the arguments, each assessed as a command with the rest."""
+    if call.context.depth >= 2:  # every argument may begin a command, so the cost multiplies with each level
         return
     for position, word in enumerate(call.args[:200]):
-        if word.is_known and base_name(word) in DANGEROUS:
+        if word.is_known and base_name(word) in _DANGEROUS:
             yield from (finding for finding in assess_inner(call, call.args[position:]) if finding.risk is Risk.HIGH)
 
 
 def env(call: ShellCall) -> Iterator[RiskFinding]:
-    """env: assignments, `-S text`, and a command; without one, it shows the environment."""
+    """env: runs a command with other variables; without a command, it shows the environment."""
     args = list(call.args)
     while args and (args[0].text.startswith("-") or re.match(r"\w+=", args[0].text)):
         word = args.pop(0)
-        yield from _env_option(call, word, args)
+        yield from _assess_env_option(call, word, args)
     if args:
         yield from assess_inner(call, tuple(args))
         yield from suffix_findings(call)
     elif not any(word.text.startswith(("-S", "--split")) for word in call.args):
-        yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
+        yield RiskFinding(Risk.MEDIUM, "shows the environment, which may contain secrets")
 
 
-def _env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterator[RiskFinding]:
+def _assess_env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterator[RiskFinding]:
+    """Yield the findings about an option or an assignment of `env`, and remove what belongs to it from `words`."""
     text = word.text
     if text in ("-u", "-C", "--unset", "--chdir") and words:
         words.pop(0)
@@ -134,13 +135,13 @@ def _env_option(call: ShellCall, word: Word, words: list[Word]) -> Iterator[Risk
         yield from call.context.assess_text(" ".join((match[2], *(item.text for item in words))), call.context)
         words.clear()
     elif "=" in text and not text.startswith("-"):
-        # As an assignment of the shell, so that `env LD_PRELOAD=… ls` has the same findings as `LD_PRELOAD=… ls`.
+        # Assessed as a shell assignment: `env LD_PRELOAD=… ls` must have the findings of `LD_PRELOAD=… ls`.
         yield from call.context.assess_text(f"{text.split('=')[0]}=x", call.context)
 
 
 def as_root(call: ShellCall) -> Iterator[RiskFinding]:
-    """sudo, doas, chroot …: always HIGH, with the findings about the command that follows."""
-    yield RiskFinding(Risk.HIGH, f"`{call.name}` asks for another user's rights")
+    """sudo, doas, chroot …: always HIGH, and with the HIGH findings about the command that follows."""
+    yield RiskFinding(Risk.HIGH, f"`{call.name}` uses another user's rights")
     yield from suffix_findings(call)
     if call.has("c", "command"):
         yield from _assess_inline_text(call)
@@ -154,77 +155,79 @@ def shell(call: ShellCall) -> Iterator[RiskFinding]:
     elif any(word.is_computed for word in call.operands):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif call.operands:
-        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script whose content is not checked")
         yield from call.reads()
     elif not call.command.stdin and not call.command.is_piped and not call.has("", "version", "help"):
-        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` waits for commands that are not known")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` reads unknown commands")
 
 
 def _has_inline_text(call: ShellCall) -> bool:
+    """Whether a shell has the option `-c`, alone or among others such as `-ec`."""
     return any(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*", word.text) for word in call.args)
 
 
 def _assess_inline_text(call: ShellCall) -> Iterator[RiskFinding]:
     """Yield the findings about the text that follows `-c`."""
-    was_option = False
+    follows_option = False
     for word in call.args:
-        # Options may stand between: `sh -c -x text`.
-        if was_option and not word.text.startswith(("-", "+")):
+        # Other options may follow `-c`: `sh -c -x text`.
+        if follows_option and not word.text.startswith(("-", "+")):
             yield from assess_word(call, word)
             return
-        was_option |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
-    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` is told to run a text that is not there")
+        follows_option |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` has no text to run")
 
 
 def assess_word(call: ShellCall, word: Word) -> Iterator[RiskFinding]:
     """Yield the findings about a word that is run as a command line."""
     if word.is_computed:
-        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs a text that is only computed when it runs")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs a text that another command computes")
     elif not word.is_known:
-        yield RiskFinding(Risk.UNKNOWN, f"the text that `{call.name}` runs is not known in full")
+        yield RiskFinding(Risk.UNKNOWN, f"the text that `{call.name}` runs is not completely known")
     yield from call.context.assess_text(word.text, call.context)
 
 
 def _assess_stdin(call: ShellCall) -> Iterator[RiskFinding]:
-    """Yield the findings about commands read from standard input: here-documents are assessed, a pipe is HIGH."""
-    takes_input = not _has_inline_text(call) and (not call.operands or call.has("s"))
-    if call.command.is_piped and takes_input:
-        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
-    for word in call.command.stdin if takes_input else ():
-        yield from assess_word(call, word)
+    """Yield the findings about commands from standard input: here-documents are assessed, a pipe is HIGH."""
+    reads_stdin = not _has_inline_text(call) and (not call.operands or call.has("s"))
+    if call.command.is_piped and reads_stdin:
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs its input from a pipe")
+    if reads_stdin:
+        for word in call.command.stdin:
+            yield from assess_word(call, word)
 
 
 def evaluate(call: ShellCall) -> Iterator[RiskFinding]:
     """eval: the arguments form one command line."""
     if any(word.is_computed for word in call.args):
-        yield RiskFinding(Risk.HIGH, "`eval` runs a text that is only computed when it runs")
+        yield RiskFinding(Risk.HIGH, "`eval` runs a text that another command computes")
     elif any(not word.is_known for word in call.args):
-        yield RiskFinding(Risk.HIGH, "`eval` runs a text that is not known")
+        yield RiskFinding(Risk.HIGH, "`eval` runs an unknown text")
     yield from call.context.assess_text(" ".join(word.text for word in call.args), call.context)
 
 
 def source(call: ShellCall) -> Iterator[RiskFinding]:
-    """source: runs a file, or with `<(…)` the output of a command."""
+    """source: runs a file; with `<(…)`, the output of a command."""
     if any(word.is_computed for word in call.args):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
-    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script whose content is not checked")
     yield from call.reads()
 
 
 def assess_deferred_text(call: ShellCall) -> Iterator[RiskFinding]:
     """trap, alias, watch, parallel: arguments that become command lines later."""
-    if call.name == "alias" and call.operands:
-        yield RiskFinding(Risk.UNKNOWN, "an alias makes a name mean something else")
-    for word in call.operands:
-        body = word.text.split("=", 1)[1] if call.name == "alias" and "=" in word.text else word.text
-        if call.name in ("watch", "parallel"):
-            break
-        if re.search(r"\W", body) or call.name == "alias":
-            yield from assess_word(call, Word(body, word.is_known, word.is_computed))
     if call.name in ("watch", "parallel"):
         yield from call.context.assess_text(" ".join(word.text for word in call.operands), call.context)
-        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs commands that are put together when it runs")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs commands that it composes at run time")
         yield from suffix_findings(call)
+        return
+    is_alias = call.name == "alias"
+    if is_alias and call.operands:
+        yield RiskFinding(Risk.UNKNOWN, "an alias changes the meaning of a command")
+    for word in call.operands:
+        body = word.text.split("=", 1)[1] if is_alias and "=" in word.text else word.text
+        if is_alias or re.search(r"\W", body):
+            yield from assess_word(call, Word(body, word.is_known, word.is_computed))
 
 
 _CODE_OPTIONS: Mapping[str, str] = {
@@ -252,7 +255,7 @@ def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
     codes = _CODE_OPTIONS.get(family, "")
     inline = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
     if call.command.is_piped and not call.operands and not call.has("V", "version", "help"):
-        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs its input from a pipe")
     elif call.has(codes, "eval", "print") or (call.command.stdin and not call.operands):
         yield from _assess_code(call, inline)
     elif any(word.is_computed for word in call.operands[:1]):
@@ -263,7 +266,7 @@ def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.MEDIUM, f"`{call.name}` runs a program of the workspace")
         yield from call.reads()
     elif not call.has("V", "version", "help"):
-        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` waits for code that is not known")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` reads unknown code")
 
 
 def is_harmful_code(text: str) -> bool:
@@ -274,19 +277,19 @@ def is_harmful_code(text: str) -> bool:
 def _assess_code(call: ShellCall, words: list[Word]) -> Iterator[RiskFinding]:
     if any(is_harmful_code(word.text) or word.is_computed for word in words):
         yield RiskFinding(Risk.HIGH, f"`{call.name}` runs code that starts programs, deletes, decodes or connects")
-    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs code that is not read here")
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs code that is not checked")
 
 
-_LOOKING_MODULES = names("json.tool calendar this platform sysconfig site tabnanny")
-_WORKING_MODULES = names("pytest unittest doctest venv compileall build mypy ruff black isort coverage tox")
+_READING_MODULES = names("json.tool calendar this platform sysconfig site tabnanny")
+_PROJECT_MODULES = names("pytest unittest doctest venv compileall build mypy ruff black isort coverage tox")
 
 
 def _assess_module(call: ShellCall) -> Iterator[RiskFinding]:
     module = next((word.text for word in call.operands), "")
-    if module in _WORKING_MODULES:
+    if module in _PROJECT_MODULES:
         yield RiskFinding(Risk.MEDIUM, f"runs the module {module} on the workspace")
     elif module in ("pip", "ensurepip", "http.server", "smtpd"):
         yield RiskFinding(Risk.MEDIUM, f"the module {module} uses the network")
-    elif module not in _LOOKING_MODULES:
-        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the module {module[:40]!r}")
+    elif module not in _READING_MODULES:
+        yield RiskFinding(Risk.UNKNOWN, f"the module {module[:40]!r} is unknown")
     yield from call.reads()

@@ -1,4 +1,4 @@
-"""Agents in a body: a registered name, an agent as data, or OpenHands' agent with its model and tools."""
+"""Agents in a body: the name of a registered agent, an agent as data, or an agent of OpenHands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 
 from bough.errors import InvalidInput
-from bough.server.bodies.base import Flag, Form, LenientForm, Whole
+from bough.server.bodies.base import Flag, Form, Integer, LenientForm
 from bough.types import JsonObject
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class AgentForm(Form):
-    """An agent as data: what anybody may say of one. Everything that names code, paths or hosts is for admins."""
+    """An agent as data. Only admins may set fields that name paths or hosts; no field names code."""
 
     name: str = Field(default="default", min_length=1, max_length=64, pattern=r"^[\w.-]+$")
     description: str = Field(default="", max_length=2000)
@@ -26,11 +26,11 @@ class AgentForm(Form):
     skill_roots: list[str] | None = Field(default=None, max_length=100)
     discover_skills: Flag | None = None
     workspace_access: Literal["none", "read", "write", "run"] | None = None
-    catalog_tokens: Whole | None = Field(default=None, ge=0, le=1_000_000)
+    catalog_tokens: Integer | None = Field(default=None, ge=0, le=1_000_000)
 
 
 class LlmBody(Form):
-    """A model; its other fields are kept, but for those that reach for the operator's hosts, files or accounts."""
+    """A model in OpenHands' form. Other fields are stored, but those for hosts, files or accounts are refused."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -47,7 +47,7 @@ class ToolBody(LenientForm):
 
 
 class AgentBody(LenientForm):
-    """An agent."""
+    """An agent in OpenHands' form."""
 
     kind: str = "Agent"
     llm: LlmBody
@@ -67,16 +67,16 @@ class AgentBody(LenientForm):
 
 
 PostedAgent: TypeAlias = str | AgentForm | AgentBody
-"""An agent of a body: the name of a registered one, ours, or OpenHands'."""
+"""The agent of a body: the name of a registered agent, an agent in our form, or one in OpenHands' form."""
 
 
 def is_openhands_agent(agent: Any) -> bool:
-    """Whether an agent of a body is OpenHands': only that one has a `kind` or an `llm`."""
+    """Whether the agent of a body is in OpenHands' form, which alone has a `kind` or an `llm`."""
     return isinstance(agent, AgentBody) or (isinstance(agent, dict) and ("llm" in agent or "kind" in agent))
 
 
 def parse_agent(agent: str | JsonObject) -> PostedAgent:
-    """Return the agent of a body whose other fields were validated.
+    """Return the agent of a body, validated in the form that it has.
 
     Raises:
         InvalidInput: A field of the agent is invalid; the message names it.

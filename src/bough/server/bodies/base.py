@@ -1,4 +1,4 @@
-"""What all forms share: unknown fields are refused, times have one width, pages one shape."""
+"""Common parts of all bodies: they refuse unknown fields, times have one width, and pages have one shape."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fastapi import Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 OUR_EVENTS = "application/vnd.bough.event+json"
-"""The media type of events as bough keeps them; without it they are in OpenHands' form."""
+"""The media type of events in bough's form; requests that do not name it get OpenHands' form."""
 
 T = TypeVar("T")
 
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
-"""A title: not blank."""
+"""A title of 1 to 200 characters, not blank."""
 
 TagName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
@@ -27,7 +27,7 @@ Reason = Annotated[str, StringConstraints(max_length=2000)]
 
 def _require_number(value: object) -> object:
     if isinstance(value, bool | str):
-        raise ValueError("not a number")  # noqa: TRY004 - pydantic takes no other for a wrong field
+        raise ValueError("not a number")  # noqa: TRY004 - pydantic reports only `ValueError` as an invalid field
     return value
 
 
@@ -37,52 +37,52 @@ def _require_flag(value: object) -> object:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_require_number)]
-"""A whole number in a body; a query has nothing but texts."""
+Integer = Annotated[int, BeforeValidator(_require_number)]
+"""An integer in a body. Numbers in a query are plain `int`, since a query has only texts."""
 
 Number = Annotated[float, BeforeValidator(_require_number)]
 """A number in a body."""
 
 Flag = Annotated[bool, BeforeValidator(_require_flag)]
-"""`true` or `false` in a body, no word that means it."""
+"""`true` or `false` in a body; words such as `"yes"` are refused."""
 
-MAX_PLACE = 2**53
-"""Beyond the last place of any log, and a whole number in every store and program."""
+MAX_SEQ = 2**53
+"""Greater than the seq of any event, and an exact integer in every store and JSON parser."""
 
 
 class Form(BaseModel):
-    """A body that is sent to us: unknown fields are refused, and errors never hold what was sent."""
+    """A body of a request. It refuses unknown fields, and its errors never repeat what was sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Success(BaseModel):
-    """It was done."""
+    """The request succeeded."""
 
     success: bool = True
 
 
 class ItemPage(BaseModel, Generic[T]):
-    """One page of a list; `next_page_id` is null on the last one."""
+    """One page of a list; `next_page_id` is null on the last page."""
 
     items: list[T]
     next_page_id: str | None = None
 
 
 def answer_page(items: Sequence[Any], next_page_id: str | None) -> Response:
-    """Return a page whose items are JSON already as a response, without validating each of them again."""
+    """Return the response with a page. The items are JSON objects already, and are not validated again."""
     page = ItemPage[Any].model_construct(items=items, next_page_id=next_page_id)
     return Response(page.__pydantic_serializer__.to_json(page), media_type="application/json")
 
 
 class Text(BaseModel):
-    """A text as the answer."""
+    """A text of the model."""
 
     response: str
 
 
 def stamp(moment: datetime) -> str:
-    """Return a moment in UTC with fixed width, so that texts of moments sort as moments do: 27 characters."""
+    """Return a time in UTC as a text of 27 characters; such texts sort like their times."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
@@ -97,11 +97,11 @@ def _to_utc(moment: datetime) -> datetime:
 
 
 Moment = Annotated[datetime, AfterValidator(_to_utc)]
-"""A moment that comes in: RFC 3339; one without a zone is UTC."""
+"""A time in a request, in RFC 3339. Without a time zone it is in UTC."""
 
 
 class LenientForm(Form):
-    """A body in OpenHands' form: unknown fields are let through where they hold nothing, for its next releases."""
+    """A body in OpenHands' form. Unknown fields are accepted if they are empty, as later releases may send them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -113,5 +113,5 @@ class LenientForm(Form):
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value says nothing: null, false, 0, an empty text, list or object."""
+    """Whether a value is null, false, 0, or an empty text, list or object."""
     return value is None or value is False or value in (0, "") or value == [] or value == {}

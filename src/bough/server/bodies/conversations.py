@@ -1,4 +1,4 @@
-"""Bodies that start, change and fork conversations. `is_openhands_agent` tells OpenHands' form from ours."""
+"""Bodies that start, change and fork conversations, in our form and in OpenHands'."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.events.record import Status
 from bough.server.bodies.agents import AgentBody, AgentForm, ModelName, is_openhands_agent
-from bough.server.bodies.base import MAX_PLACE, Flag, Form, LenientForm, Moment, Reason, Tags, Title, Whole
+from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, LenientForm, Moment, Reason, Tags, Title
 from bough.server.bodies.events import ContentItem, NewMessage
 from bough.server.bodies.rules import AllowForm, CondenserForm, LimitsForm, PolicyForm
 from bough.types import JsonObject
@@ -25,17 +25,18 @@ Message = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 
 class WorkspaceForm(Form):
-    """Where the tools of a conversation work."""
+    """The folder that the tools of a conversation work in."""
 
     working_dir: str | None = Field(default=None, min_length=1, max_length=4096)
     policy: Literal["shared"] | None = None
 
 
 _NEWER_FIELDS = frozenset({"allow_list", "condenser"})
+"""Fields that older versions of bough did not have."""
 
 
 def drop_unset(body: JsonObject) -> JsonObject:
-    """Return a body without newer fields that are not set: its digest is as it was before these fields existed."""
+    """Return a body without unset newer fields, so that its digest does not depend on the version of bough."""
     return {name: value for name, value in body.items() if value is not None or name not in _NEWER_FIELDS}
 
 
@@ -57,19 +58,19 @@ class NewConversation(Form):
     run: Flag = False
 
     def digestible(self) -> JsonObject:
-        """Return what makes two requests the same: everything but secrets."""
+        """Return the part of the body that its idempotency digest covers: everything but secrets."""
         return drop_unset(self.model_dump(mode="json", exclude={"secrets": True, "agent": {"api_key"}}))
 
     def message(self) -> UserMessage | None:
         """Return the first message.
 
         Raises:
-            InvalidInput: An image is no `data:` URL.
+            InvalidInput: An image is not a `data:` URL.
         """
         return None if self.initial_message is None else NewMessage(content=self.initial_message).event()
 
     def starts_run(self) -> bool:
-        """Whether a run is started."""
+        """Whether the request also starts a run."""
         return self.run
 
     def secret_values(self) -> dict[str, str]:
@@ -78,14 +79,14 @@ class NewConversation(Form):
 
 
 class WorkspaceBody(LenientForm):
-    """A working folder."""
+    """A working folder in OpenHands' form."""
 
     kind: Literal["LocalWorkspace"] = "LocalWorkspace"
     working_dir: str | None = Field(default=None, min_length=1, max_length=4096)
 
 
 class MessageBody(LenientForm):
-    """The first message."""
+    """The first message in OpenHands' form."""
 
     role: Literal["user"] = "user"
     content: list[ContentItem] = Field(default=[], max_length=1000)
@@ -93,7 +94,7 @@ class MessageBody(LenientForm):
 
 
 class ThresholdsBody(LenientForm):
-    """When an agent counts as stuck."""
+    """Thresholds at which an agent counts as stuck."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -135,7 +136,7 @@ class StartConversation(LenientForm):
     container: Any = None
 
     def digestible(self) -> JsonObject:
-        """Return the part of the body that its idempotency digest covers: no secrets, nothing for observers."""
+        """Return the part of the body that its idempotency digest covers: no values of secrets, no tracing fields."""
         return _without_secrets(self.model_dump(mode="json", exclude={"secrets"})) | {
             "secrets": sorted(self.secrets),
             **{name: None for name in type(self).model_fields if name.startswith("observability_")},
@@ -145,7 +146,7 @@ class StartConversation(LenientForm):
         """Return the secrets by name.
 
         Raises:
-            InvalidInput: One is looked up elsewhere.
+            InvalidInput: A secret is not a text, or must be looked up elsewhere.
         """
         return read_secrets(self.secrets)
 
@@ -161,11 +162,12 @@ class StartConversation(LenientForm):
         return UserMessage(content=tuple(part for item in message.content for part in item.parts()))
 
     def starts_run(self) -> bool:
-        """Whether a run is started."""
+        """Whether the request also starts a run."""
         return self.initial_message is not None and self.initial_message.run
 
 
 def _form_tag(body: Any) -> str:
+    """Return the tag of a body's form, for pydantic's discriminator."""
     agent = cast("JsonObject", body).get("agent") if isinstance(body, dict) else getattr(body, "agent", None)
     return _OPENHANDS if is_openhands_agent(agent) else _OURS
 
@@ -175,25 +177,27 @@ AnyStart = Annotated[
     Discriminator(_form_tag),
     Body(),
 ]
-"""The body of `POST /api/conversations`: the form of its agent is the form of the body."""
+"""The body of `POST /api/conversations`. The form of its agent decides the form of the body."""
 
 
 def read_secrets(secrets: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of posted secrets: strings, or `StaticSecret`s.
+    """Return the values of posted secrets, each of which is a string or a `StaticSecret`.
 
     Raises:
-        InvalidInput: One is looked up elsewhere: the server calls no address of a body.
+        InvalidInput: A secret is of another kind. `LookupSecret` is refused, because the server calls no address from a
+            body.
     """
     values: dict[str, str] = {}
     for name, secret in secrets.items():
-        data: JsonObject = cast("JsonObject", secret) if isinstance(secret, dict) else {"value": secret}
-        if data.get("kind", "StaticSecret") != "StaticSecret" or not isinstance(data.get("value"), str):
-            raise InvalidInput(f"secrets.{name}: not a text", hint="a text, or a StaticSecret; LookupSecret is refused")
-        values[name] = data["value"]
+        fields: JsonObject = cast("JsonObject", secret) if isinstance(secret, dict) else {"value": secret}
+        if fields.get("kind", "StaticSecret") != "StaticSecret" or not isinstance(fields.get("value"), str):
+            raise InvalidInput(f"secrets.{name}: not a text", hint="send a text or a StaticSecret, not a LookupSecret")
+        values[name] = fields["value"]
     return values
 
 
 def _without_secrets(value: Any) -> Any:
+    """Return a JSON value without the fields in `_SECRET_FIELDS`, at any depth."""
     if isinstance(value, dict):
         pairs: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         return {name: _without_secrets(item) for name, item in pairs.items() if name not in _SECRET_FIELDS}
@@ -203,14 +207,14 @@ def _without_secrets(value: Any) -> Any:
 
 
 class Change(Form):
-    """What PATCH changes; what is left out stays."""
+    """The changes of a PATCH; missing fields remain unchanged."""
 
     title: Title | None = None
     tags: Tags | None = None
 
 
 class Overrides(Form):
-    """What a fork does otherwise; rules only get stricter."""
+    """Settings in which a fork differs from its source; rules can only become stricter."""
 
     model: ModelName | None = None
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
@@ -221,7 +225,7 @@ class Overrides(Form):
 
 
 class Fork(Form):
-    """How to fork: OpenHands' fields, then ours. `agent` is a registered name, an `AgentForm`, or OpenHands' form.
+    """How to fork: OpenHands' fields, then ours. `agent` is a registered name, or an agent in either form.
 
     Source: OpenHands `POST /api/conversations/{id}/fork`.
     """
@@ -232,7 +236,7 @@ class Fork(Form):
     agent: str | dict[str, Any] | None = None
     reset_metrics: Flag = True
     from_event_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F-]{36}(\.\w+)?$")] | None = None
-    at: Whole | None = Field(default=None, ge=0)
+    at: Integer | None = Field(default=None, ge=0)
     snap: Literal["exact", "turn"] = "exact"
     pending: Literal["close", "drop", "carry"] = "close"
     overrides: Overrides | None = None
@@ -243,16 +247,16 @@ class Fork(Form):
 
 
 class Graft(Form):
-    """What to tell a conversation of another one."""
+    """The events of another conversation that a message describes; `summary` replaces the description."""
 
     source: UUID
-    start: Whole | None = Field(default=None, ge=0, le=MAX_PLACE)
-    stop: Whole | None = Field(default=None, ge=0, le=MAX_PLACE)
+    start: Integer | None = Field(default=None, ge=0, le=MAX_SEQ)
+    stop: Integer | None = Field(default=None, ge=0, le=MAX_SEQ)
     summary: str = Field(default="", max_length=1 << 20)
 
 
 class ConversationQuery(Form):
-    """Which conversations to list, and in which order."""
+    """Which conversations to list."""
 
     status: Status | None = None
     text: str | None = Field(default=None, max_length=200)
@@ -266,7 +270,7 @@ class ConversationQuery(Form):
 
 
 class ConversationPage(ConversationQuery):
-    """One page of such a list."""
+    """Which page of the list of conversations to return, and in which order."""
 
     page_id: str | None = Field(default=None, max_length=200)
     limit: int = Field(default=100, ge=1, le=100)

@@ -1,4 +1,4 @@
-"""Events on the wire: our form, the registry of forms, the body of a message."""
+"""Events in responses, in our form or another one; bodies of messages, and queries for events."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from pydantic import Field, StringConstraints
 from bough.errors import InvalidInput
 from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
-from bough.server.bodies.base import MAX_PLACE, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
+from bough.server.bodies.base import MAX_SEQ, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
 from bough.types import JsonObject
 
 
 class EventForm(Protocol):
-    """A form of events on the wire. One of ours may be several of another form, in order."""
+    """A form of events in responses. An event of the log may have several parts in this form, in order."""
 
     def encode(self, stored: StoredEvent, calls: Mapping[str, str]) -> Sequence[JsonObject]:
         """Return the parts of an event.
 
         Args:
-            calls: By tool call, the id of the part that made it.
+            calls: For each tool call that the event names, the id of the part that made the call.
         """
         ...
 
     def calls_made(self, stored: StoredEvent) -> Mapping[str, str]:
-        """Return the calls that an event makes, each with the id of the part that makes it."""
+        """Return the tool calls that an event makes, each with the id of the part that makes it."""
         ...
 
     def needs_calls(self, stored: StoredEvent) -> bool:
-        """Whether the parts of an event name the part that made a call."""
+        """Whether the parts of an event name parts that made calls, so that `encode` needs `calls`."""
         ...
 
 
 class OurEvents:
-    """The flat object of `StoredEvent.as_json`, with times of fixed width."""
+    """Our form: the flat object of `StoredEvent.as_json`, with times of fixed width."""
 
     def encode(self, stored: StoredEvent, calls: Mapping[str, str]) -> Sequence[JsonObject]:
         """Return the event."""
-        return (our_event(stored),)
+        return (encode_ours(stored),)
 
     def calls_made(self, stored: StoredEvent) -> Mapping[str, str]:
-        """Return nothing: our form names calls by their own ids."""
+        """Return an empty mapping, because our form names calls by their own ids."""
         return {}
 
     def needs_calls(self, stored: StoredEvent) -> bool:
-        """Return False: our form names calls by their own ids."""
+        """Return False, because our form names calls by their own ids."""
         return False
 
 
-def our_event(stored: StoredEvent) -> JsonObject:
+def encode_ours(stored: StoredEvent) -> JsonObject:
     """Return an event in our form."""
     return stored.as_json() | {"ts": stamp(stored.ts)}
 
@@ -70,18 +70,18 @@ class ContentItem(LenientForm):
     cache_prompt: Flag = False
 
     def parts(self) -> list[ContentPart]:
-        """Return it as the log keeps it.
+        """Return the parts that the log records.
 
         Raises:
-            InvalidInput: An image is no `data:` URL in base64.
+            InvalidInput: An image is not a `data:` URL in base64.
         """
         if self.type == "text":
             return [TextPart(text=self.text or "")]
-        return [_image(url) for url in self.image_urls or ()]
+        return [_parse_image(url) for url in self.image_urls or ()]
 
 
 class NewMessage(LenientForm):
-    """A message of a person or a program; `run` starts a run, or reaches the active one."""
+    """A message of a person or a program. `run` starts a run; an active run gets the message."""
 
     role: Literal["user"] = "user"
     content: Annotated[str, StringConstraints(min_length=1)] | list[ContentItem]
@@ -90,10 +90,10 @@ class NewMessage(LenientForm):
     id: UUID | None = None
 
     def event(self) -> UserMessage:
-        """Return it as an event.
+        """Return the event of the message.
 
         Raises:
-            InvalidInput: An image is no `data:` URL.
+            InvalidInput: An image is not a `data:` URL.
         """
         ids: dict[str, Any] = {} if self.id is None else {"id": self.id}
         sender = self.sender or "user"
@@ -104,14 +104,14 @@ class NewMessage(LenientForm):
 
 
 class MessageSent(Success):
-    """A message was kept."""
+    """The message was recorded."""
 
     event_id: UUID
     head: int
 
 
 class EventQuery(Form):
-    """Which events to give."""
+    """Which events to return."""
 
     kind: str | None = Field(default=None, max_length=100)
     source: Literal["agent", "user", "environment", "hook"] | None = None
@@ -121,25 +121,30 @@ class EventQuery(Form):
 
 
 class EventPage(EventQuery):
-    """One page of them; `after`, `before`, `around` are places (seq) and `kinds` are kinds of our form."""
+    """Which page of events to return. `after` and `before` are seqs, and `kinds` are kinds of our form."""
 
     page_id: str | None = Field(default=None, max_length=80)
     limit: int = Field(default=100, ge=1, le=500)
     sort_order: Literal["TIMESTAMP", "TIMESTAMP_DESC"] = "TIMESTAMP"
-    after: int | None = Field(default=None, ge=-1, le=MAX_PLACE)
-    before: int | None = Field(default=None, ge=0, le=MAX_PLACE)
+    after: int | None = Field(default=None, ge=-1, le=MAX_SEQ)
+    before: int | None = Field(default=None, ge=0, le=MAX_SEQ)
     kinds: str | None = Field(default=None, max_length=1000)
 
 
 class ConfirmationAnswer(LenientForm):
-    """The answer to all calls that wait."""
+    """The decision on all calls that wait."""
 
     accept: Flag
     reason: Annotated[str, StringConstraints(max_length=2000)] = "User rejected the action."
 
 
-def _image(url: str) -> ImagePart:
-    head, comma, data = url.partition(",")
-    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
+def _parse_image(url: str) -> ImagePart:
+    """Return the image in a `data:` URL.
+
+    Raises:
+        InvalidInput: It is not such a URL, or not in base64.
+    """
+    header, comma, data = url.partition(",")
+    if not header.startswith("data:") or not header.endswith(";base64") or not comma:
         raise InvalidInput("an image is not a data: URL in base64", hint="data:image/png;base64,…")
-    return ImagePart(data=data, media_type=head.removeprefix("data:").removesuffix(";base64"))
+    return ImagePart(data=data, media_type=header.removeprefix("data:").removesuffix(";base64"))

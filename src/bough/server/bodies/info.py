@@ -1,4 +1,4 @@
-"""`ConversationInfo`: the one document of create, get, list, fork and of the frame `full_state`."""
+"""`ConversationInfo`: the document of a conversation in responses and in the frame `full_state`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bough.events.model import Usage
 from bough.events.record import ConversationRecord, Status
 from bough.guard import AlwaysConfirm
 from bough.server.bodies.base import Stamp, stamp
-from bough.server.bodies.openhands_agents import agent_in_force, describe_analyzer
+from bough.server.bodies.openhands_agents import describe_agent, describe_analyzer
 from bough.types import JsonObject
 
 MAX_ITERATIONS = 1_000_000
-"""The most steps that a body of OpenHands can ask for; it also stands for runs without a limit."""
+"""Maximum number of steps in a body of OpenHands; it also represents runs without a limit."""
 
 
 class Ledger(BaseModel):
-    """What was used."""
+    """Usage of models."""
 
     requests: int
     input_tokens: int
@@ -35,12 +35,12 @@ class Ledger(BaseModel):
 
     @classmethod
     def of(cls, usage: Usage) -> Ledger:
-        """Return it from the log's form."""
+        """Return the document of a usage."""
         return cls(**usage.model_dump())
 
 
 class Lineage(BaseModel):
-    """Where a fork came from."""
+    """The origin of a fork."""
 
     root: UUID
     forked_from: UUID
@@ -77,7 +77,7 @@ class RunInfo(BaseModel):
 
 
 class ConversationSummary(BaseModel):
-    """What lists say of a conversation."""
+    """A conversation in a list."""
 
     id: UUID
     title: str | None
@@ -93,7 +93,7 @@ class ConversationSummary(BaseModel):
 
 
 class ConversationInfo(ConversationSummary):
-    """A conversation. `agent` to `sub_conversation_ids` are as OpenHands' client reads them; the rest is ours."""
+    """A conversation. The fields from `agent` to `sub_conversation_ids` are in OpenHands' form, the others in ours."""
 
     agent: JsonObject
     persistence_dir: str
@@ -121,19 +121,22 @@ class ConversationInfo(ConversationSummary):
 
 
 def summarize(record: ConversationRecord, *, running: bool) -> JsonObject:
-    """Return what a list says of a conversation, of its row alone: a `ConversationSummary` as JSON."""
-    row = _row(record, running)
-    return row if row["lineage"] is None else row | {"lineage": row["lineage"].model_dump(mode="json")}
+    """Return the `ConversationSummary` of a row as JSON."""
+    summary = _describe_row(record, running)
+    if summary["lineage"] is not None:
+        summary["lineage"] = summary["lineage"].model_dump(mode="json")
+    return summary
 
 
 @dataclass(frozen=True, kw_only=True)
 class InfoDetails:
-    """What single events say of a conversation, beside its row and its fold.
+    """Details of a conversation that neither its row nor its fold contains, only its events.
 
     Attributes:
-        triggered: Skills that a message, a file or a task brought in; `invoked`: those that the model loaded.
-        children: Conversations of sub-agents that it started itself.
-        waiting_since: When the calls that wait began to; None where none does.
+        triggered: Skills that a message, a file or a task activated.
+        invoked: Skills that the model loaded.
+        children: Conversations of sub-agents that this conversation started itself, not its source.
+        waiting_since: When the waiting calls began to wait; None without waiting calls.
     """
 
     triggered: Sequence[str] = ()
@@ -152,26 +155,26 @@ def build_info(
 
     Args:
         state: The fold of its log.
-        details: What single events of it say.
-        run: Its latest run, if this server knows of one.
+        details: What only its events contain.
+        run: Its latest run; None without one.
     """
     posted: JsonObject = record.config.get("posted") or {}
     policies = state.policies
-    running = run is not None and run.state in ("pending", "running")
+    is_running = run is not None and run.state in ("pending", "running")
     since = stamp(details.waiting_since or record.updated)
     return ConversationInfo(
-        **_row(record, running),
-        agent=agent_in_force(posted, state.agent, policies),
+        **_describe_row(record, is_running),
+        agent=describe_agent(posted, state.agent, policies),
         persistence_dir=f"bough:{record.id}",
-        confirmation_policy=_policy_in_force(state),
-        security_analyzer=_analyzer_in_force(record, state),
-        stats=_stats(state),
-        max_iterations=_steps_in_force(policies),
+        confirmation_policy=_read_policy(state),
+        security_analyzer=_read_analyzer(record, state),
+        stats=_describe_stats(state),
+        max_iterations=_read_max_iterations(policies),
         stuck_detection=True,
         hook_config=None,
         tool_module_qualnames=posted.get("tool_module_qualnames") or {},
         client_tools=[],
-        secret_registry={"secret_sources": _secret_names(policies)},
+        secret_registry={"secret_sources": _list_secrets(policies)},
         activated_knowledge_skills=list(details.triggered),
         invoked_skills=list(details.invoked),
         parent_conversation_id=None if run is None else run.parent,
@@ -180,30 +183,30 @@ def build_info(
         own=Ledger.of(state.own),
         inherited=Ledger.of(state.inherited),
         delegated=Ledger.of(state.delegated),
-        waiting=[_waiting_call(state, id, about, since) for id, about in state.waiting.items()],
+        waiting=[_describe_waiting_call(state, id, question, since) for id, question in state.waiting.items()],
         run=run,
         limits=policies.get("limits") or {},
         workspace_policy=state.workspace_policy,
     )
 
 
-def _row(record: ConversationRecord, running: bool) -> dict[str, Any]:
+def _describe_row(record: ConversationRecord, is_running: bool) -> dict[str, Any]:
     return {
         "id": record.id,
         "title": record.title,
         "tags": record.tags,
         "created_at": stamp(record.created),
         "updated_at": stamp(record.updated),
-        "execution_status": "running" if running else record.status,
+        "execution_status": "running" if is_running else record.status,
         "workspace": {"kind": "LocalWorkspace", "working_dir": record.config.get("workspace", ".")},
         "head": record.head,
         "forked_from_conversation_id": record.forked_from,
         "forked_from_event_id": record.fork_event,
-        "lineage": _lineage(record),
+        "lineage": _make_lineage(record),
     }
 
 
-def _lineage(record: ConversationRecord) -> Lineage | None:
+def _make_lineage(record: ConversationRecord) -> Lineage | None:
     if record.forked_from is None or record.forked_at is None:
         return None
     lineage = record.lineage
@@ -220,14 +223,15 @@ def _lineage(record: ConversationRecord) -> Lineage | None:
     )
 
 
-def _policy_in_force(state: State) -> JsonObject:
+def _read_policy(state: State) -> JsonObject:
+    """Return the policy in force; in quarantine every call waits."""
     if state.quarantined:
         return AlwaysConfirm().to_json()
     return state.policies.get("policy") or {"kind": "NeverConfirm"}
 
 
-def _analyzer_in_force(record: ConversationRecord, state: State) -> JsonObject | None:
-    """Return the analyzer in the form that the conversation was started in."""
+def _read_analyzer(record: ConversationRecord, state: State) -> JsonObject | None:
+    """Return the analyzer in force, in the form in which the conversation was started."""
     analyzer: JsonObject | None = state.policies.get("analyzer")
     if record.config.get("form") != "openhands":
         return analyzer
@@ -235,16 +239,16 @@ def _analyzer_in_force(record: ConversationRecord, state: State) -> JsonObject |
     return describe_analyzer(analyzer, posted.get("security_analyzer"))
 
 
-def _steps_in_force(policies: JsonObject) -> int:
+def _read_max_iterations(policies: JsonObject) -> int:
     steps = read_recorded_limits(policies)[0].steps
     return MAX_ITERATIONS if steps is None else steps
 
 
-def _secret_names(policies: JsonObject) -> JsonObject:
+def _list_secrets(policies: JsonObject) -> JsonObject:
     return {name: {"kind": "StaticSecret", "value": None} for name in policies.get("secrets") or ()}
 
 
-def _stats(state: State) -> JsonObject:
+def _describe_stats(state: State) -> JsonObject:
     model = str(state.agent.get("model") or "offline")
     metrics = {"agent": _describe_metrics(model, state.own)}
     if state.delegated.requests:
@@ -263,21 +267,21 @@ def _describe_metrics(model: str, used: Usage) -> JsonObject:
     return {"model_name": model, "accumulated_cost": used.cost_usd or 0.0, "accumulated_token_usage": tokens}
 
 
-def _waiting_call(state: State, id: str, about: JsonObject, since: str) -> WaitingCallInfo:
+def _describe_waiting_call(state: State, id: str, question: JsonObject, since: str) -> WaitingCallInfo:
     call = state.calls.get(id)
     return WaitingCallInfo(
         tool_call_id=id,
-        kind=str(about.get("kind", "approval")),
-        tool=str(about.get("tool", "")),
+        kind=str(question.get("kind", "approval")),
+        tool=str(question.get("tool", "")),
         arguments=call.given if call else {},
-        risk=about.get("risk"),
-        reason=str(about.get("reason") or ""),
+        risk=question.get("risk"),
+        reason=str(question.get("reason") or ""),
         since=since,
     )
 
 
 class LineageItem(BaseModel):
-    """One conversation of a line of descent: `at` events of the one before are shared."""
+    """One conversation of a lineage. It shares `at` events with the previous one."""
 
     id: UUID
     title: str | None
@@ -286,18 +290,18 @@ class LineageItem(BaseModel):
 
     @classmethod
     def of(cls, record: ConversationRecord) -> LineageItem:
-        """Return it from a row."""
+        """Return the item of a row."""
         return cls(id=record.id, title=record.title, at=record.forked_at, event_id=record.fork_event)
 
 
 class LineageInfo(BaseModel):
-    """A line of descent, the root first."""
+    """The lineage of a conversation, root first."""
 
     items: list[LineageItem]
 
 
 class ComparedSide(BaseModel):
-    """What one of two conversations has of its own."""
+    """The part of a conversation that the other one does not share."""
 
     id: UUID
     head: int
@@ -306,14 +310,14 @@ class ComparedSide(BaseModel):
 
 
 class ComparedFile(BaseModel):
-    """A file that is not the same in both workspaces."""
+    """A file that differs between the two workspaces."""
 
     path: str
     change: str
 
 
 class ComparisonInfo(BaseModel):
-    """Two conversations side by side."""
+    """The comparison of two conversations; they share the first `common` events."""
 
     common: int
     a: ComparedSide

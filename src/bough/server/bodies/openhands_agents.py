@@ -1,4 +1,4 @@
-"""Agents and security analyzers of conversations as OpenHands' client reads them."""
+"""Agents and security analyzers in the form that OpenHands' client reads."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ RULE_KINDS = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")
 """OpenHands' analyzers that `RuleAnalyzer` replaces."""
 
 _PROVIDERS = {"gemini": "google", "vertex_ai": "google-vertex", "together_ai": "together"}
-_COMPARED = ("settings", "retry", "workspace_access")
-_TOOLS: Mapping[str, tuple[str, ...]] = {
+_COMPARED_FIELDS = ("settings", "retry", "workspace_access")
+_TOOLS_BY_ACCESS: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "read": ("glob", "grep"),
     "write": ("file_editor", "glob", "grep"),
     "run": ("terminal", "file_editor", "glob", "grep"),
 }
-"""The tools that stand for an access to the workspace."""
+"""The tools of OpenHands that correspond to an access to the workspace."""
 
 
-def model_named(name: str) -> str:
-    """Return the model string of bough for a model name of OpenHands."""
+def convert_model_name(name: str) -> str:
+    """Return bough's model string for a model name of OpenHands."""
     if "/" not in name or ":" in name.split("/", 1)[0]:
         return name
     provider, _, model = name.partition("/")
@@ -39,50 +39,55 @@ def model_named(name: str) -> str:
 
 
 def list_tools(workspace_access: str) -> list[JsonObject]:
-    """Return the tools of an agent with this access to the workspace."""
-    return [{"name": name} for name in _TOOLS.get(workspace_access, ())]
+    """Return the tools of OpenHands that correspond to an access to the workspace."""
+    return [{"name": name} for name in _TOOLS_BY_ACCESS.get(workspace_access, ())]
 
 
 def describe_posted_spec(spec: AgentSpec) -> JsonObject:
-    """Return what identifies the agent that a posted one became; kept beside the posted one, for `agent_in_force`."""
+    """Return what identifies the spec of a posted agent. `describe_agent` compares it with the current agent."""
     snapshot = spec.snapshot()
-    return {name: snapshot.get(name) for name in _COMPARED} | {"prompt": _digest(snapshot.get("system_prompt"))}
+    compared = {name: snapshot.get(name) for name in _COMPARED_FIELDS}
+    return compared | {"prompt": _hash_prompt(snapshot.get("system_prompt"))}
 
 
-def agent_in_force(posted: JsonObject, agent: JsonObject, policies: JsonObject) -> JsonObject:
-    """Return the agent of a conversation as OpenHands' client reads it.
+def describe_agent(posted: JsonObject, agent: JsonObject, policies: JsonObject) -> JsonObject:
+    """Return the current agent of a conversation in OpenHands' form.
+
+    That is the posted agent with its current model, address, key and prompt; or the recorded agent, if none was posted
+    or it was replaced.
 
     Args:
-        posted: What the row keeps of the request; empty for conversations that were not started in this form.
-        agent: The agent of the log's fold; `policies`: its rules.
+        posted: What the row records of the request; empty if the conversation was not started in OpenHands' form.
+        agent: The agent in the fold of the log.
+        policies: The rules in the fold of the log.
     """
     posted_agent: JsonObject | None = posted.get("agent")
     if posted_agent is None or not _is_posted(posted, agent):
-        return _from_record(agent)
+        return _describe_recorded(agent)
     llm: JsonObject = dict(posted_agent.get("llm") or {})
-    if model_named(str(llm.get("model"))) != agent.get("model"):
+    if convert_model_name(str(llm.get("model"))) != agent.get("model"):
         llm["model"] = agent.get("model")
     if llm.get("base_url") != agent.get("base_url"):
         llm["base_url"] = agent.get("base_url")
     has_key = MODEL_KEY in (policies.get("sealed") or {})
     if bool(llm.get("api_key")) != has_key:
         llm["api_key"] = MASKED if has_key else None
-    if "spec" in posted and posted["spec"]["prompt"] != _digest(agent.get("system_prompt")):
+    if "spec" in posted and posted["spec"]["prompt"] != _hash_prompt(agent.get("system_prompt")):
         return {**posted_agent, "llm": llm, "system_prompt": agent.get("system_prompt"), "agent_context": None}
     return {**posted_agent, "llm": llm}
 
 
 def is_posted_in_force(posted: JsonObject, agent: JsonObject) -> bool:
-    """Whether the agent of a log's fold is the posted one, whatever its model and prompt are now."""
+    """Whether the agent in the fold of a log is still the posted one; its model and prompt may have changed."""
     return posted.get("agent") is not None and _is_posted(posted, agent)
 
 
 def describe_analyzer(recorded: JsonObject | None, posted: JsonObject | None = None) -> JsonObject | None:
-    """Return the analyzer in force under a kind that OpenHands' client knows.
+    """Return the current analyzer, under a kind that OpenHands' client knows; None without one.
 
     Args:
-        recorded: The analyzer as the log has it.
-        posted: The analyzer that the conversation was started with; its kind is kept while it is the one in force.
+        recorded: The analyzer in the fold of the log.
+        posted: The analyzer of the request. It is returned as long as the recorded one is its equivalent.
     """
     kinds = {"RuleAnalyzer": RULE_KINDS, "ModelAnalyzer": ("LLMSecurityAnalyzer",)}
     if recorded is None or recorded.get("kind") not in kinds:
@@ -94,16 +99,19 @@ def describe_analyzer(recorded: JsonObject | None, posted: JsonObject | None = N
 
 
 def _is_posted(posted: JsonObject, agent: JsonObject) -> bool:
-    spec: JsonObject = posted.get("spec") or {}  # rows written before have none
-    return agent.get("name") == POSTED_NAME and all(agent.get(name) == spec[name] for name in _COMPARED if name in spec)
+    """Whether an agent has the name and the compared fields of the posted agent's spec."""
+    spec: JsonObject = posted.get("spec") or {}  # rows of older versions have none
+    is_same_spec = all(agent.get(name) == spec[name] for name in _COMPARED_FIELDS if name in spec)
+    return agent.get("name") == POSTED_NAME and is_same_spec
 
 
-def _from_record(agent: JsonObject) -> JsonObject:
+def _describe_recorded(agent: JsonObject) -> JsonObject:
+    """Return a recorded agent in OpenHands' form."""
     llm: JsonObject = {"model": agent.get("model") or "offline"}
     if agent.get("base_url"):
         llm["base_url"] = agent["base_url"]
     return {"kind": "Agent", "llm": llm, "tools": list_tools(str(agent.get("workspace_access")))}
 
 
-def _digest(prompt: Any) -> str:
+def _hash_prompt(prompt: Any) -> str:
     return sha256(str(prompt or "").encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The rules of a conversation in a body: policy, limits, allow-list, condenser; and OpenHands' forms of them."""
+"""The rules of a conversation in a body: policy, analyzer, limits, allow-list, condenser; in our or OpenHands' form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_from_json
 from bough.errors import InvalidInput
 from bough.guard import AllowList, Limits, Policy, RuleAnalyzer, SecurityAnalyzer, analyzer_from_json, policy_from_json
-from bough.server.bodies.base import MAX_PLACE, Flag, Form, Number, Whole, is_empty
+from bough.server.bodies.base import MAX_SEQ, Flag, Form, Integer, Number, is_empty
 from bough.server.bodies.openhands_agents import RULE_KINDS
 from bough.types import JsonObject
 
@@ -17,40 +17,40 @@ _POLICY_FIELDS = ("kind", "threshold", "confirm_unknown")
 
 
 class PolicyForm(Form):
-    """When a call waits for a person."""
+    """Decides which calls wait for a person."""
 
     kind: Literal["AlwaysConfirm", "NeverConfirm", "ConfirmRisky"]
     threshold: Literal["LOW", "MEDIUM", "HIGH"] | None = None
     confirm_unknown: Flag | None = None
 
     def as_json(self) -> JsonObject:
-        """Return it as the guard reads it."""
+        """Return the policy as `policy_from_json` reads it."""
         return self.model_dump(exclude_none=True)
 
 
 class LimitsForm(Form):
-    """Bounds of a run; what is left out has its default, null is unbounded."""
+    """Limits of a run. A missing field has its default; null means no limit."""
 
-    requests: Whole | None = Field(default=None, ge=0)
-    input_tokens: Whole | None = Field(default=None, ge=0)
-    output_tokens: Whole | None = Field(default=None, ge=0)
-    total_tokens: Whole | None = Field(default=None, ge=0)
+    requests: Integer | None = Field(default=None, ge=0)
+    input_tokens: Integer | None = Field(default=None, ge=0)
+    output_tokens: Integer | None = Field(default=None, ge=0)
+    total_tokens: Integer | None = Field(default=None, ge=0)
     cost_usd: Number | None = Field(default=None, ge=0)
     wall_seconds: Number | None = Field(default=None, ge=0)
-    steps: Whole | None = Field(default=None, ge=0)
-    tasks: Whole | None = Field(default=None, ge=0)
-    depth: Whole | None = Field(default=None, ge=0)
+    steps: Integer | None = Field(default=None, ge=0)
+    tasks: Integer | None = Field(default=None, ge=0)
+    depth: Integer | None = Field(default=None, ge=0)
     unpriced: Literal["refuse", "allow"] = "refuse"
 
     def limits(self) -> Limits:
-        """Return it as the guard has it."""
+        """Return the limits of the guard."""
         return Limits(**self.model_dump(exclude_unset=True))
 
 
 AllowEntry = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 AllowEntries = Annotated[list[AllowEntry], Field(max_length=200)]
 AllowForm = AllowEntries | Annotated[list[AllowEntries], Field(max_length=20)]
-"""Which calls may be made at all: `["Read", "Bash(git:*)"]`, or several such lists, each of which must allow a call."""
+"""The allowed calls: `["Read", "Bash(git:*)"]`, or several such lists, each of which must allow a call."""
 
 
 def read_allow_list(allow_list: list[str] | list[list[str]]) -> AllowList:
@@ -59,25 +59,24 @@ def read_allow_list(allow_list: list[str] | list[list[str]]) -> AllowList:
     Raises:
         InvalidInput: An entry is neither `Tool` nor `Tool(pattern)`.
     """
-    entries = [entry_or_list for entry_or_list in allow_list if isinstance(entry_or_list, str)]
-    lists = [entry_or_list for entry_or_list in allow_list if not isinstance(entry_or_list, str)] or [
-        entries
-    ]  # one empty list allows nothing
+    lists = [item for item in allow_list if not isinstance(item, str)]
+    if not lists:  # one list, which allows nothing if it is empty
+        lists = [[item for item in allow_list if isinstance(item, str)]]
     if any(not AllowList.of(entry).lists[0] for entries in lists for entry in entries):
         raise InvalidInput("allow_list: an entry names no tool", hint='for example ["Read", "Bash(git:*)"]')
     return AllowList(tuple(AllowList.of(*entries).lists[0] for entries in lists))
 
 
 class CondenserForm(Form):
-    """How the model's context is kept short; the conversation's own model writes summaries."""
+    """How the model's context is shortened. The model of the conversation writes the summaries."""
 
     kind: Literal["SummarizingCondenser", "KeepFirstCondenser"]
-    max_events: Whole = Field(default=120, ge=4, le=MAX_PLACE)
-    keep_first: Whole = Field(default=2, ge=0, le=MAX_PLACE)
-    max_tokens: Whole | None = Field(default=None, ge=1, le=MAX_PLACE)
+    max_events: Integer = Field(default=120, ge=4, le=MAX_SEQ)
+    keep_first: Integer = Field(default=2, ge=0, le=MAX_SEQ)
+    max_tokens: Integer | None = Field(default=None, ge=1, le=MAX_SEQ)
 
     def condenser(self) -> Condenser:
-        """Return it as a conversation has it.
+        """Return the condenser of a conversation.
 
         Raises:
             InvalidInput: `keep_first` is too large for `max_events`, or the kind has no `max_tokens`.
@@ -91,10 +90,10 @@ class CondenserForm(Form):
 
 
 def parse_policy(policy: JsonObject) -> Policy:
-    """Return the policy that a body describes; the error does not repeat what was sent.
+    """Return the policy that a body describes. The error does not repeat the input.
 
     Raises:
-        InvalidInput: There is no such policy.
+        InvalidInput: The policy is unknown.
     """
     try:
         return policy_from_json(policy)
@@ -103,10 +102,10 @@ def parse_policy(policy: JsonObject) -> Policy:
 
 
 def parse_analyzer(analyzer: JsonObject) -> SecurityAnalyzer:
-    """Return the analyzer that a body describes; the error does not repeat what was sent.
+    """Return the analyzer that a body describes. The error does not repeat the input.
 
     Raises:
-        InvalidInput: There is no such analyzer.
+        InvalidInput: The analyzer is unknown.
     """
     try:
         return analyzer_from_json(analyzer)
@@ -115,10 +114,10 @@ def parse_analyzer(analyzer: JsonObject) -> SecurityAnalyzer:
 
 
 def parse_openhands_policy(policy: JsonObject | None) -> Policy:
-    """Return the policy of a body of OpenHands' client, which sends a threshold with policies that have none.
+    """Return the policy of a body of OpenHands' client. It sends a threshold even for policies that have none.
 
     Raises:
-        InvalidInput: There is no such policy.
+        InvalidInput: The policy is unknown.
     """
     fields = policy or {}
     policy_fields = {name: fields[name] for name in _POLICY_FIELDS if name in fields}
@@ -133,7 +132,7 @@ def parse_openhands_analyzer(analyzer: JsonObject | None) -> SecurityAnalyzer:
     """Return the analyzer of a body of OpenHands' client.
 
     Raises:
-        InvalidInput: There is no such analyzer.
+        InvalidInput: The analyzer is unknown.
     """
     if (analyzer or {}).get("kind") in (*RULE_KINDS, "RuleAnalyzer"):
         return RuleAnalyzer()
@@ -144,7 +143,7 @@ def parse_openhands_condenser(condenser: JsonObject | None) -> Condenser | None:
     """Return the condenser of an agent of OpenHands' client; None if it has none.
 
     Raises:
-        InvalidInput: There is no such condenser.
+        InvalidInput: The condenser is unknown, or a value is invalid.
     """
     if condenser is None or is_empty(condenser) or condenser.get("kind") in ("NoOpCondenser", "NoOp"):
         return None
@@ -152,5 +151,5 @@ def parse_openhands_condenser(condenser: JsonObject | None) -> Condenser | None:
         raise InvalidInput("agent.condenser.kind: no such condenser", hint="LLMSummarizingCondenser or NoOpCondenser")
     size, first, tokens = condenser.get("max_size", 240), condenser.get("keep_first", 2), condenser.get("max_tokens")
     if not all(isinstance(value, int) for value in (size, first)):
-        raise InvalidInput("agent.condenser: max_size and keep_first are whole numbers", hint="leave them out")
+        raise InvalidInput("agent.condenser: max_size and keep_first must be integers", hint="leave them out")
     return SummarizingCondenser(max_events=size, keep_first=first, **({} if tokens is None else {"max_tokens": tokens}))

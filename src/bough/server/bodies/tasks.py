@@ -1,4 +1,4 @@
-"""Bodies and answers about tasks."""
+"""Bodies and responses about tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, JsonValue, StringConstraints
 
-from bough.server.bodies.base import Flag, Form, Number, Reason, Stamp, Whole, stamp
+from bough.server.bodies.base import Flag, Form, Integer, Number, Reason, Stamp, stamp
 from bough.server.bodies.conversations import Message
 from bough.server.bodies.info import Ledger
 from bough.tasks import Task, TaskEvent, TaskState
@@ -18,13 +18,13 @@ TaskStateName = Literal["pending", "running", "completed", "failed", "input_requ
 
 
 class NewTask(Form):
-    """A task: a conversation of its own, and the run of it. `agent` is a registered name."""
+    """A task, which is a new conversation and its run. `agent` is a registered name."""
 
     input: Message
     agent: str | None = Field(default=None, max_length=64)
     id: UUID | None = None
     queue: QueueName | None = None
-    priority: Whole = Field(default=0, ge=-(2**15), le=2**15 - 1)
+    priority: Integer = Field(default=0, ge=-(2**15), le=2**15 - 1)
     deadline_seconds: Number | None = Field(default=None, gt=0, lt=10**9)
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
 
@@ -42,14 +42,14 @@ class TaskQuery(Form):
 
 
 class TaskAnswer(Form):
-    """The answer to what a task asks: of a question any JSON, of an approval `true`, `false` or which calls."""
+    """The answer to a task's request: any JSON for a question; `true`, `false` or a list of calls for an approval."""
 
     answer: JsonValue
     run: Flag = True
 
 
 class CallAnswer(Form):
-    """The answer to one call that waits."""
+    """The decision on one call that waits."""
 
     decision: Literal["approve", "reject", "answer"]
     reason: Reason = ""
@@ -59,7 +59,7 @@ class CallAnswer(Form):
 
 
 class TaskEventInfo(BaseModel):
-    """Something that happened to a task."""
+    """An event of a task."""
 
     seq: int
     event_type: str
@@ -68,13 +68,17 @@ class TaskEventInfo(BaseModel):
 
     @classmethod
     def of(cls, event: TaskEvent) -> TaskEventInfo:
-        """Return it as an answer."""
-        kind, at = event.event_type.value, stamp(event.timestamp)
-        return cls(seq=event.seq, event_type=kind, payload=event.payload, timestamp=at)
+        """Return the document of an event."""
+        return cls(
+            seq=event.seq,
+            event_type=event.event_type.value,
+            payload=event.payload,
+            timestamp=stamp(event.timestamp),
+        )
 
 
 class TaskInfo(BaseModel):
-    """A task as it stands."""
+    """A task and its state."""
 
     id: str
     conversation: UUID
@@ -99,15 +103,15 @@ class TaskInfo(BaseModel):
 
     @classmethod
     def of(cls, task: Task, agent: str | None) -> TaskInfo:
-        """Return it as an answer.
+        """Return the document of a task.
 
         Args:
-            agent: Of its conversation; a task that names no agent runs this one.
+            agent: The agent of its conversation, which runs if the task names no agent.
         """
-        assert task.conversation is not None  # noqa: S101 - what a store returns has one
-        same = ("id", "input", "result", "data", "error", "code", "request", "queue", "priority", "attempts")
+        assert task.conversation is not None  # noqa: S101 - a task from a store always has one
+        copied_fields = ("id", "input", "result", "data", "error", "code", "request", "queue", "priority", "attempts")
         return cls(
-            **{name: getattr(task, name) for name in (*same, "max_attempts", "metadata", "conversation")},
+            **{name: getattr(task, name) for name in (*copied_fields, "max_attempts", "metadata", "conversation")},
             state=TaskState(task.state).value,
             agent=task.agent_name or agent,
             parent=task.parent_id,

@@ -13,37 +13,45 @@ from bough.errors import InvalidInput
 from bough.server.access import Access
 from bough.server.bodies.agents import AgentBody, AgentForm, PostedAgent
 from bough.server.bodies.base import is_empty
-from bough.server.bodies.llm import model_settings, model_string, retry_policy
+from bough.server.bodies.llm import parse_model, parse_model_settings, parse_retry_policy
 from bough.server.bodies.openhands_agents import MASKED, POSTED_NAME, describe_posted_spec, list_tools
 from bough.server.bodies.rules import parse_openhands_condenser
 from bough.types import JsonObject
 
-_REFUSED_OF_AGENT = ("mcp_config", "filter_tools_regex", "critic", "persona")
-_DEFAULT_CONTEXT = frozenset({"skills", "system_message_suffix"})
+_REFUSED_FIELDS = ("mcp_config", "filter_tools_regex", "critic", "persona")
+_READ_CONTEXT = ("skills", "system_message_suffix")
+_IGNORED_CONTEXT = ("kind", "datetime", "current_datetime")
 
-_ACCESS = ("none", "read", "write", "run")
-_TOOLS: Mapping[str, str] = {
+_ACCESS_LEVELS = ("none", "read", "write", "run")
+_TOOL_ACCESS: Mapping[str, str] = {
     **dict.fromkeys(("terminal", "execute_bash", "bash", "run_command"), "run"),
     **dict.fromkeys(("file_editor", "str_replace_editor", "write_file", "edit_file"), "write"),
     **dict.fromkeys(("glob", "grep", "read_file", "list_files", "search_files"), "read"),
     **dict.fromkeys(("task_tracker", "think", "finish"), "none"),
 }
-"""The workspace access that each tool needs, by name."""
+"""The workspace access that each tool needs, by the tool's name."""
 
-_SNAKE = {
-    **{"BashTool": "bash", "TerminalTool": "terminal", "FileEditorTool": "file_editor", "GlobTool": "glob"},
-    **{"GrepTool": "grep", "TaskTrackerTool": "task_tracker", "FinishTool": "finish", "ThinkTool": "think"},
+_TOOL_NAMES: Mapping[str, str] = {
+    "BashTool": "bash",
+    "TerminalTool": "terminal",
+    "FileEditorTool": "file_editor",
+    "GlobTool": "glob",
+    "GrepTool": "grep",
+    "TaskTrackerTool": "task_tracker",
+    "FinishTool": "finish",
+    "ThinkTool": "think",
 }
+"""The names of tools by the classes of OpenHands."""
 
 
 @dataclass(frozen=True)
 class ResolvedAgent:
-    """The agent of a body.
+    """The agent of a body, as a spec.
 
     Attributes:
-        api_key: The key of its model, if one was posted with it.
-        condenser: Only OpenHands' agents have one.
-        posted: The data that a conversation's row records of an OpenHands agent.
+        api_key: The key of its model, if the body has one.
+        condenser: Set only for an OpenHands agent.
+        posted: What the conversation's row records of an OpenHands agent; None for other agents.
     """
 
     spec: AgentSpec
@@ -53,7 +61,7 @@ class ResolvedAgent:
 
 
 def resolve_agent(access: Access, agent: PostedAgent | None) -> ResolvedAgent:
-    """Return the agent of a body; the default one if the body has none.
+    """Return the agent of a body, or the default agent if the body has none.
 
     Raises:
         InvalidInput: A field cannot be used; the message names it.
@@ -69,23 +77,23 @@ def resolve_agent(access: Access, agent: PostedAgent | None) -> ResolvedAgent:
 
 
 def _build_spec(access: Access, agent: AgentBody) -> AgentSpec:
-    """Return the agent of a body.
+    """Convert an OpenHands agent to a spec.
 
     Raises:
         InvalidInput: A field has an unsupported value.
-        PermissionDenied: `base_url` needs an admin.
+        PermissionDenied: Only an admin may set this `base_url`.
     """
     if agent.kind != "Agent":
-        raise InvalidInput("agent.kind: only Agent is served here", hint="name a registered agent, or send an Agent")
-    for name in _REFUSED_OF_AGENT:
+        raise InvalidInput("agent.kind: only Agent is supported", hint="name a registered agent, or send an Agent")
+    for name in _REFUSED_FIELDS:
         refuse(f"agent.{name}", getattr(agent, name), "register the agent in config.yaml or with --agents")
-    settings, retry = model_settings(agent.llm), retry_policy(agent.llm)
+    settings, retry = parse_model_settings(agent.llm), parse_retry_policy(agent.llm)
     access.services.agents.require_base_url(access.caller, agent.llm.base_url)
     suffix = _read_suffix(agent.agent_context or {})
     prompt = "\n\n".join(filter(None, (agent.system_prompt or DEFAULT_PROMPT, suffix)))
     return AgentSpec(
         name=POSTED_NAME,
-        model=model_string(agent.llm),
+        model=parse_model(agent.llm),
         base_url=agent.llm.base_url,
         settings=settings,
         retry=retry,
@@ -97,9 +105,10 @@ def _build_spec(access: Access, agent: AgentBody) -> AgentSpec:
 
 
 def _describe_posted_agent(agent: AgentBody, spec: AgentSpec) -> JsonObject:
-    """Return the data that a row records of a posted agent: the agent, and the resulting spec.
+    """Return what a row records of an OpenHands agent: the agent, and what identifies the resulting spec.
 
-    Keys are masked: the client validates the agent and treats a masked key as missing. Tools are the actual ones.
+    Keys are masked, because the client validates the agent and treats a masked key as missing. If the spec has another
+    workspace access than was asked for, the tools of the spec are recorded.
     """
     posted = cast("JsonObject", mask_keys(agent.model_dump(mode="json", exclude_unset=True))) | {"kind": agent.kind}
     if spec.workspace_access != _find_access(agent):
@@ -108,7 +117,7 @@ def _describe_posted_agent(agent: AgentBody, spec: AgentSpec) -> JsonObject:
 
 
 def mask_keys(value: Any, name: str = "") -> Any:
-    """Return a JSON value in which values with the names of secrets are replaced by asterisks."""
+    """Return a JSON value in which each text under a name such as `api_key` is replaced by asterisks."""
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value)
         return {key: mask_keys(item, key) for key, item in pairs.items()}
@@ -118,22 +127,32 @@ def mask_keys(value: Any, name: str = "") -> Any:
 
 
 def _find_access(agent: AgentBody) -> str:
+    """Return the narrowest workspace access that is enough for all tools of an agent.
+
+    Raises:
+        InvalidInput: A tool is unknown, or has parameters.
+    """
     access = "none"
     for index, tool in enumerate(agent.tools):
-        refuse(f"agent.tools.{index}.params", tool.params, "tools have no parameters here")
-        name = _SNAKE.get(tool.name, tool.name)
-        if name not in _TOOLS:
-            near = get_close_matches(name, _TOOLS, 1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known tools: {', '.join(_TOOLS)}"
+        refuse(f"agent.tools.{index}.params", tool.params, "tools have no parameters")
+        name = _TOOL_NAMES.get(tool.name, tool.name)
+        if name not in _TOOL_ACCESS:
+            near = get_close_matches(name, _TOOL_ACCESS, 1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known tools: {', '.join(_TOOL_ACCESS)}"
             raise InvalidInput(f"agent.tools.{index}.name: no such tool", hint=hint)
-        access = max(access, _TOOLS[name], key=_ACCESS.index)
+        access = max(access, _TOOL_ACCESS[name], key=_ACCESS_LEVELS.index)
     return access
 
 
 def _read_suffix(context: JsonObject) -> str:
+    """Return the text that an agent's context appends to its system prompt.
+
+    Raises:
+        InvalidInput: The context has skills, or an unsupported field.
+    """
     for name, value in context.items():
-        if name not in _DEFAULT_CONTEXT and not (is_empty(value) or name in ("kind", "datetime", "current_datetime")):
-            refuse(f"agent.agent_context.{name}", value, "give skills to the operator, or in the prompt")
+        if name not in _READ_CONTEXT and name not in _IGNORED_CONTEXT:
+            refuse(f"agent.agent_context.{name}", value, "register skills with the operator, or put them in the prompt")
     refuse("agent.agent_context.skills", context.get("skills"), "register skills with the operator")
     return str(context.get("system_message_suffix") or "")
 

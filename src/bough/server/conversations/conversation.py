@@ -1,4 +1,4 @@
-"""The operations behind the routes of conversations, through the same calls as a user of the library."""
+"""The operations behind the conversation routes, built on the calls that programs with the library also use."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from bough.tasks.stores.relational import TASKS
 from bough.types import JsonObject
 
 _SKILLS_SECONDS = 1.0
-"""Maximum age of the skills and their trust for a message, since discovery reads many folders. A run, and a
-fork that renders its prompt, discover them again."""
+"""Maximum age of the cached skills and of their trust when a message is sent, because discovery reads many folders.
+A run always discovers them again, and so does a fork that renders its prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,9 @@ class Start:
     """A request to start a conversation, in any form of body.
 
     Attributes:
-        task: The options of the task that runs it, as in `Runs.start`.
-        secrets: Values by name, the model's key as `$model`; stored encrypted.
-        about: Stored in its row: the form, the posted agent, the digest of the request.
+        task: Options of the task that runs the conversation, as in `Runs.start`.
+        secrets: Values by name, with the model's key under `$model`; stored encrypted.
+        about: Metadata stored in the conversation's row: the form, the posted agent, the digest of the request.
     """
 
     id: UUID
@@ -64,11 +64,14 @@ class Start:
     about: JsonObject = field(default_factory=dict[str, Any])
 
 
-async def existing(access: Access, id: UUID | None, digest: str) -> ConversationRecord | None:
-    """Return the conversation that the same request created earlier.
+async def find_existing(access: Access, id: UUID | None, digest: str) -> ConversationRecord | None:
+    """Return the conversation with this id if the same request created it earlier; None if the id is new.
+
+    Args:
+        digest: The digest of the request's body.
 
     Raises:
-        Conflict: The id belongs to something else.
+        Conflict: Another request used the id.
     """
     if id is None:
         return None
@@ -92,10 +95,10 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
     rules: GivenRules = {**read_settings_rules(services.settings), **new.rules, "secrets": make_secrets(new.secrets)}
     store = access.store.with_metadata(new.about)
-    key = new.secrets.get(MODEL_KEY)
-    with services.workspaces.making(new.workspace):
+    model_key = new.secrets.get(MODEL_KEY)
+    with services.workspaces.creating(new.workspace):
         conversation = await AsyncConversation.create(
-            new.agent if key is None else new.agent.model_copy(update={"api_key": key}),
+            new.agent if model_key is None else new.agent.model_copy(update={"api_key": model_key}),
             workspace=new.workspace,
             store=store,
             id=new.id,
@@ -125,16 +128,19 @@ async def say(
     expected_head: int | None = None,
     **submission: Any,
 ) -> None:
-    """Send a message; with `run`, have it answered. In one transaction: if any part is refused, nothing is written.
+    """Send a message and, with `run`, submit a task that answers it, in one transaction.
+
+    If the message or the task is refused, nothing is written.
 
     Args:
-        submission: The options of the task that answers it, as in `Runs.start`.
+        expected_head: The head that the log must have; None accepts any.
+        submission: Options of the task, as in `Runs.start`.
 
     Raises:
         Stale: The head is not the expected one.
         LimitExceeded: The tenant has the maximum number of runs.
-        PermissionDenied: A hook refused it.
-        TooLarge: It is longer than a message may be.
+        PermissionDenied: A hook refused the message.
+        TooLarge: The message is longer than `server.message_bytes`.
     """
     require_short(access, message)
     events = await conversation.prepare_message(stamp(access, message))
@@ -159,15 +165,15 @@ def require_short(access: Access, message: UserMessage) -> None:
     """Check the length of a message.
 
     Raises:
-        TooLarge: It is longer than a message may be.
+        TooLarge: The message is longer than `server.message_bytes`.
     """
-    bound = access.services.server.message_bytes
-    if sum(len(part.model_dump_json()) for part in message.content) > bound:
-        raise TooLarge(f"the message is longer than {bound} bytes", hint="upload it as a file and name that")
+    max_bytes = access.services.server.message_bytes
+    if sum(len(part.model_dump_json()) for part in message.content) > max_bytes:
+        raise TooLarge(f"the message is longer than {max_bytes} bytes", hint="upload it as a file and name the file")
 
 
 def stamp(access: Access, message: UserMessage) -> UserMessage:
-    """Return a message with the current time: times in a log follow its order, and clients sort by them."""
+    """Return the message with the current time: clients sort by times, so those of a log must follow its order."""
     return message.model_copy(update={"ts": access.services.clock.now()})
 
 
@@ -178,10 +184,10 @@ async def open_conversation(
     """Yield the opened conversation, and close it after the block.
 
     Args:
-        conversation: Its id, or its record if that was just read.
+        conversation: The id, or the record if the caller has just read it.
 
     Raises:
-        NotFound: It is not there, or another tenant's.
+        NotFound: The conversation does not exist, or belongs to another tenant.
     """
     record = conversation if isinstance(conversation, ConversationRecord) else await access.store.get(conversation)
     state = await access.services.states.state_of(record)
@@ -195,22 +201,22 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
     """Yield the opened conversation for a request that asks its model outside of a run.
 
     Raises:
-        NotFound: It is not there, or another tenant's.
-        LimitExceeded: The tenant or the key has used up the quota of the day.
-        PermissionDenied: Its model needs a key of the operator, which the tenant may not use.
+        NotFound: The conversation does not exist, or belongs to another tenant.
+        LimitExceeded: The tenant or the key has used up its daily quota.
+        PermissionDenied: The model needs the operator's key, which the tenant may not use.
     """
     services = access.services
     await services.quotas.require(services.store, access.caller)
     owner = access.caller.owner
     async with open_conversation(_charge_caller(access), id) as conversation:
-        # Not the agent's `api_key`: that of a registered agent is the operator's.
-        posted = await services.sealed.values(owner, conversation.state.policies)
-        services.rules.require_own_model_key(owner, conversation.agent.model_name, has_key=MODEL_KEY in posted)
+        # The agent's `api_key` does not count: for a registered agent it is the operator's.
+        secrets = await services.sealed.values(owner, conversation.state.policies)
+        services.rules.require_own_model_key(owner, conversation.agent.model_name, has_key=MODEL_KEY in secrets)
         yield conversation
 
 
 def _charge_caller(access: Access) -> Access:
-    """Return an access that charges the caller's key for questions to the model, if keys have quotas."""
+    """Return an access that charges model requests to the caller's key, if the tenant's keys have quotas."""
     key, quotas = access.caller.key, access.services.quotas
     if key is None or not quotas.bounds_keys(access.caller.owner):
         return access
@@ -229,61 +235,62 @@ async def reopen_parts(
     """Return the parts of a conversation, with its decrypted secrets and model key.
 
     Args:
-        agent: Replaces its agent, which is then not looked up. Not recorded in the log.
-        skills_seconds: Maximum age of the skills and of their trust.
+        agent: Used instead of the recorded agent. The replacement is not recorded in the log.
+        skills_seconds: Maximum age of the cached skills and of their trust.
 
     Raises:
         Unavailable: A secret cannot be decrypted.
-        PermissionDenied: Its workspace has become a link out of the tenant's folder.
+        PermissionDenied: The workspace has become a link that leaves the tenant's folder.
     """
     settings, rules = services.settings, read_settings_rules(services.settings)
     services.rules.require_workspace(record.owner, state.workspace)
-    values = await services.sealed.values(record.owner, state.policies)
-    if values:
-        rules["secrets"] = make_secrets(values)
-    agent = agent or _agent_in_use(services, state, values)
+    secrets = await services.sealed.values(record.owner, state.policies)
+    if secrets:
+        rules["secrets"] = make_secrets(secrets)
+    agent = agent or _read_agent(services, state, secrets)
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
-        record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
-        cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
+        record.id, store, agent, executor=None, settings=settings, asked=Rules.build(settings, **rules),
+        delegation=broker, cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 
 
-async def count_shown_chars(access: Access, record: ConversationRecord, state: State) -> int:
-    """Return the maximum length of a result that a conversation's model sees, in characters.
+async def find_max_result_chars(access: Access, record: ConversationRecord, state: State) -> int:
+    """Return the maximum number of characters of a tool result that the conversation's model sees.
 
     Raises:
-        Unavailable: The key of its model cannot be decrypted.
+        Unavailable: The key of the model cannot be decrypted.
     """
     services = access.services
-    values = await services.sealed.values(record.owner, state.policies)
-    agent = _agent_in_use(services, state, values)
+    secrets = await services.sealed.values(record.owner, state.policies)
+    agent = _read_agent(services, state, secrets)
     return result_chars(agent.result_tokens, resolve_spec_model(agent, services.settings)[0])
 
 
-def _agent_in_use(services: Services, state: State, sealed: Mapping[str, str]) -> AgentSpec:
-    """Return the agent of a conversation, with its decrypted model key."""
-    agent, key = services.agents.read_recorded(state), sealed.get(MODEL_KEY)
-    return agent if key is None else agent.model_copy(update={"api_key": key})
+def _read_agent(services: Services, state: State, secrets: Mapping[str, str]) -> AgentSpec:
+    """Return the recorded agent of a conversation, with the model key from its decrypted secrets."""
+    agent = services.agents.read_recorded(state)
+    model_key = secrets.get(MODEL_KEY)
+    return agent if model_key is None else agent.model_copy(update={"api_key": model_key})
 
 
 async def info(access: Access, id: UUID) -> ConversationInfo:
     """Return the document of a conversation.
 
     Raises:
-        NotFound: It is not there, or another tenant's.
+        NotFound: The conversation does not exist, or belongs to another tenant.
     """
     return await info_of_record(access, await access.store.get(id))
 
 
 async def info_of_record(access: Access, record: ConversationRecord) -> ConversationInfo:
-    """Return the document of a conversation whose row was read."""
+    """Return the document of a conversation whose row the caller has read."""
     return await _make_info(access, record, await access.services.runs.latest(record.id))
 
 
 async def info_of_new(access: Access, record: ConversationRecord, state: State) -> ConversationInfo:
-    """Return the document of a conversation that was just written, with its fold. It has no run yet."""
+    """Return the document of a conversation that was just written and has no run yet; `state` is its fold."""
     return build_info(record, state, await read_details(access.store, record, state), run=None)
 
 
@@ -295,11 +302,11 @@ async def _make_info(access: Access, record: ConversationRecord, run: RunInfo | 
 
 
 class Snapshot(NamedTuple):
-    """Everything that the document of a conversation is made of, read in one snapshot.
+    """The inputs of a conversation's document, read in one transaction.
 
     Attributes:
-        erased: The erasures in its log and in logs that it shares events with.
-        run: Its latest run.
+        erased: Changes with each erasure in the log, or in a log that shares events with it.
+        run: The latest run.
     """
 
     record: ConversationRecord
@@ -308,19 +315,19 @@ class Snapshot(NamedTuple):
 
 
 async def read_snapshot(access: Access, id: UUID) -> Snapshot:
-    """Read everything that the document of a conversation is made of, in one access to the store.
+    """Read the inputs of a conversation's document in one transaction.
 
     Raises:
-        NotFound: It is not there, or another tenant's.
+        NotFound: The conversation does not exist, or belongs to another tenant.
     """
 
-    def look(tables: Tables) -> Snapshot:
+    def read(tables: Tables) -> Snapshot:
         record = tables.get(id)
-        mark = tables.one("snapshot.log", id=id)
-        return Snapshot(record, "" if mark is None else mark[1], read_latest_run(tables, record.number))
+        _, erased = tables.one("snapshot.log", id=id) or (None, "")
+        return Snapshot(record, erased, read_latest_run(tables, record.number))
 
     try:
-        snapshot = await access.services.store.transaction((SNAPSHOT, TASKS), look, read_only=True, small=True)
+        snapshot = await access.services.store.transaction((SNAPSHOT, TASKS), read, read_only=True, small=True)
     except NotFound:
         raise make_missing(id) from None
     if snapshot.record.owner != access.store.owner:
@@ -329,7 +336,7 @@ async def read_snapshot(access: Access, id: UUID) -> Snapshot:
 
 
 async def make_document(access: Access, snapshot: Snapshot) -> bytes:
-    """Return the document of a conversation as JSON, the cached one if nothing that it is made of has changed."""
+    """Return the document of a conversation as JSON. It is cached until one of its inputs changes."""
     states, record = access.services.states, snapshot.record
     document = states.find_document(record.id, snapshot)
     if document is None:
@@ -343,17 +350,25 @@ _WAITING = "waiting_for_confirmation"
 
 
 async def read_details(store: OwnedStore, record: ConversationRecord, state: State) -> InfoDetails:
-    """Return the details of a conversation that are in events. No statement without skills, tasks and waiting calls."""
-    triggered: dict[str, None] = {}
-    invoked: dict[str, None] = {}
-    children: dict[UUID, None] = {}
-    kinds = (["SkillActivated"] if state.active_skills else []) + (["TaskLinked"] if _has_tasks(state) else [])
+    """Return the details of a conversation that only its events contain.
+
+    Without active skills, tasks and waiting calls, no SQL statement is run.
+    """
+    triggered: set[str] = set()
+    invoked: set[str] = set()
+    children: dict[UUID, None] = {}  # in the order of the log
+    kinds: list[str] = []
+    if state.active_skills:
+        kinds.append("SkillActivated")
+    if state.tasks or state.delegated.requests:
+        kinds.append("TaskLinked")
     if kinds:
         async for stored in store.read(record.id, kinds=kinds):
             event = stored.event
             if isinstance(event, SkillActivated) and event.trigger != "always":
-                (invoked if event.trigger == "tool" else triggered)[event.name] = None
-            # Tasks started before the fork are children of the source.
+                names = invoked if event.trigger == "tool" else triggered
+                names.add(event.name)
+            # Tasks that were started before the fork are children of the source.
             if isinstance(event, TaskLinked) and event.conversation is not None and stored.seq >= state.base:
                 children[event.conversation] = None
     return InfoDetails(
@@ -365,12 +380,8 @@ async def read_details(store: OwnedStore, record: ConversationRecord, state: Sta
 
 
 async def find_waiting_since(store: OwnedStore, record: ConversationRecord) -> datetime:
-    """Return when a waiting conversation started to wait. O(changes of state since)."""
+    """Return when a waiting conversation started to wait. O(state changes since then)."""
     async for stored in store.read(record.id, kinds=("StateChanged",), reverse=True):
         if stored.as_json().get("changes", {}).get("status") == _WAITING:
             return stored.ts
     return record.updated
-
-
-def _has_tasks(state: State) -> bool:
-    return bool(state.tasks or state.delegated.requests)

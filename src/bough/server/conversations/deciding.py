@@ -14,7 +14,7 @@ from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.bodies.base import stamp
-from bough.server.conversations.conversation import count_shown_chars, open_conversation
+from bough.server.conversations.conversation import find_max_result_chars, open_conversation
 from bough.types import JsonObject
 
 _DECIDED_BY = "decided by "
@@ -64,18 +64,18 @@ async def choose(access: Access, record: ConversationRecord, state: State, choic
     """Return the decision on one call, with the caller as its author.
 
     Raises:
-        InvalidInput: The call waits for something else, or the answer is not one of the choices.
+        InvalidInput: The call waits for another kind of decision, or the answer is not one of its choices.
     """
     by, call = access.caller.name, choice.call
     if choice.arguments is not None and choice.decision != "approve":
-        raise InvalidInput("arguments: only of a call that is approved", hint='give decision "approve"')
+        raise InvalidInput("arguments: only an approved call can have them", hint='send the decision "approve"')
     match choice.decision:
         case "approve":
             return choose_approved(state, [call], by=by, reason=choice.reason, arguments=choice.arguments)
         case "reject":
             return choose_rejected(state, [call], by=by, reason=choice.reason)
         case "answer":
-            max_chars = await count_shown_chars(access, record, state)
+            max_chars = await find_max_result_chars(access, record, state)
             return choose_answer(state, call, choice.value, by=by, max_chars=max_chars)
 
 
@@ -93,7 +93,7 @@ async def list_approvals(access: Access, record: ConversationRecord) -> tuple[st
 
 
 async def require_waiting(access: Access, record: ConversationRecord, call: str) -> State:
-    """Return the folded conversation, after checking that a call in it is waiting.
+    """Return the state of a conversation, after checking that a call in it is waiting.
 
     Raises:
         NotFound: The call does not exist.
@@ -109,7 +109,7 @@ async def require_waiting(access: Access, record: ConversationRecord, call: str)
 
 
 async def _find_decision(access: Access, id: UUID, call: str) -> dict[str, Any] | None:
-    """Return author, decision and time of the decision on a call; None if undecided. O(changes since then)."""
+    """Return the author, kind and time of the decision on a call; None if undecided. O(changes since then)."""
     kinds = ("ToolRejected", "StateChanged")
     async for stored in access.store.read(id, reverse=True, kinds=kinds):
         match event := stored.event:

@@ -20,10 +20,10 @@ from bough.types import JsonObject
 
 
 class NewFork(NamedTuple):
-    """A fork that is in the log, and the fold of its log.
+    """A fork that was written, and the fold of its log.
 
     Attributes:
-        is_new: Whether this request wrote it, rather than an equal one before.
+        is_new: Whether this request wrote the fork. False if the same request did so earlier.
     """
 
     record: ConversationRecord
@@ -41,36 +41,40 @@ async def fork(
     about: JsonObject | None = None,
     **options: Any,
 ) -> NewFork:
-    """Fork a conversation. Reads no event of the source again, and builds no agent unless it is replaced.
+    """Fork a conversation. Raises also what `AsyncConversation.fork` raises.
+
+    A fork that needs no new prompt reads no event of the source and builds no agent.
 
     Args:
-        api_key: The key of the model of `agent`; it is not stored here.
-        about: Stored in the fork's row.
-        options: Options of `AsyncConversation.fork`, which also documents further errors.
+        agent: Replaces the agent of the source.
+        api_key: The key for the model of `agent`; this function does not store it.
+        about: Metadata stored in the fork's row.
+        options: Options of `AsyncConversation.fork`.
 
     Raises:
-        PermissionDenied: Its model's address may not be used without a posted key.
-        Unavailable: The key or package of its model is missing.
+        PermissionDenied: The address of the fork's model may not be used without a posted key.
+        Unavailable: The key or package of the fork's model is missing.
     """
     services, model = access.services, (overrides or {}).get("model")
     assert model is None or isinstance(model, str)  # noqa: S101 - bodies name models
     folded = await services.states.read(source)
     store = access.store.with_metadata(about or {})
-    stand_in = None
+    prompt_agent = None
     if agent is not None:
         agent = await _with_key(access, source, folded.state, agent, api_key)
-        # Rules and the executor are the source's own: they are recorded.
-        unruled = {"limits": None, "confirmation_policy": None, "allow_list": None, "executor": None}
-        stand_in = agent.model_copy(update=unruled)
+        # The fork inherits the rules and the executor that the source recorded.
+        without_rules = {"limits": None, "confirmation_policy": None, "allow_list": None, "executor": None}
+        prompt_agent = agent.model_copy(update=without_rules)
     request = ForkRequest(agent=agent, overrides=overrides or {}, actor=access.caller.name, **options)
     services.rules.require_workspace(source.owner, folded.state.workspace)
     written = None
-    if not folded.state.policies.get("sealed"):  # else what the fork writes is masked, which needs the values
+    # A source with secrets is opened below: masking what the fork writes needs their values.
+    if not folded.state.policies.get("sealed"):
         journal = Journal(store, source.id, fold=Fold(folded.state.copy()))
         written = await fork_as_recorded(journal, source, request, services.settings)
     if written is None:
-        # A prompt that is rendered here is recorded: skills that are no longer trusted must not be in it.
-        parts = await reopen_parts(services, store, source, folded.state, agent=stand_in, skills_seconds=0)
+        # The prompt that is rendered here is recorded, so it must not contain skills that are no longer trusted.
+        parts = await reopen_parts(services, store, source, folded.state, agent=prompt_agent, skills_seconds=0)
         parts.environment.retain()
         try:
             await require_forkable(access, agent or parts.agent.spec, model=model, is_new=agent is not None)
@@ -85,7 +89,7 @@ async def fork(
 async def _with_key(
     access: Access, source: ConversationRecord, state: State, agent: AgentSpec, api_key: str | None
 ) -> AgentSpec:
-    """Return the agent of a fork with its model's key: the posted one, the agent's, or the one stored for its source.
+    """Return the agent of a fork with a model key: the posted key, else the agent's, else the source's stored key.
 
     The source's key is used only for the provider and address that it was posted for.
     """

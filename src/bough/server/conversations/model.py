@@ -19,21 +19,21 @@ from bough.types import JsonObject
 
 
 async def change_model(access: Access, id: UUID, model: str, base_url: str | None, api_key: str | None) -> None:
-    """Continue with another model.
+    """Replace the model of a conversation.
 
     A posted key is used only for the provider and address that it was posted for. Another provider or address needs a
-    new key; without one, the operator's is used.
+    new key; without one, the operator's key is used.
 
     Args:
-        base_url: Its address; None keeps the current address for a model of the same provider.
-        api_key: Stored encrypted; None keeps the posted key if it may be used, else the operator's.
+        base_url: The model's address; None keeps the current address for a model of the same provider.
+        api_key: Stored encrypted; None keeps the posted key if it may be used, and otherwise uses the operator's.
 
     Raises:
-        NotFound: It is missing or another tenant's.
-        PermissionDenied: Only an admin may name that address.
+        NotFound: The conversation does not exist, or belongs to another tenant.
+        PermissionDenied: Only an admin may set this address.
         InvalidInput: The model is unknown, or its prices are needed and unknown.
-        Conflict: A run is active, which would send its key to the new address, or the conversation changed
-            meanwhile, as when a run begins or a secret is added.
+        Conflict: A run is active, which would send its key to the new address; or the conversation has changed
+            meanwhile, for example because a run began or a secret was added.
     """
     services = access.services
     agents, caller = services.agents, access.caller
@@ -41,18 +41,18 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
     if base_url is not None:
         await agents.require_address(caller, base_url, has_key=api_key is not None, field="base_url")
     async with open_conversation(access, id) as conversation:
-        present = conversation.agent
-        is_same_provider = _find_provider(present.model_name) == _find_provider(model)
-        address = base_url or (present.base_url if is_same_provider else None)
-        keeps_key = api_key is None and (present.api_key is None or is_same_provider)
-        if keeps_key and address == present.base_url:
+        current = conversation.agent
+        is_same_provider = _find_provider(current.model_name) == _find_provider(model)
+        address = base_url or (current.base_url if is_same_provider else None)
+        keeps_key = api_key is None and (current.api_key is None or is_same_provider)
+        if keeps_key and address == current.base_url:
             await conversation.set_model(model)
             return
         if await services.runs.is_live(id):
             raise Conflict(
                 "the conversation is running", hint="pause it before you change the address or key of its model"
             )
-        new_agent = present.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
+        new_agent = current.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
         resolved, name = resolve_spec_model(new_agent, services.settings)
         policies, head = conversation.state.policies, conversation.state.head
         require_prices(resolved, limits_from_json(policies.get("limits") or {}))
@@ -62,8 +62,8 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
         await services.sealed.put(record, policies, {MODEL_KEY: api_key}, changes=changes, expected_head=head)
         return
     sealed: dict[str, str] = policies.get("sealed") or {}
-    other_keys = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
-    changed = StateChanged(changes=changes | {"policies": {"sealed": other_keys}})
+    other_secrets = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
+    changed = StateChanged(changes=changes | {"policies": {"sealed": other_secrets}})
     await access.store.append(id, [changed], expected_head=head)
 
 
@@ -73,12 +73,12 @@ async def require_forkable(access: Access, agent: AgentSpec, *, model: str | Non
     Args:
         agent: The agent of the fork, with its model's key.
         model: Replaces the agent's model.
-        is_new: Whether the agent differs from its source's.
+        is_new: Whether the agent differs from the source's agent.
 
     Raises:
         InvalidInput: The model string is invalid.
-        PermissionDenied: Its address may not be used without a posted key.
-        Unavailable: Its key or package is missing.
+        PermissionDenied: The model's address may not be used without a posted key.
+        Unavailable: The model's key or package is missing.
     """
     if model is None and not is_new:
         return

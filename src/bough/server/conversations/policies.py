@@ -1,4 +1,4 @@
-"""Which rules a caller may give: without the scope `approve`, none wider than the operator's or than those in force."""
+"""Checks the rules that callers set: without the scope `approve`, none may be wider than the rules in force."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from bough.server.bodies.rules import (
 from bough.types import JsonObject
 
 _ATTEMPTS = 20
-"""How often a change is compared anew because the conversation went on meanwhile."""
+"""Maximum number of attempts to write a change to a conversation that other writers append to."""
 
 
 def rules_from(access: Access, body: NewConversation) -> GivenRules:
     """Return the rules of a new conversation that the caller may set.
 
     Raises:
-        PermissionDenied: The policy asks less than the operator's, and the key lacks the scope `approve`.
-        InvalidInput: A value does not fit.
+        PermissionDenied: The policy asks less often than the operator's, and the key lacks the scope `approve`.
+        InvalidInput: A value is invalid.
     """
     if body.confirmation_policy is not None:
         require_policy(access, parse_policy(body.confirmation_policy.as_json()))
@@ -48,10 +48,10 @@ def rules_from(access: Access, body: NewConversation) -> GivenRules:
 
 
 def parse_rules(body: NewConversation | Overrides) -> GivenRules:
-    """Return the rules of a body.
+    """Return the rules that a body sets.
 
     Raises:
-        InvalidInput: A value does not fit.
+        InvalidInput: A value is invalid.
     """
     rules = GivenRules()
     if body.confirmation_policy is not None:
@@ -68,7 +68,7 @@ def parse_rules(body: NewConversation | Overrides) -> GivenRules:
 
 
 def openhands_rules(access: Access, body: StartConversation) -> GivenRules:
-    """Return the rules of a body of OpenHands' client.
+    """Return the rules that a body of OpenHands' client sets.
 
     Raises: see `rules_from`.
     """
@@ -85,14 +85,14 @@ def require_policy(access: Access, policy: Policy) -> None:
     """Check that the caller may start a conversation with this policy.
 
     Raises:
-        PermissionDenied: It asks less often than the operator's, and the key lacks the scope `approve`.
+        PermissionDenied: The policy asks less often than the operator's, and the key lacks the scope `approve`.
     """
     if not allows_change(_read_default(access), policy):
         access.caller.require("write", "approve")
 
 
 async def replace_policy(access: Access, id: UUID, policy: Policy) -> None:
-    """Change which calls of a conversation wait for a person.
+    """Replace the policy that decides which calls of a conversation wait for a person.
 
     Raises:
         PermissionDenied: The policy asks less often than the one in force, and the key lacks the scope `approve`.
@@ -106,25 +106,25 @@ async def replace_policy(access: Access, id: UUID, policy: Policy) -> None:
 
 
 async def replace_analyzer(access: Access, id: UUID, analyzer: SecurityAnalyzer | None) -> None:
-    """Replace the analyzer that rates the calls of a conversation. Any replacement counts as loosening.
+    """Replace the analyzer that rates the risk of a conversation's calls; None removes it.
 
     Raises:
-        PermissionDenied: It replaces or removes the analyzer in force, and the key lacks the scope `approve`.
+        PermissionDenied: The analyzer is removed, or another one is in force, and the key lacks the scope `approve`.
     """
     recorded = None if analyzer is None else analyzer.to_json()
 
     def is_allowed(state: State) -> bool:
-        present = state.policies.get("analyzer")
-        return recorded is not None and present in (None, recorded)
+        current = state.policies.get("analyzer")
+        return recorded is not None and current in (None, recorded)
 
-    await _change_rules(access, id, "security_analyzer", recorded, is_allowed, name="analyzer")
+    await _change_rules(access, id, "security_analyzer", recorded, is_allowed, recorded_name="analyzer")
 
 
 async def replace_limits(access: Access, id: UUID, limits: Limits) -> None:
-    """Change the bounds of the runs of a conversation.
+    """Replace the limits of a conversation's runs.
 
     Raises:
-        PermissionDenied: A bound is wider than the one in force, and the key lacks the scope `approve`.
+        PermissionDenied: A limit is higher than the one in force, and the key lacks the scope `approve`.
     """
 
     def is_allowed(state: State) -> bool:
@@ -140,14 +140,20 @@ async def _change_rules(
     value: JsonObject | None,
     is_allowed: Callable[[State], bool],
     *,
-    name: str | None = None,
+    recorded_name: str | None = None,
 ) -> None:
-    """Record a rule of a conversation; without the scope `approve` only what `is_allowed` says does not widen anything.
+    """Record a rule of a conversation. Without the scope `approve`, `is_allowed` must accept the change.
 
     Args:
-        field: What a body calls the rule; `name`: what the log calls it, where that differs.
+        field: The rule's name in bodies.
+        is_allowed: Whether the new value is no wider than the value in a state.
+        recorded_name: The rule's name in the log, if it differs.
+
+    Raises:
+        PermissionDenied: The change is not allowed.
+        Conflict: Other writers appended to the conversation during every attempt.
     """
-    event = StateChanged(changes={"policies": {name or field: value}})
+    event = StateChanged(changes={"policies": {recorded_name or field: value}})
     record = await access.store.get(id)
     if "approve" in access.caller.scopes:
         await access.store.append(id, [event])
@@ -160,7 +166,7 @@ async def _change_rules(
                 hint="ask somebody whose key has the scope approve",
             )
         try:
-            # The head that was compared: a rule that somebody makes stricter in between is compared as well.
+            # With the head that was compared: a stricter rule that was recorded since then must be compared as well.
             await access.store.append(id, [event], expected_head=state.head)
         except Conflict:
             record = await access.store.get(id)
@@ -174,7 +180,7 @@ def _read_default(access: Access) -> Policy:
 
 
 def _read_policy(state: State, default: Policy) -> Policy:
-    """Return the policy in force: the recorded one and the operator's; in quarantine every call waits."""
+    """Return the policy in force: the narrower of the recorded and the operator's. In quarantine every call waits."""
     if state.quarantined:
         return AlwaysConfirm()
     recorded = state.policies.get("policy")

@@ -12,7 +12,7 @@ from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bodies.conversations import NewConversation, StartConversation, ThresholdsBody
 from bough.server.bounds.etag import compute_digest
 from bough.server.conversations.agents import refuse, resolve_agent
-from bough.server.conversations.conversation import Start, existing, start
+from bough.server.conversations.conversation import Start, find_existing, start
 from bough.server.conversations.policies import openhands_rules, rules_from
 from bough.types import JsonObject, new_id
 
@@ -38,31 +38,37 @@ _THRESHOLDS: Mapping[str, int] = {
 
 
 async def start_conversation(
-    access: Access, body: NewConversation | StartConversation, keyed: UUID | None
+    access: Access, body: NewConversation | StartConversation, idempotency_id: UUID | None
 ) -> tuple[ConversationRecord, bool]:
     """Start a conversation, or return the one that the same request started earlier.
 
     Args:
-        keyed: The id derived from the request's `Idempotency-Key`.
+        idempotency_id: The id that is derived from the request's `Idempotency-Key`.
 
     Returns:
-        Its row, and whether it is new.
+        The row, and whether it is new.
 
     Raises:
-        Conflict: The id belongs to something else.
+        Conflict: Another request used the id.
         InvalidInput: A field cannot be used; the message names it.
         PermissionDenied: A field needs another role or scope.
     """
     digest = compute_digest(body.digestible())
-    requested = body.conversation_id if isinstance(body, StartConversation) else body.id
-    id = requested or keyed
-    record = await existing(access, id, digest)
+    requested_id = body.conversation_id if isinstance(body, StartConversation) else body.id
+    id = requested_id or idempotency_id
+    record = await find_existing(access, id, digest)
     if record is not None:
         return record, False
     return await start(access, _plan(access, body, id or new_id(), digest)), True
 
 
 def _plan(access: Access, body: NewConversation | StartConversation, id: UUID, digest: str) -> Start:
+    """Return what to start for a body of either form.
+
+    Raises:
+        InvalidInput: A field cannot be used.
+        PermissionDenied: A field needs another role or scope.
+    """
     config: JsonObject = {"request": digest}
     if isinstance(body, StartConversation):
         _refuse_unsupported(body)
@@ -91,15 +97,16 @@ def _plan(access: Access, body: NewConversation | StartConversation, id: UUID, d
 
 
 def _refuse_unsupported(body: StartConversation) -> None:
+    """Raise `InvalidInput` if a body sets a field of OpenHands that has no equivalent here."""
     for name, hint in _REFUSED.items():
         refuse(name, getattr(body, name), hint)
     if not body.stuck_detection:
-        raise InvalidInput("stuck_detection: cannot be switched off", hint="bound the run: max_iterations")
-    thresholds = _list_thresholds(body.stuck_detection_thresholds)
-    refuse("stuck_detection_thresholds", thresholds, "the detector's own ones hold")
+        raise InvalidInput("stuck_detection: cannot be switched off", hint="limit the run with max_iterations")
+    thresholds = _find_changed_thresholds(body.stuck_detection_thresholds)
+    refuse("stuck_detection_thresholds", thresholds, "leave them out: the defaults apply")
 
 
-def _list_thresholds(thresholds: ThresholdsBody | None) -> JsonObject:
+def _find_changed_thresholds(thresholds: ThresholdsBody | None) -> JsonObject:
     """Return the thresholds that differ from the defaults."""
     fields = {} if thresholds is None else thresholds.model_extra or {}
     return {name: value for name, value in fields.items() if value is not None and value != _THRESHOLDS.get(name)}

@@ -1,4 +1,4 @@
-"""The agents of a server by name, and agents described by a request, as data within the rights of its caller."""
+"""The agents of a server by name, and agents that a body describes as data, limited to the rights of the caller."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from bough.tasks.agents import find_for_record
 from bough.types import JsonObject
 
 DEFAULT = "default"
-_ACCESS = ("none", "read", "write", "run")
-_PATHS: Mapping[str, str] = {
+_ACCESS_LEVELS = ("none", "read", "write", "run")
+_PATH_FIELDS: Mapping[str, str] = {
     "system_prompt_path": "send the text itself as agent.system_prompt",
     "skill_roots": "name an agent that the operator registered with these skills",
 }
-"""Fields of an agent that name files of this machine, which only the operator may set, with the alternative."""
+"""Fields of an agent that name files of this machine, which only the operator may set; each with a hint."""
 
 
 class AgentCatalogue:
-    """Registered agents, and `default`, the agent of `bough run`."""
+    """The registered agents, and `default`, the agent that `bough run` uses."""
 
     def __init__(
         self, settings: Settings, server: ServerSettings, registered: Mapping[str, AgentSpec], rules: LimitsByTenant
@@ -49,7 +49,7 @@ class AgentCatalogue:
         """Return a registered agent.
 
         Raises:
-            InvalidInput: No agent has that name; the hint has the nearest one.
+            InvalidInput: No agent has this name; the hint has the nearest name.
         """
         if name in self._registered:
             return self._registered[name]
@@ -60,10 +60,10 @@ class AgentCatalogue:
         raise InvalidInput("no agent has that name", hint=hint)
 
     def read_recorded(self, state: State) -> AgentSpec:
-        """Return the agent of a conversation: the record's data, with the code of the registered agent of that name.
+        """Return the agent of a conversation: its recorded data, and the code of the registered agent with its name.
 
         Raises:
-            InvalidInput: It has code, which the record only names, and is not registered here.
+            InvalidInput: The agent needs code, which the log only names, and no agent with its name is registered.
         """
         agent = find_for_record(state, self._registered, self._settings)
         if agent is not None:
@@ -83,26 +83,27 @@ class AgentCatalogue:
         """
         if not isinstance(agent, AgentForm):
             return self.narrow(caller, self.find_named(agent or DEFAULT))
-        self.require_sayable(caller, agent)
-        values = agent.model_dump(exclude_none=True, exclude_unset=True, exclude={"api_key"})
+        self.require_allowed_fields(caller, agent)
+        fields = agent.model_dump(exclude_none=True, exclude_unset=True, exclude={"api_key"})
         default = self._default()
         defaults: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
-        if "model" not in values:  # the server's own model is where the server says
+        if "model" not in fields:  # the default model is called at its own address
             defaults |= {"base_url": default.base_url}
-        spec = spec_from_data(defaults | values, base=self._settings.home, where="agent")
-        if "model" not in values:
+        spec = spec_from_data(defaults | fields, base=self._settings.home, where="agent")
+        if "model" not in fields:
             spec = spec.model_copy(update={"model": default.model, "settings": default.settings})
         return self.narrow(caller, spec)
 
-    def require_sayable(self, caller: Caller, agent: AgentForm) -> None:
-        """Check that a caller may set the fields that it sets.
+    def require_allowed_fields(self, caller: Caller, agent: AgentForm) -> None:
+        """Check that the caller may set every field that an agent sets.
 
         Raises:
             PermissionDenied: Only the operator, or an admin, may set a field; the message names it.
         """
-        path = next((name for name in _PATHS if getattr(agent, name) is not None), None)
-        if path is not None and not caller.is_operator:
-            raise PermissionDenied(f"agent.{path}: only the operator may name files of the server", hint=_PATHS[path])
+        if not caller.is_operator:
+            for name, hint in _PATH_FIELDS.items():
+                if getattr(agent, name) is not None:
+                    raise PermissionDenied(f"agent.{name}: only the operator may name files of the server", hint=hint)
         self.require_base_url(caller, agent.base_url)
 
     def require_base_url(self, caller: Caller, base_url: str | None, *, field: str = "agent.base_url") -> None:
@@ -112,7 +113,7 @@ class AgentCatalogue:
             field: The field of the body with the address.
 
         Raises:
-            PermissionDenied: It is neither in `server.models` nor named by an admin.
+            PermissionDenied: The address is not in `server.models`, and the caller is no admin.
         """
         if base_url is not None and base_url not in self._server.models and not caller.may("admin"):
             hint = "the operator can list it in server.models"
@@ -121,7 +122,7 @@ class AgentCatalogue:
     async def require_address(
         self, caller: Caller, base_url: str | None, *, has_key: bool, field: str = "agent.base_url"
     ) -> None:
-        """Check an address that a tenant set: it must be public, and gets no key of the operator.
+        """Check an address that a tenant set: it must be public, and have its own key instead of the operator's.
 
         Args:
             has_key: Whether a model's key was posted for it.
@@ -131,16 +132,16 @@ class AgentCatalogue:
             PermissionDenied: It leads to this machine or a private network, or no key was posted for it.
             InvalidInput: It is not an HTTP address.
         """
-        operators = {
+        operator_addresses = {
             self._settings.base_url,
             *self._server.models,
             *(spec.base_url for spec in self._registered.values()),
             self._default().base_url,
         }
-        if base_url is None or caller.tenant == LOCAL or base_url in operators:
+        if base_url is None or caller.tenant == LOCAL or base_url in operator_addresses:
             return
         if not has_key:
-            hint = "the operator's keys are for the operator's addresses: post api_key with it"
+            hint = "post api_key with it: the operator's keys are sent to the operator's addresses only"
             raise PermissionDenied(f"{field} needs a model key of its own", hint=hint)
         try:
             await check_address(base_url, self._server.webhook_networks)
@@ -151,7 +152,7 @@ class AgentCatalogue:
         """Check that a caller may use the recorded address of an imported conversation's model.
 
         Raises:
-            PermissionDenied: The caller may not name that address.
+            PermissionDenied: The caller may not use the address.
         """
         address: str | None = state.agent.get("base_url")
         if address is None or caller.is_operator or address in (self._settings.base_url, *self._server.models):
@@ -166,32 +167,34 @@ class AgentCatalogue:
         except (InvalidInput, PermissionDenied) as error:
             raise PermissionDenied(
                 f"the model of this imported conversation is at {address}: {error.message}",
-                hint="POST {id}/model chooses a model that this server may use",
+                hint="choose another model with POST {id}/model",
                 details={"base_url": address},
             ) from None
 
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
-        bound = self._rules.limits_for(caller.tenant).access
-        if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):
+        max_access = self._rules.limits_for(caller.tenant).access
+        if _ACCESS_LEVELS.index(spec.workspace_access) <= _ACCESS_LEVELS.index(max_access):
             return spec
-        return spec.model_copy(update={"workspace_access": bound})
+        return spec.model_copy(update={"workspace_access": max_access})
 
-    def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
+    def narrow_recorded(self, caller: Caller, recorded: JsonObject) -> JsonObject:
         """Return the agent recorded in an imported log, with only the fields that a caller may set.
 
-        Omits paths that only the operator may name, and narrows workspace tools to the tenant's. Keeps the
-        address of the model where its name takes one: without it, the provider in the name would be called.
-        `require_recorded_address` checks it.
+        Paths that only the operator may name are removed, and workspace tools are narrowed to the tenant's. The
+        model's address is kept if its provider takes one, because the provider's default address would be called
+        otherwise; `require_recorded_address` checks it before use.
         """
         fields = dict(recorded)
         if not caller.is_operator:
-            fields = {name: value for name, value in fields.items() if name not in _PATHS}
+            fields = {name: value for name, value in fields.items() if name not in _PATH_FIELDS}
             if fields.get("base_url") not in self._server.models and not takes_base_url(fields.get("model")):
                 fields.pop("base_url", None)
-        bound, access = self._rules.limits_for(caller.tenant).access, fields.get("workspace_access")
-        if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
-            fields["workspace_access"] = bound
+        max_access = self._rules.limits_for(caller.tenant).access
+        allowed = _ACCESS_LEVELS[: _ACCESS_LEVELS.index(max_access) + 1]
+        access = fields.get("workspace_access")
+        if access is not None and access not in allowed:
+            fields["workspace_access"] = max_access
         return fields
 
     def _default(self) -> AgentSpec:

@@ -1,4 +1,4 @@
-"""Shell commands in a workspace: run in the sandbox, without network and secrets; they are never recorded as events."""
+"""Shell commands in a workspace. They run in the sandbox without network and secrets, and never become events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
@@ -18,14 +18,17 @@ from bough.server.bodies.base import LenientForm, stamp
 from bough.types import Clock, new_id
 
 KEPT_SECONDS = 600.0
+"""How long a command and its output can be read after its end."""
+
 MAX_COMMANDS = 64
+"""Maximum number of running commands of a tenant."""
 
 _GUARDS = Guards(names=frozenset())
-"""A client may create a repository; an existing one is guarded by `run_in_sandbox`."""
+"""Guards no file names, so that clients can create repositories. `run_in_sandbox` guards an existing repository."""
 
 
 class CommandForm(LenientForm):
-    """A command line for bash."""
+    """A command line for bash; `timeout` is in seconds."""
 
     command: str = Field(min_length=1, max_length=1 << 20)
     cwd: str | None = Field(default=None, max_length=4096)
@@ -33,7 +36,7 @@ class CommandForm(LenientForm):
 
 
 class CommandInfo(BaseModel):
-    """A command that was started."""
+    """A command that was started; `timeout` is in seconds."""
 
     kind: Literal["BashCommand"] = "BashCommand"
     id: UUID
@@ -44,7 +47,7 @@ class CommandInfo(BaseModel):
 
 
 class OutputInfo(BaseModel):
-    """A piece of a command's output; the last one has the exit code, -1 where it did not end by itself."""
+    """A piece of a command's output. The last piece has the exit code: -1 if the command was stopped or did not run."""
 
     kind: Literal["BashOutput"] = "BashOutput"
     id: UUID
@@ -58,7 +61,7 @@ class OutputInfo(BaseModel):
 
 @dataclass
 class Command:
-    """A command with its output so far; `task` is None when it has ended."""
+    """A command with its output so far; `task` is None once it has ended."""
 
     tenant: str
     info: CommandInfo
@@ -67,7 +70,7 @@ class Command:
 
 
 class Commands:
-    """The commands of this process, and their output for a while."""
+    """The commands that this process runs, and those that ended in the last `KEPT_SECONDS`."""
 
     def __init__(self, executor: Callable[[], CodeExecutor], clock: Clock) -> None:
         self._executor = executor
@@ -80,8 +83,8 @@ class Commands:
         Raises:
             LimitExceeded: The tenant has the maximum number of commands.
         """
-        live = sum(process.tenant == tenant and process.task is not None for process in self._commands.values())
-        if live >= MAX_COMMANDS:
+        running = sum(command.task is not None for command in self.list_for(tenant))
+        if running >= MAX_COMMANDS:
             raise LimitExceeded(f"{MAX_COMMANDS} commands are running", hint="stop one", details={"limit": "commands"})
         info = CommandInfo(id=new_id(), timestamp=self._now(), command=form.command, cwd=str(cwd), timeout=form.timeout)
         command = self._commands[info.id] = Command(tenant=tenant, info=info)
@@ -96,15 +99,15 @@ class Commands:
         """
         command = self._commands.get(id)
         if command is None or command.tenant != tenant:
-            raise NotFound("there is no such command here", hint="affinity: ask the server that started it")
+            raise NotFound("this server process has no such command", hint="ask the process that started it")
         return command
 
-    def of(self, tenant: str) -> list[Command]:
+    def list_for(self, tenant: str) -> list[Command]:
         """Return the commands of a tenant, oldest first."""
         return [command for command in self._commands.values() if command.tenant == tenant]
 
-    async def finish(self, tenant: str, id: UUID) -> OutputInfo:
-        """Wait until a command has ended, and return its output."""
+    async def wait(self, tenant: str, id: UUID) -> OutputInfo:
+        """Wait until a command has ended, and return the last piece of its output."""
         command = self.find(tenant, id)
         if command.task is not None:
             await asyncio.wait({command.task})
@@ -125,20 +128,23 @@ class Commands:
     async def _run(self, command: Command, cwd: Path) -> None:
         exit_code, stdout, stderr = -1, "", "the command was stopped"
         try:
-            ran = await run_in_sandbox(self._executor(), cwd, command.info.command, command.info.timeout)
-            exit_code = -1 if ran.exit_code is None else ran.exit_code
-            stdout, stderr = _text(ran.stdout), _text(ran.stderr)
-            if ran.timed_out:
+            result = await run_in_sandbox(self._executor(), cwd, command.info.command, command.info.timeout)
+            exit_code = -1 if result.exit_code is None else result.exit_code
+            stdout, stderr = _decode(result.stdout), _decode(result.stderr)
+            if result.timed_out:
                 stderr += f"\nCommand timed out after {command.info.timeout:g} seconds"
         except BoughError as error:
             stderr = error.message
         finally:
             command.task = None
-            self._end(command, exit_code, stdout, stderr)
+            self._record_end(command, exit_code, stdout, stderr)
 
-    def _end(self, command: Command, exit_code: int, stdout: str, stderr: str) -> None:
-        about: dict[str, Any] = {"id": new_id(), "timestamp": self._now(), "command_id": command.info.id}
-        piece = OutputInfo(**about, order=0, exit_code=exit_code, stdout=stdout or None, stderr=stderr or None)
+    def _record_end(self, command: Command, exit_code: int, stdout: str, stderr: str) -> None:
+        """Record the output of an ended command, and forget the command after `KEPT_SECONDS`."""
+        piece = OutputInfo(
+            id=new_id(), timestamp=self._now(), command_id=command.info.id, order=0,
+            exit_code=exit_code, stdout=stdout or None, stderr=stderr or None,
+        )  # fmt: skip
         command.output.append(piece)
         loop = asyncio.get_running_loop()
         loop.call_later(KEPT_SECONDS, self._commands.pop, command.info.id, None)
@@ -148,14 +154,14 @@ class Commands:
 
 
 async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, seconds: float) -> CodeExecutionResult:
-    """Run a bash command line in a folder, without network and secrets, with guarded files read-only.
+    """Run a bash command line in a folder, without network and secrets. An existing `.git` is guarded.
 
     Raises:
         NotFound: The folder does not exist.
         SandboxUnavailable: No sandbox works here.
     """
     if not await asyncio.to_thread(folder.is_dir):
-        raise NotFound("cwd: there is no such folder")
+        raise NotFound("cwd: the folder does not exist")
     guards = replace(_GUARDS, paths=(".git",)) if await asyncio.to_thread((folder / ".git").exists) else _GUARDS
     request = CodeExecutionInput(
         code=command, language="bash", workspace=folder, timeout_seconds=seconds, output_globs=(), guards=guards
@@ -163,12 +169,12 @@ async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, sec
     return await executor.execute(request)
 
 
-def _text(output: bytes) -> str:
+def _decode(output: bytes) -> str:
     return output.decode("utf-8", "replace")
 
 
 class SharedExecutor:
-    """The executor that runs commands and git for all callers of a server; started at its first use."""
+    """The executor that runs commands and git for all callers of a server. It is started when it is first used."""
 
     def __init__(self, name: str) -> None:
         self._name = name

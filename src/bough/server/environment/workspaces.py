@@ -1,4 +1,4 @@
-"""The folders of tenants, below which the tools of their conversations work, whatever a request asks for."""
+"""The folders of tenants. The tools of a tenant's conversations work only below its folder."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class Workspaces:
         self._server = server
 
     def root_for(self, caller: Caller) -> Path:
-        """Return the folder of all files of a tenant; creates it if missing."""
+        """Return the folder of all files of a tenant, and create it if it is missing."""
         root = self._server.folder_for(caller.tenant, self._settings.home)
         root.mkdir(parents=True, exist_ok=True)
         return Path(os.path.realpath(root))
 
     def require_inside(self, caller: Caller, folder: str | Path) -> Path:
-        """Return the real path of a conversation's folder. Raises what the function `require_inside` raises."""
+        """Return the real path of a conversation's folder. Raises what `bounds.tenants.require_inside` raises."""
         home = self._settings.home
         root = self._server.folder_for(caller.tenant, home)
         return require_inside(folder, tenant=caller.tenant, root=root, home=home)
 
     def folder_for(self, caller: Caller, id: UUID, working_dir: str | None) -> Path:
-        """Return the working folder of a new conversation; `making` creates it if it is missing.
+        """Return the working folder of a new conversation; `creating` creates it if it is missing.
 
         Args:
-            working_dir: Absolute, or relative to the tenant's folder; None is a separate folder of the conversation.
+            working_dir: Absolute, or relative to the tenant's folder; None gives the conversation its own folder.
 
         Raises:
-            PermissionDenied: It lies outside of the tenant's folder.
-            InvalidInput: It exists and is not a folder.
+            PermissionDenied: The folder lies outside of the tenant's folder.
+            InvalidInput: The path, or a part of it, exists and is not a folder.
         """
         root = self.root_for(caller)
         if working_dir is None:
@@ -51,32 +51,32 @@ class Workspaces:
             raise InvalidInput("workspace.working_dir is not a path", hint="name a folder")
         folder = Path(os.path.realpath(root / working_dir))
         if caller.tenant == LOCAL and caller.key is None and folder.is_dir():
-            return folder  # the person's own machine: any existing folder
+            return folder  # without keys, the caller owns this machine and may use any existing folder
         if folder != root and root not in folder.parents:
             raise PermissionDenied("workspace.working_dir lies outside of the tenant's folder", hint="leave it out")
-        if any(place.exists() and not place.is_dir() for place in (folder, *folder.parents)):
+        if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
             raise InvalidInput("workspace.working_dir is not a folder", hint="name another one")
         return folder
 
     @contextmanager
-    def making(self, folder: Path) -> Generator[None]:
-        """Create the working folder of a conversation that the block starts; if that fails, remove the new folders.
+    def creating(self, folder: Path) -> Generator[None]:
+        """Create the working folder of the conversation that the block starts. If the block fails, remove new folders.
 
         Raises:
-            InvalidInput: It cannot be created.
-            PermissionDenied: A link leads elsewhere.
+            InvalidInput: The folder cannot be created.
+            PermissionDenied: The path contains a link.
         """
-        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput("workspace.working_dir is not a folder", hint="name another one") from error
-        if os.path.realpath(folder) != str(folder):  # it became a link after it was checked
+        if os.path.realpath(folder) != str(folder):  # a part of it became a link after it was checked
             raise PermissionDenied("workspace.working_dir is a link", hint="name the folder itself")
         try:
             yield
         except BaseException:
-            for place in missing:
+            for path in missing:
                 with suppress(OSError):  # another process has created files in it
-                    place.rmdir()
+                    path.rmdir()
             raise

@@ -1,9 +1,9 @@
-"""Relaying pieces of text between the processes of one Postgres store, from the running one to those with readers.
+"""Relaying pieces of text between the processes of one Postgres store: from the running process to those with readers.
 
-A process with a reader announces it, at once and every ten seconds; the process that runs the conversation sends its
-model's text while an announcement is recent, at most ten notifications per second and run, on separate connections and
-never in the transaction of an append. Excess pieces are dropped: the text is in its event. Workers import this:
-it must not import FastAPI.
+A process with a reader of a conversation announces this at once and every ten seconds. While the announcement is
+recent, the process that runs the conversation sends the model's text, in at most ten notifications per second and run.
+It uses separate connections, and never the transaction of an append. Excess pieces are dropped, because the event
+contains the whole text. Workers import this module, so it must not import FastAPI.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from bough.types import new_id
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-JOIN_SECONDS = 0.1
-"""How long pieces of one conversation are collected, in seconds."""
+COLLECT_SECONDS = 0.1
+"""How long pieces of one conversation are collected before they are sent, in seconds."""
 
-WORD_SECONDS = 30.0
+ANNOUNCED_SECONDS = 30.0
 """How long an announcement is valid, in seconds; it is repeated after a third of that."""
 
 MAX_PAYLOAD_BYTES = 7500
 """Maximum size of a notification; Postgres accepts 8,000 bytes."""
 
-_AWAY_SECONDS = 1.0
-_IDS_A_WORD = 180
+_RECONNECT_SECONDS = 1.0
+_IDS_PER_NOTIFICATION = 180
 
-TakePiece: TypeAlias = Callable[[UUID, str, str], None]
-"""Receives a piece that another process sent: conversation, kind, text."""
+PieceReceiver: TypeAlias = Callable[[UUID, str, str], None]
+"""Called with a piece that another process sent: the conversation, the kind, the text."""
 
 
 class DeltaRelay:
@@ -43,8 +43,9 @@ class DeltaRelay:
 
     Args:
         url: The store's URL.
-        take: Called with the pieces that other processes send for conversations with readers here.
-        read_here: Returns the conversations that have readers here.
+        take: Called with the pieces that other processes send for conversations with readers in this process. None
+            receives no pieces.
+        list_watched: Returns the conversations that have readers in this process.
         on_drop: Called for pieces that are not sent.
     """
 
@@ -53,115 +54,124 @@ class DeltaRelay:
         url: str,
         *,
         schema: str = "bough",
-        take: TakePiece | None = None,
-        read_here: Callable[[], Collection[UUID]] = tuple,
+        take: PieceReceiver | None = None,
+        list_watched: Callable[[], Collection[UUID]] = tuple,
         on_drop: Callable[[], object] = lambda: None,
     ) -> None:
         self._url = "postgresql://" + url.split("://", 1)[1]
-        self._channels = (f"{schema}_readers", f"{schema}_delta")
+        self._readers_channel, self._pieces_channel = f"{schema}_readers", f"{schema}_delta"
         self._take = take
-        self._read_here = read_here
+        self._list_watched = list_watched
         self._process = new_id().hex
-        self._heard: dict[UUID, float] = {}
-        self._joined: dict[UUID, list[tuple[str, str]]] = {}
-        self._words: set[UUID] = set()
-        self._woken = asyncio.Event()
-        self._sending: AsyncConnection[Any] | None = None
-        self._works: list[asyncio.Task[None]] = []
+        self._announced: dict[UUID, float] = {}  # when another process last announced readers
+        self._collected: dict[UUID, list[tuple[str, str]]] = {}  # kinds and texts to send
+        self._unannounced: set[UUID] = set()
+        self._has_announcements = asyncio.Event()
+        self._send_connection: AsyncConnection[Any] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._on_drop = on_drop
 
     async def open(self) -> None:
-        """Start to listen and to send. An unavailable server is retried, and pieces are dropped meanwhile."""
-        works = [self._repeat(self._listen), self._repeat(self._send_words)]
-        self._works = [asyncio.create_task(work, name="pieces of other processes") for work in works]
+        """Start to listen and to send. While the database is unavailable, it is retried and pieces are dropped."""
+        loops = [self._reconnect(self._listen), self._reconnect(self._send_announcements)]
+        self._tasks = [asyncio.create_task(loop, name="pieces of other processes") for loop in loops]
 
     async def aclose(self) -> None:
-        """Stop."""
-        for work in self._works:
-            work.cancel()
-        await asyncio.gather(*self._works, return_exceptions=True)
+        """Stop listening and sending."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def announce(self, cid: UUID) -> None:
-        """Announce that a conversation has a reader here."""
-        self._words.add(cid)
-        self._woken.set()
+        """Announce to the other processes that a conversation has a reader in this process."""
+        self._unannounced.add(cid)
+        self._has_announcements.set()
 
     def take_update(self, cid: UUID, update: Update) -> None:
-        """Send a piece of a response of a run in this process, if another process has a reader."""
-        if not isinstance(update, Delta) or time.monotonic() - self._heard.get(cid, -WORD_SECONDS) >= WORD_SECONDS:
+        """Send a piece of text of a run in this process, if another process announced a reader of the conversation."""
+        if not isinstance(update, Delta) or not self._is_announced(cid):
             return
-        if cid not in self._joined:
-            self._joined[cid] = []
-            asyncio.get_running_loop().call_later(JOIN_SECONDS, self._flush, cid)
-        pieces = self._joined[cid]
+        if cid not in self._collected:
+            self._collected[cid] = []
+            asyncio.get_running_loop().call_later(COLLECT_SECONDS, self._flush, cid)
+        pieces = self._collected[cid]
         if pieces and pieces[-1][0] == update.kind:
             pieces[-1] = (update.kind, pieces[-1][1] + update.text)
         else:
             pieces.append((update.kind, update.text))
 
+    def _is_announced(self, cid: UUID) -> bool:
+        announced = self._announced.get(cid)
+        return announced is not None and time.monotonic() - announced < ANNOUNCED_SECONDS
+
     def _flush(self, cid: UUID) -> None:
         """Send the collected pieces, unless they are too long or the connection is unavailable or busy."""
-        pieces = self._joined.pop(cid)
+        pieces = self._collected.pop(cid)
         payload = json.dumps({"p": self._process, "c": cid.hex, "d": pieces}, separators=(",", ":"))
-        db = self._sending
-        if db is None or db.closed or db.lock.locked() or len(payload) > MAX_PAYLOAD_BYTES:  # JSON of ASCII alone
+        db = self._send_connection
+        is_too_long = len(payload) > MAX_PAYLOAD_BYTES  # characters are bytes: `json.dumps` writes ASCII only
+        if is_too_long or db is None or db.closed or db.lock.locked():
             self._on_drop()
             return
-        self._works = [work for work in self._works if not work.done()]
-        self._works.append(asyncio.create_task(self._send(db, payload), name="pieces to others"))
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks.append(asyncio.create_task(self._send(db, payload), name="pieces to others"))
 
     async def _send(self, db: AsyncConnection[Any], payload: str) -> None:
         from psycopg import Error
 
-        with suppress(Error):  # who holds the connection makes it again
-            await _notify(db, self._channels[1], payload)
+        with suppress(Error):  # `_reconnect` replaces a lost connection
+            await _notify(db, self._pieces_channel, payload)
 
-    async def _repeat(self, work: Callable[[AsyncConnection[Any]], Awaitable[None]]) -> None:
-        """Do some work on a separate connection, and again whenever the connection is lost."""
+    async def _reconnect(self, work: Callable[[AsyncConnection[Any]], Awaitable[None]]) -> None:
+        """Do some work on a separate connection, and start it again on a new one whenever the connection is lost."""
         from psycopg import AsyncConnection, Error
 
         while True:
             with suppress(Error, OSError):
                 async with await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=5) as db:
                     await work(db)
-            await asyncio.sleep(_AWAY_SECONDS)
+            await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self, db: AsyncConnection[Any]) -> None:
+        """Receive the announcements of other processes and, with `take`, their pieces."""
         from psycopg import sql
 
-        readers, delta = self._channels
-        for channel in (readers, delta) if self._take else (readers,):
+        channels = (self._readers_channel, self._pieces_channel) if self._take else (self._readers_channel,)
+        for channel in channels:
             await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-        self._words.update(self._read_here())  # said again by a process that may have missed answers
-        self._woken.set()
+        self._unannounced.update(self._list_watched())  # again, since pieces may have been missed without a connection
+        self._has_announcements.set()
         async for notification in db.notifies():
-            if notification.channel == readers:
+            if notification.channel == self._readers_channel:
                 now = time.monotonic()
-                self._heard |= {UUID(part): now for part in notification.payload.split(",")}
-                self._heard = {cid: at for cid, at in self._heard.items() if now - at < WORD_SECONDS}
+                self._announced |= {UUID(part): now for part in notification.payload.split(",")}
+                self._announced = {
+                    cid: announced for cid, announced in self._announced.items() if now - announced < ANNOUNCED_SECONDS
+                }
             elif self._take is not None:
                 self._take_payload(json.loads(notification.payload))
 
     def _take_payload(self, payload: dict[str, Any]) -> None:
+        """Pass on the pieces of a notification, unless this process sent it or has no reader of the conversation."""
         cid = UUID(payload["c"])
-        if self._take is None or payload["p"] == self._process or cid not in self._read_here():
+        if self._take is None or payload["p"] == self._process or cid not in self._list_watched():
             return
         for kind, text in payload["d"]:
             self._take(cid, kind, text)
 
-    async def _send_words(self, db: AsyncConnection[Any]) -> None:
-        """Announce the conversations with readers here, at once and then repeatedly."""
-        self._sending = db
+    async def _send_announcements(self, db: AsyncConnection[Any]) -> None:
+        """Announce new watched conversations at once, and all of them after each third of `ANNOUNCED_SECONDS`."""
+        self._send_connection = db
         while True:
-            self._woken.clear()
-            words, self._words = [cid.hex for cid in self._words], set()
-            for start in range(0, len(words), _IDS_A_WORD):
-                await _notify(db, self._channels[0], ",".join(words[start : start + _IDS_A_WORD]))
+            self._has_announcements.clear()
+            ids, self._unannounced = [cid.hex for cid in self._unannounced], set()
+            for start in range(0, len(ids), _IDS_PER_NOTIFICATION):
+                await _notify(db, self._readers_channel, ",".join(ids[start : start + _IDS_PER_NOTIFICATION]))
             try:
-                async with asyncio.timeout(WORD_SECONDS / 3):
-                    await self._woken.wait()
+                async with asyncio.timeout(ANNOUNCED_SECONDS / 3):
+                    await self._has_announcements.wait()
             except TimeoutError:
-                self._words.update(self._read_here())
+                self._unannounced.update(self._list_watched())
 
 
 async def _notify(db: AsyncConnection[Any], channel: str, payload: str) -> None:

@@ -1,4 +1,4 @@
-"""The arguments of the tools."""
+"""The arguments of the MCP tools."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ToolArguments(BaseModel):
 
 
 class StartArguments(ToolArguments):
-    """Of `start_conversation`."""
+    """Arguments of `start_conversation`."""
 
     message: Message | None = None
-    agent: str | None = Field(default=None, description="An agent of config.yaml; the default one where left out.")
+    agent: str | None = Field(default=None, description="An agent of config.yaml; the default one if left out.")
     title: Title | None = None
     tags: Tags = Field(default_factory=dict[str, str])
     workspace: str = Field(default=".", description="The working folder of its tools, on the server's machine.")
@@ -30,7 +30,7 @@ class StartArguments(ToolArguments):
 
 
 class SendArguments(ToolArguments):
-    """Of `send_message`."""
+    """Arguments of `send_message`."""
 
     conversation: UUID
     message: Message
@@ -38,17 +38,17 @@ class SendArguments(ToolArguments):
 
 
 class RunArguments(ToolArguments):
-    """Of `run_conversation`."""
+    """Arguments of `run_conversation`."""
 
     conversation: UUID
 
 
 class ForkArguments(ToolArguments):
-    """Of `fork_conversation`."""
+    """Arguments of `fork_conversation`."""
 
     conversation: UUID
-    event: UUID | None = Field(default=None, description="The last event that the fork keeps.")
-    at: int | None = Field(default=None, ge=0, description="How many events the fork keeps; all where left out.")
+    event: UUID | None = Field(default=None, description="The last event that the fork shares.")
+    at: int | None = Field(default=None, ge=0, description="How many events the fork shares; all if left out.")
     message: Message | None = None
     title: Title | None = None
     model: ModelName | None = None
@@ -58,41 +58,46 @@ class ForkArguments(ToolArguments):
 
 
 class CompareArguments(ToolArguments):
-    """Of `compare_conversations`."""
+    """Arguments of `compare_conversations`."""
 
     a: UUID
     b: UUID
 
 
 class ListArguments(ToolArguments):
-    """Of `list_conversations`."""
+    """Arguments of `list_conversations`."""
 
-    text: str | None = Field(default=None, description="Occurs in the title.")
+    text: str | None = Field(default=None, description="Text that occurs in the title.")
     status: Status | None = None
     limit: int = Field(default=20, ge=1, le=100)
     cursor: str | None = None
 
 
 class DecideArguments(ToolArguments):
-    """Of `decide`."""
+    """Arguments of `decide`."""
 
     conversation: UUID
     call: str = Field(description="The id of a waiting call.")
     decision: Literal["approve", "reject", "answer"]
-    reason: Reason = Field(default="", description="Why; of a rejection the model is told.")
-    arguments: dict[str, Any] | None = Field(default=None, description="Run an approved call with these instead.")
-    value: Any = Field(default=None, description="The answer to a question, or the result of a call done elsewhere.")
+    reason: Reason = Field(default="", description="The reason; the model gets the reason of a rejection.")
+    arguments: dict[str, Any] | None = Field(default=None, description="Replace the arguments of an approved call.")
+    value: Any = Field(
+        default=None, description="The answer to a question, or the result of a call executed elsewhere."
+    )
 
 
 class DelegateArguments(ToolArguments):
-    """Of `delegate`."""
+    """Arguments of `delegate`."""
 
     agent: str
     prompt: Message
-    wait: bool = Field(default=True, description="Answer when it has ended; else at once, and ask by `get_task`.")
+    wait: bool = Field(
+        default=True,
+        description="Wait for the end of the task. If false, ask `get_task`.",
+    )
 
 
 class TaskArguments(ToolArguments):
-    """Of `get_task` and `cancel_task`."""
+    """Arguments of `get_task` and `cancel_task`."""
 
     task: UUID

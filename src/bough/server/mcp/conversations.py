@@ -1,4 +1,4 @@
-"""What the tools do, whoever runs the conversations; and the conversations of one store, run in this process."""
+"""The operations behind the MCP tools, and their implementation for a store whose conversations run in this process."""
 
 from __future__ import annotations
 
@@ -33,30 +33,29 @@ from bough.tasks import Task, TaskBroker
 from bough.types import JsonObject
 
 Progress = Callable[[float, str], Awaitable[None]]
-"""Takes the number of this report, which grows as MCP demands, and what the run does now."""
+"""Reports a step of a run: its number, which MCP requires to increase, and a description."""
 
 C = TypeVar("C")
 
-
 FAILURE = "error"
-"""Where a result says why a run failed: an object with `code`, `reason` and `hint`."""
+"""The field of a result that describes why a run failed: an object with `code`, `reason` and `hint`."""
 
 
 class McpConversations(ABC, Generic[C]):
-    """What the tools call; each method raises what a conversation raises.
+    """The methods that the tools call. Each raises what the methods of a conversation raise.
 
-    `C` is a conversation in use: `_proceed` is the last thing that is done with one, and lets go of it.
+    `C` is the type of an open conversation. `_proceed` is the last call for an open conversation, and closes it.
     """
 
     async def start(self, arguments: StartArguments, progress: Progress) -> JsonObject:
-        """Start a conversation, and run it where it has a message."""
+        """Start a conversation; with a message, send it and run the agent."""
         conversation = await self._create(arguments)
         return await self._proceed(
             conversation, arguments.message, run=arguments.run and arguments.message is not None, progress=progress
         )
 
     async def send(self, arguments: SendArguments, progress: Progress) -> JsonObject:
-        """Send a message, and run."""
+        """Send a message, and run the agent."""
         opened = await self._open(arguments.conversation)
         return await self._proceed(opened, arguments.message, run=arguments.run, progress=progress)
 
@@ -65,9 +64,11 @@ class McpConversations(ABC, Generic[C]):
         return await self._proceed(await self._open(arguments.conversation), None, run=True, progress=progress)
 
     async def fork(self, arguments: ForkArguments, progress: Progress) -> JsonObject:
-        """Fork a conversation, and send the fork a message where there is one."""
-        fork, base = await self._fork(await self._open(arguments.conversation), arguments)
-        return {**await self._proceed(fork, arguments.message, run=arguments.run, progress=progress), "at": base}
+        """Fork a conversation; with a message, send it to the fork. The result has the number of shared events."""
+        source = await self._open(arguments.conversation)
+        fork, shared_events = await self._fork(source, arguments)
+        result = await self._proceed(fork, arguments.message, run=arguments.run, progress=progress)
+        return {**result, "at": shared_events}
 
     @abstractmethod
     async def decide(self, arguments: DecideArguments, progress: Progress) -> JsonObject:
@@ -75,7 +76,7 @@ class McpConversations(ABC, Generic[C]):
 
     @abstractmethod
     async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
-        """Return what two conversations share and where they part."""
+        """Return what two conversations share, and where they diverge."""
 
     @abstractmethod
     async def list(self, arguments: ListArguments, progress: Progress) -> JsonObject:
@@ -83,11 +84,11 @@ class McpConversations(ABC, Generic[C]):
 
     @abstractmethod
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
-        """Have an agent do something in a conversation of its own."""
+        """Delegate work to an agent, in a new conversation."""
 
     @abstractmethod
     async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
-        """Return where a task stands."""
+        """Return the state of a task."""
 
     @abstractmethod
     async def cancel_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
@@ -95,27 +96,27 @@ class McpConversations(ABC, Generic[C]):
 
     @abstractmethod
     async def _create(self, arguments: StartArguments) -> C:
-        """Start a conversation; nothing is said in it yet."""
+        """Start a conversation without a message, and return it open."""
 
     @abstractmethod
     async def _open(self, id: UUID) -> C:
-        """Return a conversation that is there."""
+        """Open a conversation."""
 
     @abstractmethod
     async def _fork(self, source: C, arguments: ForkArguments) -> tuple[C, int]:
-        """Return a fork, and how many events it shares; the source is let go of."""
+        """Fork an open conversation, and close it. Return the open fork, and the number of events that it shares."""
 
     @abstractmethod
     async def _proceed(self, conversation: C, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
-        """Send a message where there is one, run, and return where the conversation stands."""
+        """Send the message if there is one, run if asked to, close the conversation, and return its state."""
 
 
 class LocalConversations(McpConversations[AsyncConversation]):
     """The conversations of one store, run in this process.
 
     Args:
-        agents: Makes the agent of a name, and the default one of None.
-        rules: Makes the rules of a conversation in a folder.
+        agents: Returns the agent with a name; the default agent for None.
+        rules: Returns the rules of a conversation in a folder.
         broker: Runs the tasks of named agents.
     """
 
@@ -152,7 +153,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
         return await self._proceed(conversation, None, run=True, progress=progress)
 
     async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
-        """Return what two conversations share and where they part."""
+        """Return what two conversations share, and where they diverge."""
         one, other = await self._open(arguments.a), await self._open(arguments.b)
         async with one, other:
             return describe_comparison(await one.compare(other))
@@ -162,13 +163,13 @@ class LocalConversations(McpConversations[AsyncConversation]):
         return describe_page(await self._store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
-        """Have an agent do something in a conversation of its own."""
+        """Delegate work to an agent, in a new conversation."""
         self._agents(arguments.agent)
         task = await self._broker.submit(arguments.prompt, agent_name=arguments.agent)
         return describe_task(await (self._broker.wait(task) if arguments.wait else self._broker.poll(task)))
 
     async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
-        """Return where a task stands."""
+        """Return the state of a task."""
         return describe_task(await self._broker.poll(str(arguments.task)))
 
     async def cancel_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
@@ -201,7 +202,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
     async def _proceed(
         self, conversation: AsyncConversation, message: str | None, *, run: bool, progress: Progress
     ) -> JsonObject:
-        """Send, run, close, and return where the conversation stands."""
+        """Send, run, close, and return the state of the conversation."""
         try:
             if message is not None:
                 await conversation.send_message(message)
@@ -218,7 +219,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
                 raise raised
             return describe_state(conversation.id, conversation.state, answered=True, failure=failure)
         finally:
-            # A client that cancels interrupts its run; what was done until then is recorded in spite of that.
+            # A cancelled request interrupts its run. Closing must not be cancelled too, else steps are not recorded.
             with anyio.CancelScope(shield=True):
                 await conversation.aclose()
 
@@ -231,28 +232,28 @@ class StepReporter:
         self._reports = 0
 
     async def __call__(self, update: Update) -> None:
-        """Take in what happens."""
+        """Report an update that is a response of the model or a tool call; ignore all others."""
         if isinstance(update, Delta):
             return
         match update.event:
             case ModelResponded():
-                doing = "the model answered"
+                step = "the model answered"
             case ToolCalled() as called:
-                doing = called.tool
+                step = called.tool
             case _:
                 return
         self._reports += 1
-        await self._progress(self._reports, doing)
+        await self._progress(self._reports, step)
 
 
 async def find_failure(store: EventStore, id: UUID, state: State, start: int) -> JsonObject | None:
-    """Return why a run failed: a code, a reason and a hint; None where it did not fail.
+    """Return why a run failed, as a code, a reason and a hint; None if it did not fail.
 
     Args:
         start: Seq of the first event that the run may have written.
     """
     if state.status == "stuck":
-        return {"code": "stuck", "reason": "the agent repeats itself", "hint": "send a message that says what to do"}
+        return {"code": "stuck", "reason": "the agent repeats itself", "hint": "send a message with what to do next"}
     if state.status != "error":
         return None
     async for stored in store.read(id, start, kinds=("ErrorRaised",), reverse=True):
@@ -262,10 +263,11 @@ async def find_failure(store: EventStore, id: UUID, state: State, start: int) ->
 
 
 def describe_state(id: UUID, state: State, *, answered: bool, failure: JsonObject | None = None) -> JsonObject:
-    """Return where a conversation stands, as a tool's result.
+    """Return the state of a conversation, as a tool's result.
 
     Args:
-        failure: Why the run failed, which makes the result an error.
+        answered: Whether the agent ran, so that its output is the answer.
+        failure: Why the run failed. With it, the result is an error.
     """
     described: dict[str, Any] = {
         "id": str(id),
@@ -289,7 +291,7 @@ def describe_state(id: UUID, state: State, *, answered: bool, failure: JsonObjec
 
 
 def describe_comparison(comparison: Comparison) -> JsonObject:
-    """Return what two conversations share and where they part, as a tool's result."""
+    """Return what two conversations share, and where they diverge, as a tool's result."""
     sides = {
         name: {
             "id": str(side.id),
@@ -325,23 +327,23 @@ def describe_task(task: Task) -> JsonObject:
 
 
 def parse_cut(arguments: ForkArguments) -> int | UUID | None:
-    """Return where to fork.
+    """Return where to fork: after a number of events, or after an event; None after all events.
 
     Raises:
-        InvalidInput: Two places are given.
+        InvalidInput: Both `at` and `event` are given.
     """
     if arguments.at is not None and arguments.event is not None:
         raise InvalidInput(
-            "give `at` or `event`, not both", hint="`at` is a number of events, `event` the id of the last"
+            "give `at` or `event`, not both", hint="`at` is a number of events, `event` the id of the last one"
         )
     return arguments.event if arguments.event is not None else arguments.at
 
 
 def parse_overrides(arguments: ForkArguments) -> ForkOverrides:
-    """Return what a fork does otherwise."""
+    """Return the settings in which the fork differs from its source."""
     return cast("ForkOverrides", arguments.model_dump(include={"model", "system_prompt"}, exclude_none=True))
 
 
 def parse_filter(arguments: ListArguments) -> ConversationFilter:
-    """Return which conversations to list."""
+    """Return the filter of `list_conversations`."""
     return ConversationFilter(text=arguments.text, status=arguments.status)

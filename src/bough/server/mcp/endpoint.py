@@ -1,6 +1,6 @@
-"""`/mcp`: the same tools and resources over streamable HTTP, behind the same keys, limits and tenants as routes.
+"""`/mcp`: the tools and resources of `bough mcp` over streamable HTTP. Keys, limits and tenants are those of routes.
 
-The library `mcp` is imported at the first request: a server of REST clients alone never loads it.
+The library `mcp` is imported at the first request, so a server with REST clients only never loads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATH = "/mcp"
 
 
 class _Stream:
-    """A response that the library leaves open on a disconnect: it is completed, since the client is still connected."""
+    """A response whose end is sent here if the library omits it: the disconnect it was told of may not be real."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -54,7 +54,7 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def live(self) -> AsyncGenerator[None]:
-        """Accept requests while the block runs; ends all sessions on exit."""
+        """Accept requests while the block runs, and end all sessions on exit."""
         self._opened, self._serving, self._stopping = None, None, asyncio.Event()
         try:
             yield
@@ -94,11 +94,11 @@ class McpEndpoint:
             return
         with access.services.limits.stream(access.caller):
             stream = _Stream(send)
-            await sessions.handle(scope, self._until_ended(receive, access), stream.send)
+            await sessions.handle(scope, self._receive_until_end(receive, access), stream.send)
             await stream.complete()
 
     async def _open_sessions(self) -> McpSessions:
-        """Return the sessions; the first request starts the task that they live in."""
+        """Return the sessions. The first request starts the task that serves them."""
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
             # An empty context: the task outlives this request, whose id and trace must not appear in its log lines.
@@ -107,7 +107,7 @@ class McpEndpoint:
         return await asyncio.shield(self._opened)
 
     async def _serve(self, opened: asyncio.Future[McpSessions]) -> None:
-        """Serve sessions until the server stops, all in this task: anyio leaves a cancel scope where it was entered."""
+        """Serve sessions until the server stops. All in one task: anyio must exit a cancel scope in its task."""
         try:
             sessions = (await asyncio.to_thread(_import_sessions))()
             async with sessions.run():
@@ -116,21 +116,21 @@ class McpEndpoint:
         except Exception as error:
             if opened.done():
                 raise
-            # The requests that wait raise the error, and the next request tries again.
+            # The waiting requests raise the error, and the next request tries again.
             self._opened = None
             opened.set_exception(error)
 
-    def _until_ended(self, receive: Receive, access: Access) -> Receive:
-        """Return a `receive` that reports a disconnect once the server drains or the key of the request is revoked."""
+    def _receive_until_end(self, receive: Receive, access: Access) -> Receive:
+        """Return a `receive` that also reports a disconnect when the server drains or the request's key is revoked."""
 
         async def receiving() -> Message:
-            ends = (self._draining.wait(), wait_refused(access))
-            tasks = [asyncio.ensure_future(receive()), *(asyncio.create_task(end) for end in ends)]
+            message = asyncio.ensure_future(receive())
+            ends = [asyncio.create_task(end) for end in (self._draining.wait(), wait_refused(access))]
             try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                return {"type": "http.disconnect"} if not tasks[0].done() else tasks[0].result()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+                await asyncio.wait([message, *ends], return_when=asyncio.FIRST_COMPLETED)
+                return message.result() if message.done() else {"type": "http.disconnect"}
             finally:
-                for task in tasks:
+                for task in (message, *ends):
                     task.cancel()
 
         return receiving

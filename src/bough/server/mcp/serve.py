@@ -1,4 +1,4 @@
-"""The MCP server: requests to tools and resources, errors to answers, subscriptions to notifications."""
+"""The MCP server: handles requests for tools and resources, and sends notifications to subscribers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ from bough.server.mcp.tools import TOOLS, ServedTool
 _LOG = logging.getLogger("bough.mcp")
 _RESULT = TypeVar("_RESULT")
 
-
 Context = ServerRequestContext[Any]
 
 
@@ -55,7 +54,7 @@ class Served:
     """What the client of a request may use.
 
     Attributes:
-        agents: What it may delegate to.
+        agents: The agents that it may delegate work to.
     """
 
     conversations: McpConversations[Any]
@@ -64,11 +63,11 @@ class Served:
 
 
 class McpService:
-    """Answers the requests of clients.
+    """Handles the requests of clients.
 
     Args:
-        choose_served: Gives what the client of a request may use.
-        tools: Those that are offered.
+        choose_served: Returns what the client of a request may use.
+        tools: The tools that are offered, by name.
     """
 
     def __init__(self, choose_served: Callable[[Context], Served], *, tools: Mapping[str, ServedTool] = TOOLS) -> None:
@@ -94,6 +93,7 @@ class McpService:
 
     @asynccontextmanager
     async def _live(self, _: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Serve while the block runs, and end all subscriptions on exit."""
         try:
             yield {}
         finally:
@@ -106,26 +106,27 @@ class McpService:
         return ListToolsResult(tools=[tool.declare(agents) for tool in self._tools.values()])
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        async def report(steps: float, doing: str) -> None:
-            await ctx.session.report_progress(steps, None, doing)
+        async def report(number: float, step: str) -> None:
+            await ctx.session.report_progress(number, None, step)
 
         try:
             tool = self._find_tool(params.name)
             arguments = _validate(tool, params.arguments or {})
             result = await tool.call(self._choose_served(ctx).conversations, arguments, report)
         except BoughError as error:
-            return _refuse(explain_error(error))
-        except Exception:  # noqa: BLE001 - the request's boundary: what we did not foresee is logged here, and no more is said
+            return _make_error(explain_error(error))
+        except Exception:  # noqa: BLE001 - the boundary of a request: details of an unexpected error are only logged
             _LOG.exception("request %s failed", ctx.request_id)
-            return _refuse(f"internal: request {ctx.request_id} failed")
+            return _make_error(f"internal: request {ctx.request_id} failed")
         return CallToolResult(
             content=[TextContent(text=json.dumps(result, ensure_ascii=False))],
             structured_content=result,
-            is_error=isinstance(result.get(FAILURE), dict),  # of a task it is text: asking for it did not fail
+            # The error of a task is a text: the call that read the task did not fail.
+            is_error=isinstance(result.get(FAILURE), dict),
         )
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return await self._answer(
+        return await self._convert_errors(
             ctx, self._choose_served(ctx).resources.list(None if params is None else params.cursor)
         )
 
@@ -133,13 +134,13 @@ class McpService:
         return self._choose_served(ctx).resources.list_templates()
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await self._answer(ctx, self._choose_served(ctx).resources.read(str(params.uri)))
+        return await self._convert_errors(ctx, self._choose_served(ctx).resources.read(str(params.uri)))
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         uri = str(params.uri)
-        follow = await self._answer(ctx, self._choose_served(ctx).resources.follow(uri))
+        new_events = await self._convert_errors(ctx, self._choose_served(ctx).resources.follow(uri))
         self._stop_following(ctx, uri)
-        self._following[ctx.session, uri] = asyncio.create_task(_notify(follow, ctx.session, uri))
+        self._following[ctx.session, uri] = asyncio.create_task(_notify(new_events, ctx.session, uri))
         return EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
@@ -147,11 +148,11 @@ class McpService:
         return EmptyResult()
 
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Serve the subscriptions of protocol 2026-07-28: one request is one stream of them."""
+        """Serve the subscriptions of protocol 2026-07-28, where one request is one stream of notifications."""
         uris = params.notifications.resource_subscriptions or []
-        follows = {uri: await self._answer(ctx, self._choose_served(ctx).resources.follow(uri)) for uri in uris}
+        streams = {uri: await self._convert_errors(ctx, self._choose_served(ctx).resources.follow(uri)) for uri in uris}
         bus = InMemorySubscriptionBus()
-        tasks = [asyncio.create_task(_publish(follow, bus, uri)) for uri, follow in follows.items()]
+        tasks = [asyncio.create_task(_publish(new_events, bus, uri)) for uri, new_events in streams.items()]
         try:
             return await ListenHandler(bus)(ctx, params)
         finally:
@@ -159,17 +160,19 @@ class McpService:
                 task.cancel()
 
     def _stop_following(self, ctx: Context, uri: str) -> None:
-        if (task := self._following.pop((ctx.session, uri), None)) is not None:
+        task = self._following.pop((ctx.session, uri), None)
+        if task is not None:
             task.cancel()
 
     def _find_tool(self, name: str) -> ServedTool:
         if name not in self._tools:
-            raise InvalidInput(f"there is no tool {name!r:.80}", hint=f"there are: {', '.join(self._tools)}")
+            raise InvalidInput(f"there is no tool {name!r:.80}", hint=f"known tools: {', '.join(self._tools)}")
         return self._tools[name]
 
-    async def _answer(self, ctx: Context, response: Awaitable[_RESULT]) -> _RESULT:
+    async def _convert_errors(self, ctx: Context, result: Awaitable[_RESULT]) -> _RESULT:
+        """Return an awaited result, and raise its errors as `MCPError`, which the library sends to the client."""
         try:
-            return await response
+            return await result
         except BoughError as error:
             raise MCPError(INVALID_PARAMS, explain_error(error), {"code": error.code}) from error
         except Exception as error:
@@ -184,24 +187,29 @@ async def serve_stdio(served: Served, *, tools: Mapping[str, ServedTool] = TOOLS
         await server.run(read, write, server.create_initialization_options())
 
 
-async def _notify(follow: AsyncIterator[StoredEvent], session: ServerSession, uri: str) -> None:
-    async for _ in follow:
+async def _notify(new_events: AsyncIterator[StoredEvent], session: ServerSession, uri: str) -> None:
+    async for _ in new_events:
         await session.send_resource_updated(uri)
 
 
-async def _publish(follow: AsyncIterator[StoredEvent], bus: InMemorySubscriptionBus, uri: str) -> None:
-    async for _ in follow:
+async def _publish(new_events: AsyncIterator[StoredEvent], bus: InMemorySubscriptionBus, uri: str) -> None:
+    async for _ in new_events:
         await bus.publish(ResourceUpdated(uri=uri))
 
 
 def _validate(tool: ServedTool, arguments: dict[str, Any]) -> Any:
+    """Return the arguments as an object of the tool's class.
+
+    Raises:
+        InvalidInput: An argument is invalid; the message names it.
+    """
     try:
         return tool.arguments.model_validate(arguments)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the arguments"
-        raise InvalidInput(f"{where}: {first['msg']}", hint=f"see the input schema of {tool.name}") from error
+        field = ".".join(map(str, first["loc"])) or "the arguments"
+        raise InvalidInput(f"{field}: {first['msg']}", hint=f"see the input schema of {tool.name}") from error
 
 
-def _refuse(text: str) -> CallToolResult:
+def _make_error(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=True)

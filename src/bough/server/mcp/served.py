@@ -1,4 +1,4 @@
-"""The MCP tools on a server: they act as the caller, and every run is a task that any process may run."""
+"""The operations behind the MCP tools on a server. They act as the caller; a run is a task for any process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WAIT_SECONDS = 60.0
 
 
 class ServedConversations(McpConversations[UUID]):
-    """The conversations of one caller of a server."""
+    """The conversations of one caller of a server. The type of an open conversation is its id."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -64,7 +64,7 @@ class ServedConversations(McpConversations[UUID]):
         return await self._describe(id, record.head, run=True, progress=progress)
 
     async def compare(self, arguments: CompareArguments, progress: Progress) -> JsonObject:
-        """Return the common part of two conversations and where they diverge."""
+        """Return what two conversations share, and where they diverge."""
         self._access.caller.require("read", "conversations")
         return describe_comparison(await compare(self._access.store, arguments.a, arguments.b))
 
@@ -74,11 +74,11 @@ class ServedConversations(McpConversations[UUID]):
         return describe_page(await self._access.store.list(parse_filter(arguments), arguments.cursor, arguments.limit))
 
     async def delegate(self, arguments: DelegateArguments, progress: Progress) -> JsonObject:
-        """Delegate work to an agent of the server in a separate conversation."""
+        """Delegate work to an agent of the server, in a new conversation."""
         access = self._access
         access.caller.require("write", "tasks")
         if arguments.agent not in access.services.agents.names():
-            raise NotFound(f"no agent is named {arguments.agent!r:.80}", hint="see the tool's schema")
+            raise NotFound(f"no agent is named {arguments.agent!r:.80}", hint="the tool's schema lists the agents")
         spec, id = access.services.agents.agent_for(access.caller, arguments.agent), new_id()
         folder = access.services.workspaces.folder_for(access.caller, id, None)
         message = UserMessage.text(arguments.prompt)
@@ -90,7 +90,7 @@ class ServedConversations(McpConversations[UUID]):
             await self._describe(id, 0, run=True, progress=progress)
         run = await access.services.runs.latest(id)
         if run is None:
-            raise InvalidInput("nothing was started", hint="give a prompt")
+            raise InvalidInput("no run was started", hint="give a prompt")
         return describe_task(await access.services.runs.broker.poll(str(run.task)))
 
     async def get_task(self, arguments: TaskArguments, progress: Progress) -> JsonObject:
@@ -128,14 +128,18 @@ class ServedConversations(McpConversations[UUID]):
         access, id = self._access, conversation
         record = await access.store.get(id)
         if message is not None:
-            async with open_conversation(access, record) as using:
-                await say(access, using, UserMessage.text(message), run=run)
+            async with open_conversation(access, record) as opened:
+                await say(access, opened, UserMessage.text(message), run=run)
         elif run:
             await access.services.runs.start(access.caller, id)
         return await self._describe(id, record.head, run=run, progress=progress)
 
     async def _describe(self, id: UUID, head: int, *, run: bool, progress: Progress) -> JsonObject:
-        """Wait for the run, report its steps, and return the state of the conversation."""
+        """Return the state of the conversation; with `run`, after its latest run has ended.
+
+        Args:
+            head: The head before the run, from which its steps are reported.
+        """
         if run:
             await self._follow(id, head, progress)
         store = self._access.store
@@ -147,7 +151,7 @@ class ServedConversations(McpConversations[UUID]):
         """Return a task of the tenant.
 
         Raises:
-            NotFound: It is missing or another tenant's; the error is the same.
+            NotFound: The task does not exist, or belongs to another tenant; the error does not tell which.
         """
         try:
             task = await self._access.services.runs.broker.poll(str(id))
@@ -157,16 +161,19 @@ class ServedConversations(McpConversations[UUID]):
         return task
 
     async def _follow(self, id: UUID, head: int, progress: Progress) -> None:
+        """Report the steps of the latest run until it stops or the server drains. A cancelled request interrupts it."""
         runs = self._access.services.runs
         latest = await runs.latest(id)
         if latest is None:
             return
         reporting = asyncio.create_task(self._report(id, head, progress))
         try:
-            while not _is_over(await runs.wait(latest.task, _WAIT_SECONDS)) and not self._access.services.draining:
-                pass
+            while True:
+                task = await runs.wait(latest.task, _WAIT_SECONDS)
+                if task.state in STOPPED_STATES or self._access.services.draining:
+                    break
         except asyncio.CancelledError:
-            # A client that cancels interrupts the run it started; what was done until then is recorded.
+            # Shielded: the interrupt must be recorded although this request is cancelled.
             with anyio.CancelScope(shield=True):
                 await runs.interrupt(id, by=self._access.caller.name, reason="the client cancelled", wait_seconds=5)
             raise
@@ -178,7 +185,3 @@ class ServedConversations(McpConversations[UUID]):
         report = StepReporter(progress)
         async for stored in self._access.store.subscribe(id, head - 1):
             await report(stored)
-
-
-def _is_over(task: Task) -> bool:
-    return task.state in STOPPED_STATES

@@ -28,20 +28,21 @@ class McpSessions:
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Serve while the block runs; left in the task that entered it, since it holds a cancel scope of anyio."""
+        """Serve while the block runs. The task that enters it must exit it, because it has a cancel scope of anyio."""
         async with self._manager.run():
             yield
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose caller was authenticated: `scope["state"]["access"]`."""
+        """Serve a request whose caller was authenticated, and is in `scope["state"]["access"]`."""
         caller = scope["state"]["access"].caller
-        # The library compares this id: a session is only open to the key that opened it.
+        # The library compares this id, so a session accepts only requests with the key that opened it.
         token = AccessToken(token="", client_id=f"{caller.tenant}/{caller.key}", scopes=[])
         scope["user"] = AuthenticatedUser(token)
         await self._manager.handle_request(scope, receive, send)
 
     @staticmethod
     def _choose_served(ctx: ServerRequestContext[Any]) -> Served:
+        """Return the conversations, resources and agents of the caller of a request."""
         request: Any = ctx.request
         access: Access = request.scope["state"]["access"]
         services = access.services

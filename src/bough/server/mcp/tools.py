@@ -1,4 +1,4 @@
-"""The tools: what their arguments are, what they change, and which method of the conversations they are."""
+"""The MCP tools: their arguments, their descriptions, and the methods of `McpConversations` that they call."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from bough.server.mcp.conversations import McpConversations, Progress
 from bough.types import JsonObject
 
 DELEGATE = "delegate"
-_NAMED_AGENTS = 50
+_MAX_LISTED_AGENTS = 50
 
 
 @dataclass(frozen=True)
 class ServedTool:
-    """A tool that is served.
+    """A tool of the MCP server.
 
     Attributes:
+        method: The name of the method of `McpConversations` that it calls.
         description: What it changes; never a text of a conversation.
         reads_only: Whether it changes nothing.
-        method: What does it, of `McpConversations`.
     """
 
     name: str
@@ -46,18 +46,18 @@ class ServedTool:
     async def call(
         self, conversations: McpConversations[Any], arguments: ToolArguments, progress: Progress
     ) -> JsonObject:
-        """Do it, and return its result."""
+        """Call the tool, and return its result."""
         return await getattr(conversations, self.method)(arguments, progress)
 
     def declare(self, agents: Sequence[str] = ()) -> Tool:
-        """Return it as a client is told of it.
+        """Return the description of the tool that clients get.
 
         Args:
-            agents: What `delegate` may be given; the first 50 are named.
+            agents: The agents that `delegate` accepts; the schema lists the first 50.
         """
         schema = self.arguments.model_json_schema()
         if self.name == DELEGATE and agents:
-            schema["properties"]["agent"]["enum"] = list(agents)[:_NAMED_AGENTS]
+            schema["properties"]["agent"]["enum"] = list(agents)[:_MAX_LISTED_AGENTS]
         return Tool(
             name=self.name,
             description=self.description,
@@ -73,28 +73,28 @@ class ServedTool:
 
 _ALL = (
     ServedTool("start_conversation", StartArguments, "start",
-          "Start a conversation; with a message, its agent runs until it has answered, and may change files of the "
-          "workspace as its rules allow."),
+          "Start a conversation. With a message, its agent runs until it has answered, and may change files of the "
+          "workspace as far as its rules allow."),
     ServedTool("send_message", SendArguments, "send",
           "Append a message to a conversation and run its agent until it has answered."),
     ServedTool("run_conversation", RunArguments, "run",
-          "Continue with a conversation that was paused, interrupted or approved."),
+          "Continue a conversation that was paused, interrupted or approved."),
     ServedTool("fork_conversation", ForkArguments, "fork",
-          "Make a new conversation that shares the events up to a point; the source is not changed."),
+          "Start a new conversation that shares the events up to a point. The source is not changed."),
     ServedTool("compare_conversations", CompareArguments, "compare",
-          "Say what two conversations share and where they part. Changes nothing.", reads_only=True),
+          "Return what two conversations share, and where they diverge. Changes nothing.", reads_only=True),
     ServedTool("list_conversations", ListArguments, "list",
           "List conversations, most recently updated first. Changes nothing.", reads_only=True),
     ServedTool("decide", DecideArguments, "decide",
-          "Approve or reject a tool call that waits for a person, and continue with the run."),
+          "Approve, reject or answer a tool call that waits for a person, and continue the run."),
     ServedTool(DELEGATE, DelegateArguments, "delegate",
-          "Have a named agent do something in a conversation of its own, as a task; it may change files of its "
-          "workspace as its rules allow."),
+          "Delegate work to a named agent, as a task in a new conversation. It may change files of its workspace as "
+          "far as its rules allow."),
     ServedTool("get_task", TaskArguments, "get_task",
-          "Say where a task stands, and its result. Changes nothing.", reads_only=True),
+          "Return the state of a task, and its result. Changes nothing.", reads_only=True),
     ServedTool("cancel_task", TaskArguments, "cancel_task",
-          "Cancel a task and those it started."),
+          "Cancel a task and the tasks that it started."),
 )  # fmt: skip
 
 TOOLS: Mapping[str, ServedTool] = {tool.name: tool for tool in _ALL}
-"""All that are served, by name."""
+"""All tools, by name."""

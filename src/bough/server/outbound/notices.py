@@ -1,6 +1,6 @@
-"""Webhook deliveries, written in the transactions that change conversations and tasks, so that none is lost.
+"""Writing webhook deliveries in the transactions that change conversations and tasks, so that none is lost.
 
-Every process that changes them registers this: servers, and workers, which send no deliveries.
+Every process that changes them calls `follow_notices`. Servers send the deliveries; workers only write them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = ("conversation.status", "conversation.waiting", DELETED, "task.state", "
 """The kinds of notices."""
 
 MAX_DUE = 1000
-"""Maximum number of waiting deliveries of one webhook; the oldest are dropped."""
+"""Maximum number of waiting deliveries of one webhook. Beyond it, the oldest are deleted."""
 
 _FOLLOWED = ("StateChanged", "TaskChanged")
 _ENDED = ("completed", "failed", "cancelled")
@@ -33,7 +33,7 @@ def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) 
     """Write deliveries in the transactions that change conversations and tasks through this store object.
 
     Args:
-        wake: Called when one was written, in the thread that wrote it.
+        wake: Called when deliveries were written, in the thread that wrote them.
     """
 
     def note(tables: Tables, conversation: UUID, event: StoredEvent) -> None:
@@ -44,20 +44,20 @@ def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) 
 
 
 def note_deletion(tables: Tables, tenant: str, conversation: UUID) -> None:
-    """Write the deliveries of a deletion, which leaves no event."""
+    """Write the deliveries of a deletion, for which the log has no event."""
     _deliver_to_listeners(tables, tenant, conversation, [(DELETED, {})], None)
 
 
 def describe_notice(
     kind: str, tenant: str, *, conversation: str | None = None, seq: int | None = None, data: Mapping[str, Any]
 ) -> JsonObject:
-    """Return the body of a delivery, without the contents of messages."""
-    about = {"id": str(new_id()), "kind": kind, "ts": SystemClock().now().isoformat(), "tenant": tenant}
-    return {**about, "conversation": conversation, "seq": seq, "data": dict(data)}
+    """Return the body of a delivery; it never contains the text of messages."""
+    header = {"id": str(new_id()), "kind": kind, "ts": SystemClock().now().isoformat(), "tenant": tenant}
+    return {**header, "conversation": conversation, "seq": seq, "data": dict(data)}
 
 
 def _add_deliveries(tables: Tables, conversation: UUID, event: StoredEvent) -> bool:
-    """Write the deliveries of an event; return whether there are any."""
+    """Write the deliveries of an event, and return whether any webhook gets one."""
     notices = _list_notices(event)
     if not notices:
         return False
@@ -67,6 +67,15 @@ def _add_deliveries(tables: Tables, conversation: UUID, event: StoredEvent) -> b
 def _deliver_to_listeners(
     tables: Tables, tenant: str, conversation: UUID, notices: Sequence[tuple[str, JsonObject]], seq: int | None
 ) -> bool:
+    """Write a delivery for each pair of a notice and an active webhook of the tenant that wants its kind.
+
+    Args:
+        notices: Kinds and data.
+        seq: The seq of the event; None without one.
+
+    Returns:
+        Whether a delivery was written.
+    """
     added = False
     for id, kind, target, kinds in tables.run("server.listening", tenant=tenant):
         for name, data in notices:
@@ -81,6 +90,7 @@ def _deliver_to_listeners(
 
 
 def _list_notices(event: StoredEvent) -> list[tuple[str, JsonObject]]:
+    """Return the kind and data of each notice about an event."""
     document = event.as_json()
     if event.kind == "TaskChanged":
         data: JsonObject = {"task": document["task_id"], "state": document["state"]}
@@ -89,5 +99,5 @@ def _list_notices(event: StoredEvent) -> list[tuple[str, JsonObject]]:
     status = document.get("changes", {}).get("status")
     if status is None:
         return []
-    waits = [("conversation.waiting", {"status": status})] if status == "waiting_for_confirmation" else []
-    return [("conversation.status", {"status": status}), *waits]
+    waiting = [("conversation.waiting", {"status": status})] if status == "waiting_for_confirmation" else []
+    return [("conversation.status", {"status": status}), *waiting]

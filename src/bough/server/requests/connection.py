@@ -1,4 +1,4 @@
-"""Timeouts of connections that uvicorn does not have: for slow headers, and for clients that stop reading."""
+"""Timeouts that uvicorn does not have: for headers that arrive slowly, and for clients that stop reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OpenConnections:
     """Counts the connections of a server.
 
     Args:
-        maximum: Maximum number of open connections; one address may have three quarters of them.
+        maximum: Maximum number of open connections; one address may have three quarters of it.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -27,7 +27,7 @@ class OpenConnections:
         self._open: Counter[str] = Counter()
 
     def admit(self, address: str) -> bool:
-        """Count a new connection; return False if there are too many."""
+        """Count a new connection and return True, or return False if there are too many."""
         if self._open.total() >= self._maximum or self._open[address] >= max(1, self._maximum * 3 // 4):
             return False
         self._open[address] += 1
@@ -41,9 +41,9 @@ class OpenConnections:
 
 
 class WatchedWrites(asyncio.Protocol):
-    """Ends a connection whose client reads nothing for `send_seconds` while data are waiting.
+    """Aborts a connection whose client reads nothing for `send_seconds` while data are waiting.
 
-    Aborts it, because a closed transport first sends its buffer, which takes for ever if the client never reads.
+    Closing is not enough: a closed transport first sends its buffer, which never ends if the client never reads.
     """
 
     send_seconds: ClassVar[float] = 30.0
@@ -54,7 +54,7 @@ class WatchedWrites(asyncio.Protocol):
     _unsent = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Get notified as soon as one byte is waiting."""
+        """Have the transport call `pause_writing` as soon as one byte is waiting."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
 
@@ -64,12 +64,12 @@ class WatchedWrites(asyncio.Protocol):
         self._watch()
 
     def resume_writing(self) -> None:
-        """Stop the timer: all data were read."""
+        """Stop the timer: all data were sent."""
         self._stop_watching()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop watching."""
+        """Stop the timer, and count the connection as closed."""
         self._stop_watching()
         if self._address is not None:
             self.open_connections.release(self._address)
@@ -81,10 +81,11 @@ class WatchedWrites(asyncio.Protocol):
         self._stalled = asyncio.get_running_loop().call_later(self.send_seconds, self._require_progress)
 
     def _require_progress(self) -> None:
+        """Start the timer again if the client has read some data, else abort the connection."""
         if self.transport.get_write_buffer_size() < self._unsent:
             self._watch()
             return
-        # Reset, or the system goes on offering what it holds; a stream's reader comes back with its place.
+        # Reset, else the system still offers its buffered data. Clients of streams reconnect from their last event.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
@@ -98,37 +99,37 @@ class BoundedSocketProtocol(WatchedWrites, WebSocketsSansIOProtocol):
     """A WebSocket with a timeout for a client that stops reading."""
 
     @classmethod
-    def within(cls, send_seconds: float, open_connections: OpenConnections) -> type[BoundedSocketProtocol]:
-        """Return the protocol with these bounds."""
-        bounds = {"send_seconds": send_seconds, "open_connections": open_connections}
-        return type("BoundedSocketProtocol", (cls,), bounds)
+    def with_limits(cls, send_seconds: float, open_connections: OpenConnections) -> type[BoundedSocketProtocol]:
+        """Return a subclass with these limits."""
+        limits = {"send_seconds": send_seconds, "open_connections": open_connections}
+        return type("BoundedSocketProtocol", (cls,), limits)
 
     def connection_made(self, transport: Any) -> None:
-        """Take over a connection that was counted when it began."""
+        """Take over a connection that the HTTP protocol has counted."""
         self._address = _read_address(transport)
         super().connection_made(transport)
 
 
 class BoundedH11Protocol(WatchedWrites, H11Protocol):
-    """Closes a connection whose first headers are not complete within `read_seconds`, too."""
+    """HTTP that also closes a connection whose headers are not complete after `read_seconds`."""
 
     read_seconds: ClassVar[float] = 30.0
     _headers_timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def within(
+    def with_limits(
         cls, read_seconds: float, send_seconds: float, open_connections: OpenConnections
     ) -> type[BoundedH11Protocol]:
-        """Return the protocol with these bounds."""
-        bounds = {"read_seconds": read_seconds, "send_seconds": send_seconds, "open_connections": open_connections}
-        return type("BoundedH11Protocol", (cls,), bounds)
+        """Return a subclass with these limits."""
+        limits = {"read_seconds": read_seconds, "send_seconds": send_seconds, "open_connections": open_connections}
+        return type("BoundedH11Protocol", (cls,), limits)
 
     @property
     def _has_request(self) -> bool:
         return getattr(self, "cycle", None) is not None
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer of the first request; a connection too many is refused."""
+        """Start the timer of the first request, or refuse the connection if there are too many."""
         super().connection_made(transport)
         address = _read_address(transport)
         if not self.open_connections.admit(address):
@@ -141,25 +142,25 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Start the timer with the first byte of another request.
 
-        Until then the connection may be idle for uvicorn's `timeout_keep_alive`, which must be longer than clients keep
-        idle connections.
+        Before that byte, the connection may be idle for uvicorn's `timeout_keep_alive`, which must be longer than
+        clients keep idle connections open.
         """
         if self._headers_timer is None and self._has_request and self.cycle.response_complete:
             self._start_timer()
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Handle what came; a request whose headers are complete is waited for no longer."""
-        before = getattr(self, "cycle", None)
+        """Handle the received data, and stop the timer if they complete the headers of a request."""
+        previous_cycle = getattr(self, "cycle", None)
         super().handle_events()
-        if getattr(self, "cycle", None) is not before:
+        if getattr(self, "cycle", None) is not previous_cycle:
             self._stop_timer()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """Hand the connection to the socket's own protocol, which has bounds of its own."""
+        """Pass the connection to the WebSocket protocol, which has its own limits."""
         self._stop_timer()
         self._stop_watching()
-        self._address = None  # counted by the socket's protocol from here
+        self._address = None  # the WebSocket protocol releases it
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -168,25 +169,26 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Start the timer at once if the beginning of another request came during the response."""
+        """Start the timer at once if the beginning of another request arrived during the response."""
         super().on_response_complete()
         if self._headers_timer is None and self.cycle.response_complete and self.conn.trailing_data[0]:
             self._start_timer()
 
     def _start_timer(self) -> None:
-        self._headers_timer = asyncio.get_running_loop().call_later(self.read_seconds, self._close_silent)
+        self._headers_timer = asyncio.get_running_loop().call_later(self.read_seconds, self._close_incomplete)
 
     def _stop_timer(self) -> None:
         if self._headers_timer is not None:
             self._headers_timer.cancel()
             self._headers_timer = None
 
-    def _close_silent(self) -> None:
+    def _close_incomplete(self) -> None:
+        """Close the connection if the headers of its next request are still incomplete."""
         if not self.transport.is_closing() and (not self._has_request or self.cycle.response_complete):
             self.transport.close()
 
 
 def _read_address(transport: Any) -> str:
-    """Return the address of the other side of a connection, without its port."""
+    """Return the address of the client of a connection, without its port."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if peer else ""

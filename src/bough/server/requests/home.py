@@ -35,9 +35,9 @@ pre { margin: 0; padding: .9rem 1.1rem; overflow-x: auto; border: 1px solid var(
 code { font: .9rem/1.5 ui-monospace, monospace; }
 """
 _LINKS = (
-    ("/docs", "Routes", "what each one takes and answers"),
-    ("/openapi.json", "OpenAPI", "the same for programs"),
-    ("/ready", "Readiness", "whether requests can be taken now"),
+    ("/docs", "Routes", "the parameters and responses of each route"),
+    ("/openapi.json", "OpenAPI", "the same, for programs"),
+    ("/ready", "Readiness", "whether the server accepts requests now"),
     ("/server_info", "Server info", "versions, as JSON"),
 )
 _HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
@@ -52,24 +52,24 @@ _HEADERS = {
 
 
 def wants_html(request: Request) -> bool:
-    """Whether a request comes from a browser: it names HTML. Programs that take anything get JSON."""
+    """Whether a request names HTML in `Accept`, as browsers do. Programs that accept any type get JSON."""
     return "text/html" in request.headers.get("accept", "").lower()
 
 
 def make_home() -> Response:
-    """Return the page."""
+    """Return the page at `/`."""
     links = "".join(
         f'<li><a href="{url}"><b>{escape(name)}</b><span>{escape(about)}</span></a></li>' for url, name, about in _LINKS
     )
-    key = "bough keys create my-key"
-    send = 'curl -H "X-Session-API-Key: $KEY" "$SERVER/api/conversations/search"'
+    create_key = "bough keys create my-key"
+    use_key = 'curl -H "X-Session-API-Key: $KEY" "$SERVER/api/conversations/search"'
     body = (
         f"<main><h1>bough<small>{escape(bough.__version__)}</small></h1>"
         "<p>Agents over HTTP: conversations that fork, tasks, skills; by REST, MCP and A2A.</p>"
         f"<ul>{links}</ul>"
         "<h2>Make a key</h2><p>On the server&#39;s machine; the key is printed once.</p>"
-        f"<pre><code>{escape(key)}</code></pre>"
-        f"<h2>Use it</h2><pre><code>{escape(send, quote=False)}</code></pre></main>"
+        f"<pre><code>{escape(create_key)}</code></pre>"
+        f"<h2>Use it</h2><pre><code>{escape(use_key, quote=False)}</code></pre></main>"
     )
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

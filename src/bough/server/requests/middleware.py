@@ -1,4 +1,4 @@
-"""What every request passes before a route: its id and log line, problem documents, the bounds of its body."""
+"""The middleware of every request: its id, span and log line, HEAD, problem documents, the limits of its body."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RequestSpan:
         self._span = span
 
     def end(self, scope: Scope, route: str, status: int) -> None:
-        """Record route and status of the request; never its path, query or body, which may contain secrets."""
+        """Record the route and status of the request; never its path, query or body, which may contain secrets."""
         if self._span is None:
             return
         method = scope.get("method", "SOCKET")
@@ -52,7 +52,7 @@ class RequestSpan:
 
 @contextmanager
 def open_request_span(scope: Scope) -> Generator[RequestSpan]:
-    """Open the span of a request as a child of the span in its `traceparent` header."""
+    """Open the span of a request, as a child of the span in its `traceparent` header."""
     if not collects_spans():
         yield RequestSpan(None)
         return
@@ -67,11 +67,11 @@ def open_request_span(scope: Scope) -> Generator[RequestSpan]:
 
 _LOG = logging.getLogger("bough.server.access")
 _UPLOAD = "/file/upload"
-_NOT_READ = ("/mcp",)
-"""Paths where a GET opens a session instead of reading something."""
+_SESSION_PATHS = ("/mcp",)
+"""Paths where a GET opens a stream of a session, so that a HEAD must not be treated as a GET."""
 
-_FOUND = ("route", "path_params", "endpoint")
-"""What the router writes into the scope of a request, for its log line."""
+_ROUTE_KEYS = ("route", "path_params", "endpoint")
+"""The keys that the router writes into the scope of a request; the log line needs them."""
 
 _DISCARDED_BYTES = 16 << 20
 _DISCARD_SECONDS = 2.0
@@ -79,7 +79,7 @@ _CLOSING = {"Connection": "close"}
 
 
 class RequestLog:
-    """Gives a request its id and span, counts and logs it when it ends. Never logs a query string or a body."""
+    """Assigns an id and a span to each request, and counts and logs it at its end; never its query or body."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -107,11 +107,11 @@ class RequestLog:
                 seconds = time.monotonic() - started
                 route = getattr(scope.get("route"), "path", "unknown")
                 self._metrics.count_request(route, scope.get("method", "SOCKET"), status, seconds)
-                _log(scope, route, status, seconds)
+                _log_request(scope, route, status, seconds)
                 span.end(scope, route, status)
 
 
-def _log(scope: Scope, route: str, status: int, seconds: float) -> None:
+def _log_request(scope: Scope, route: str, status: int, seconds: float) -> None:
     if not _LOG.isEnabledFor(logging.INFO):
         return
     caller = scope["state"].get("caller")
@@ -128,25 +128,25 @@ def _log(scope: Scope, route: str, status: int, seconds: float) -> None:
 
 
 class HeadRequests:
-    """Answers HEAD wherever GET is answered: the same headers, no body; a stream ends where it would begin."""
+    """Handles HEAD like GET, with the same headers and no body. A stream ends before its first item."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"] in _NOT_READ:
+        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"] in _SESSION_PATHS:
             return await self._app(scope, receive, send)
-        begun = ended = False
+        has_begun = has_ended = False
 
         async def receiving() -> Message:
-            return {"type": "http.disconnect"} if begun else await receive()
+            return {"type": "http.disconnect"} if has_begun else await receive()
 
         async def sending(message: Message) -> None:
-            nonlocal begun, ended
-            begun = True
+            nonlocal has_begun, has_ended
+            has_begun = True
             if message["type"] == "http.response.body":
-                ended = not message.get("more_body", False)
+                has_ended = not message.get("more_body", False)
                 message = {**message, "body": b""}
             await send(message)
 
@@ -154,13 +154,13 @@ class HeadRequests:
         try:
             await self._app(get_scope, receiving, sending)
         finally:
-            scope.update({name: get_scope[name] for name in _FOUND if name in get_scope})
-        if not ended:  # a stream that ended because its client has disconnected
+            scope.update({name: get_scope[name] for name in _ROUTE_KEYS if name in get_scope})
+        if not has_ended:  # a stream that ended on the disconnect of `receiving`
             await send({"type": "http.response.body", "body": b""})
 
 
 class Problems:
-    """Answers whatever was raised and nobody answered. A fault after the answer began ends the connection."""
+    """Responds to exceptions that no handler caught. Once the response has begun, the connection ends instead."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -169,28 +169,28 @@ class Problems:
         """Serve one request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begun = False
+        has_begun = False
 
         async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         try:
             await self._app(scope, receive, sending)
         except Exception as error:  # the boundary of a request
-            if begun and isinstance(error, TimeoutError):
-                _LOG.info("request %s: its reader took nothing", read_request_id(scope))
-                return  # the connection is ended with it; no fault of ours
-            if begun:
+            if has_begun and isinstance(error, TimeoutError):
+                _LOG.info("request %s: the client read nothing", read_request_id(scope))
+                return  # the connection was aborted; the server is not at fault
+            if has_begun:
                 raise
             await answer_to(error, read_request_id(scope))(scope, receive, send)
 
 
 class Bounds:
-    """Counts the bytes of a body as they come.
+    """Limits the size of a body, and the time until it has arrived.
 
-    Waits no longer than `read_seconds` for the next ones, and no longer than `body_seconds` for the last one.
+    The next bytes must arrive within `read_seconds`, and the last ones within `body_seconds`.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -204,43 +204,43 @@ class Bounds:
         if _has_two_lengths(scope):
             hint = "send Content-Length or Transfer-Encoding, not both"
             raise RefusedRequest(400, "the length of the body is given twice", hint=hint, headers=_CLOSING)
-        upload = scope["path"].endswith((_UPLOAD, "/import"))
-        bound = self._settings.upload_bytes if upload else self._settings.body_bytes
-        if _content_length(scope) > bound:
+        is_upload = scope["path"].endswith((_UPLOAD, "/import"))
+        max_bytes = self._settings.upload_bytes if is_upload else self._settings.body_bytes
+        if _read_content_length(scope) > max_bytes:
             await _discard(receive)
-            raise _too_long(bound)
-        received, complete = 0, False
+            raise _make_too_long(max_bytes)
+        received_bytes, is_complete = 0, False
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settings.body_seconds
 
         async def receiving() -> Message:
-            nonlocal received, complete
-            if complete:  # the next message is the disconnect, for which a stream may wait long
+            nonlocal received_bytes, is_complete
+            if is_complete:  # the next message is the disconnect, which has no timeout: a stream may be long
                 return await receive()
             try:
                 async with asyncio.timeout_at(min(clock() + self._settings.read_seconds, deadline)):
                     message = await receive()
             except TimeoutError:
-                hint = "send the whole body without pauses; server.body_seconds bounds how long all of it may take"
-                raise RefusedRequest(408, "the body did not come in time", hint=hint, headers=_CLOSING) from None
-            received += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
-            if received > bound:
-                if not complete:
+                hint = "send the whole body without pauses; server.body_seconds limits the total time"
+                raise RefusedRequest(408, "the body did not arrive in time", hint=hint, headers=_CLOSING) from None
+            received_bytes += len(message.get("body", b""))
+            is_complete = not message.get("more_body", False)
+            if received_bytes > max_bytes:
+                if not is_complete:
                     await _discard(receive)
-                raise _too_long(bound)
+                raise _make_too_long(max_bytes)
             return message
 
         await self._app(scope, receiving, send)
 
 
-def _too_long(bound: int) -> RefusedRequest:
+def _make_too_long(max_bytes: int) -> RefusedRequest:
     hint = "send less; a long text can be uploaded as a file"
-    return RefusedRequest(413, f"the body is longer than {bound} bytes", hint=hint, headers=_CLOSING)
+    return RefusedRequest(413, f"the body is longer than {max_bytes} bytes", hint=hint, headers=_CLOSING)
 
 
 async def _discard(receive: Receive) -> None:
-    """Take a little more of a body that is too long: a connection closed on unread bytes loses its answer with them."""
+    """Read more of a body that is too long, because closing a connection with unread bytes loses the response."""
     remaining = _DISCARDED_BYTES
     with suppress(TimeoutError):
         async with asyncio.timeout(_DISCARD_SECONDS):
@@ -252,12 +252,12 @@ async def _discard(receive: Receive) -> None:
 
 
 def _has_two_lengths(scope: Scope) -> bool:
-    """Whether a request gives the length of its body in two ways, which a proxy may read differently."""
+    """Whether a request has both headers for the length of its body; a proxy may use the other one."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     return {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}
 
 
-def _content_length(scope: Scope) -> int:
+def _read_content_length(scope: Scope) -> int:
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     value: Any = next((value for name, value in headers if name == b"content-length"), b"0")
     return int(value) if value.isdigit() else 0

@@ -18,12 +18,12 @@ from bough.errors import OPERATORS_CODES, OUTCOMES, BoughError, public_message
 from bough.types import JsonObject
 
 MEDIA_TYPE = "application/problem+json"
-_MAX_DETAIL = 1000
-"""Characters of a message: some repeat what they are about."""
+_MAX_DETAIL_CHARS = 1000
+"""Longer messages are cut, because some repeat an input."""
 
 RETRY_SECONDS = 1
-_NEAR = 0.7
-"""From which likeness on a known name is told: `hooks` is not `tools`."""
+_MIN_SIMILARITY = 0.7
+"""Minimum similarity of a known name that is suggested: `tools` is not suggested for `hooks`."""
 
 _TITLES: Mapping[str, str] = {
     "malformed": "The request cannot be read",
@@ -33,30 +33,31 @@ _TITLES: Mapping[str, str] = {
     "unauthenticated": "Authentication is needed",
     "permission_denied": "Not allowed",
     "limit_exceeded": "A limit was reached",
-    "conflict": "It conflicts with the present state",
-    "invalid_transition": "It conflicts with the present state",
-    "stale": "It has changed meanwhile",
+    "conflict": "The request conflicts with the current state",
+    "invalid_transition": "The request conflicts with the current state",
+    "stale": "The resource has changed",
     "not_supported": "Not supported",
-    "unavailable": "Something that it needs is not there now",
-    "internal": "A fault of the server",
+    "unavailable": "Temporarily unavailable",
+    "internal": "Internal server error",
 }
 _STATUS_CODES: Mapping[int, str] = {401: "unauthenticated", 403: "permission_denied", 404: "not_found"}
 _CODES_BY_STATUS: Mapping[int, str] = {**_STATUS_CODES, 413: "too_large", 429: "limit_exceeded", 503: "unavailable"}
+_MAX_LISTED_FIELDS = 20
 _LOG = logging.getLogger("bough.server")
 
 
 _HINTS: Mapping[str, str] = {
-    "malformed": "see /docs for the routes and what they take",
-    "not_found": "what is another tenant's is not found either; lists show what is there",
+    "malformed": "see /docs for the routes and their parameters",
+    "not_found": "check the id; resources of other tenants are not found either",
     "invalid_input": "see /docs for the fields",
     "too_large": "send less",
     "unavailable": "try again later",
 }
-"""Of errors that say none of their own."""
+"""The hints of errors without a hint, by code."""
 
 
 class RefusedRequest(HTTPException):
-    """A request refused with a status of HTTP itself, with a hint."""
+    """An `HTTPException` with a hint."""
 
     def __init__(self, status: int, detail: str, *, hint: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, headers)
@@ -68,8 +69,8 @@ class FieldProblem(BaseModel):
 
     Attributes:
         field: Its path, for example `agent.llm.model`.
-        rule: What it breaks.
-        near: The known name that is nearest to an unknown one.
+        rule: The rule that it breaks.
+        near: The known name that is most similar to an unknown one.
     """
 
     field: str
@@ -78,7 +79,7 @@ class FieldProblem(BaseModel):
 
 
 class Problem(BaseModel):
-    """What is wrong, for programs and people; the answer to every request that is refused."""
+    """Describes an error to programs and people; the response to every refused request."""
 
     model_config = ConfigDict(json_schema_extra={"description": "RFC 9457 problem document."})
 
@@ -103,7 +104,7 @@ def build_problem(error: BoughError, request_id: str, *, errors: Sequence[FieldP
         title=_TITLES.get(error.code, "The request failed"),
         status=error.http_status,
         code=error.code,
-        detail=message[:_MAX_DETAIL],
+        detail=message[:_MAX_DETAIL_CHARS],
         hint=error.hint or _HINTS.get(error.code, ""),
         instance=f"/requests/{request_id}",
         errors=list(errors) or None,
@@ -114,7 +115,11 @@ def build_problem(error: BoughError, request_id: str, *, errors: Sequence[FieldP
 def build_response(
     problem: Problem, *, status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the response with a problem document and the headers of its status."""
+    """Return the response with a problem document, and the headers that its status requires.
+
+    Args:
+        status: Replaces the status in the document.
+    """
     code = status or problem.status
     sent = dict(headers or {})
     if code in (429, 503):
@@ -127,14 +132,14 @@ def build_response(
 
 
 def answer_to(error: Exception, request_id: str) -> Response:
-    """Return the response for any exception; an internal error shows only the id of the request."""
+    """Return the response to any exception; that to an unexpected one contains only the id of the request."""
     match error:
         case BoughError():
             return build_response(build_problem(error, request_id))
         case RequestValidationError():
-            return _invalid(error, request_id)
+            return _respond_to_invalid_body(error, request_id)
         case HTTPException():
-            return _of_http(error, request_id)
+            return _respond_to_http_error(error, request_id)
         case _:
             _LOG.error("request %s failed", request_id, exc_info=error)
             return build_response(
@@ -143,7 +148,7 @@ def answer_to(error: Exception, request_id: str) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Install handlers that answer every error of the application with a problem document."""
+    """Install handlers that respond to every error of the application with a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
@@ -155,10 +160,10 @@ def install(app: FastAPI) -> None:
 
 
 def _list_methods(app: FastAPI, request: Request) -> list[str]:
-    """Return the methods of all routes of a path; HEAD is served wherever GET is."""
+    """Return the methods of all routes of a request's path; HEAD is served wherever GET is."""
     scope: dict[str, Any] = {**request.scope, "path_params": {}}
     matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
-    # Routes that only refuse a path are listed only if no other route has it.
+    # Routes outside of the schema only refuse a path. They count only if no other route has the path.
     listed = [route for route in matching if getattr(route, "include_in_schema", False)] or matching
     methods = {method for route in listed for method in getattr(route, "methods", None) or ()}
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
@@ -169,7 +174,8 @@ def read_request_id(scope: Any) -> str:
     return str(scope.get("state", {}).get("request_id", ""))
 
 
-def _of_http(error: HTTPException, request_id: str) -> Response:
+def _respond_to_http_error(error: HTTPException, request_id: str) -> Response:
+    """Return the response to an error of the framework, with the code that belongs to its status."""
     code = _CODES_BY_STATUS.get(error.status_code, "malformed" if error.status_code < 500 else "internal")
     hint = error.hint if isinstance(error, RefusedRequest) else ""
     if error.status_code in (404, 405):
@@ -178,72 +184,75 @@ def _of_http(error: HTTPException, request_id: str) -> Response:
     return build_response(build_problem(wrapped, request_id), status=error.status_code, headers=error.headers)
 
 
-def _invalid(error: RequestValidationError, request_id: str) -> Response:
+def _respond_to_invalid_body(error: RequestValidationError, request_id: str) -> Response:
+    """Return the response to invalid fields or parameters; it lists at most 20 of them."""
     errors = [cast("JsonObject", item) for item in error.errors()]
     if any(item["type"] == "json_invalid" for item in errors):
         malformed = BoughError("the body is not valid JSON", code="malformed", hint="send one JSON value in UTF-8")
         return build_response(build_problem(malformed, request_id))
-    fields = list({item.field: item for item in map(_field_problem, _drop_other_branches(errors)[:20])}.values())
+    problems = [_make_field_problem(item) for item in _drop_other_branches(errors)[:_MAX_LISTED_FIELDS]]
+    fields = list({problem.field: problem for problem in problems}.values())
     first = fields[0]
-    invalid = BoughError(f"{first.field}: {first.rule}", code="invalid_input", hint=_hint(first))
+    invalid = BoughError(f"{first.field}: {first.rule}", code="invalid_input", hint=_make_field_hint(first))
     return build_response(build_problem(invalid, request_id, errors=fields))
 
 
-def _hint(problem: FieldProblem) -> str:
+def _make_field_hint(problem: FieldProblem) -> str:
     return f"did you mean `{problem.near}`?" if problem.near else "see /docs for the fields"
 
 
-def _field_problem(error: JsonObject) -> FieldProblem:
+def _make_field_problem(error: JsonObject) -> FieldProblem:
+    """Convert an error of pydantic; names of union branches are removed from its path."""
     parts = [str(part) for part in error["loc"][1:] if not _is_branch(part)]
     field = ".".join(parts) or "body"
     near = None
     if error["type"] == "extra_forbidden":
         known_names = list_known_fields()
-        if parts[-1] not in known_names:  # a field of another body: a hint cannot name it
-            near = next(iter(get_close_matches(parts[-1], known_names, 1, _NEAR)), None)
+        if parts[-1] not in known_names:  # a name that other bodies have is no misspelling
+            near = next(iter(get_close_matches(parts[-1], known_names, 1, _MIN_SIMILARITY)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
-    return FieldProblem(field=field[:200], rule=_rule(error))
+    return FieldProblem(field=field[:200], rule=_read_rule(error))
 
 
-_TYPES = frozenset({"str", "int", "float", "bool", "none", "constrained-str"})
-"""How a path of pydantic's names the branches of a union, beside classes and types with parameters."""
+_BRANCH_NAMES = frozenset({"str", "int", "float", "bool", "none", "constrained-str"})
+"""Names of union branches in paths of pydantic, besides the names of classes and of types with parameters."""
 
-_KIND_ERRORS = ("string_type", "dict_type", "list_type", "model_type", "model_attributes_type")
+_WRONG_TYPES = ("string_type", "dict_type", "list_type", "model_type", "model_attributes_type")
 
 
 def _is_branch(part: Any) -> bool:
     """Whether a part of an error's path names a branch of a union instead of a field."""
     if not isinstance(part, str):
         return False
-    return part.startswith(FORM_TAG) or part in _TYPES or "[" in part or part in _list_forms()
+    return part.startswith(FORM_TAG) or part in _BRANCH_NAMES or "[" in part or part in _list_forms()
 
 
 def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
-    """Drop the errors of union branches that the value was not meant for, if another error is more specific."""
-    places = [tuple(item["loc"]) for item in errors]
+    """Drop errors of union branches whose type the value does not have, if another branch has an error within it."""
+    paths = [tuple(item["loc"]) for item in errors]
 
-    def says_less(error: JsonObject) -> bool:
-        place = tuple(error["loc"])
-        if error["type"] not in _KIND_ERRORS or not _is_branch(place[-1]):
+    def is_less_specific(error: JsonObject) -> bool:
+        path = tuple(error["loc"])
+        if error["type"] not in _WRONG_TYPES or not _is_branch(path[-1]):
             return False
-        around = place[:-1]
-        return any(len(other) > len(place) and other[: len(around)] == around for other in places)
+        union_path = path[:-1]
+        return any(len(other) > len(path) and other[: len(union_path)] == union_path for other in paths)
 
-    return [item for item in errors if not says_less(item)]
+    return [item for item in errors if not is_less_specific(item)]
 
 
-def _rule(error: JsonObject) -> str:
-    """Return the broken rule; the messages of bough's validators contain no value."""
+def _read_rule(error: JsonObject) -> str:
+    """Return the broken rule, without the value."""
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[:300]
 
 
 FORM_TAG = "form:"
-"""Begins the tags of bodies that have several forms; they are not part of a field's path."""
+"""Prefix of the tags of bodies with several forms; the tags are not part of a field's path."""
 
 
 def list_known_fields() -> list[str]:
-    """Return the names of all fields of bodies, to suggest the nearest one."""
+    """Return the names of all fields of bodies, from which the most similar one is suggested."""
     return sorted({name for kind in _list_forms().values() for name in kind.model_fields})
 
 
@@ -268,4 +277,4 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         {OUTCOMES[code].http_status: _TITLES[code] for code in _TITLES if code != "internal"}.items()
     )
 }
-"""What any route may answer besides its own answers, for OpenAPI."""
+"""The error responses of every route, for OpenAPI."""

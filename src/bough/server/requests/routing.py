@@ -1,4 +1,4 @@
-"""Common parts of all routers: strict bodies, strict queries, ids in paths, documented error answers."""
+"""Common parts of all routers: strict bodies, strict queries, ids in paths, documented error responses."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ConversationId: TypeAlias = Annotated[UUID, Path(alias="id", description="Id of 
 
 
 class _StrictRequest(Request):
-    """Reads JSON that is finite and not too deep."""
+    """A request whose body is read as strict JSON."""
 
     async def json(self) -> Any:
-        """Return the body.
+        """Return the value of the body.
 
         Raises:
-            RefusedRequest: It is nested too deeply, or has an infinite number, or text that is not UTF-8.
+            RefusedRequest: The body is not strict JSON, as `parse_json` defines it.
         """
         if not hasattr(self, "_json"):
             try:
                 self._json = parse_json(await self.body())
-            except Malformed as error:  # FastAPI hides every other exception of a body
+            except Malformed as error:  # FastAPI replaces every exception but `HTTPException` by its own
                 raise RefusedRequest(400, f"the body: {error.message}", hint=error.hint) from None
         return self._json
 
@@ -49,14 +49,14 @@ SECURITY_SCHEMES: JsonObject = {
     },
     "HTTPBearer": {"type": "http", "scheme": "bearer", "description": "The same key as a bearer token."},
 }  # fmt: skip
-"""How a key is sent. FastAPI's own classes for this are dependencies, which would be resolved at each request."""
+"""How clients send a key. FastAPI's classes for this are dependencies, which it would resolve at each request."""
 
 
 class NeedsKey:
-    """A dependency that checks the key of a request; a route calls it before the body is read."""
+    """A dependency that checks the key of a request. `StrictRoute` calls it before the body is read."""
 
     async def __call__(self, request: Request) -> Any:
-        """Return the access of the key's holder; a second call for one request does not check again."""
+        """Return the access of the key's holder. A second call for the same request does not check again."""
         raise NotImplementedError
 
 
@@ -66,48 +66,49 @@ class StrictRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         if any(isinstance(dependency.call, NeedsKey) for dependency in self.dependant.dependencies):
-            either: JsonObject = {"security": [{name: []} for name in SECURITY_SCHEMES]}
-            self.openapi_extra = either | (self.openapi_extra or {})
-        self._direct = _DirectAnswer(self) if _is_plain(self) else None
+            security: JsonObject = {"security": [{name: []} for name in SECURITY_SCHEMES]}
+            self.openapi_extra = security | (self.openapi_extra or {})
+        self._direct = _DirectHandler(self) if _is_plain(self) else None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; a plain GET bypasses FastAPI's dependency solver."""
+        """Handle a request; a plain GET bypasses FastAPI's dependency solver."""
         if self._direct is None or scope["method"] != "GET":
             return await super().handle(scope, receive, send)
         response = await self._direct.answer(Request(scope, receive, send))
         await response(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler."""
+        """Return a handler that makes the strict checks, and then calls FastAPI's handler."""
         handle = super().get_route_handler()
-        known_names = frozenset(_query_names(self.dependant))
-        rights = [
+        known_names = frozenset(_list_query_names(self.dependant))
+        key_checks = [
             dependency.call for dependency in self.dependant.dependencies if isinstance(dependency.call, NeedsKey)
         ]
-        takes_json = self.body_field is not None and not _takes_form(self)
+        has_json_body = self.body_field is not None and not _has_form_body(self)
 
         async def strict(request: Request) -> Response:
-            for right in rights:  # FastAPI reads the body first: of a stranger's nothing is kept or parsed
-                await right(request)
+            # Before FastAPI reads the body: a request without a valid key must not cost memory.
+            for check_key in key_checks:
+                await check_key(request)
             _require_known(request, known_names)
             _require_texts(request)
-            if takes_json:
+            if has_json_body:
                 _require_json(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
 
 
-class _DirectAnswer:
-    """Answers a plain GET: the same checks in the same order, without inspecting the endpoint at each request."""
+class _DirectHandler:
+    """Handles a plain GET with FastAPI's checks in the same order, without inspecting the endpoint at each request."""
 
     def __init__(self, route: StrictRoute) -> None:
         dependant: Any = route.dependant
         self._call: Callable[..., Coroutine[Any, Any, Any]] = dependant.call
-        self._rights: list[tuple[str, NeedsKey]] = [
+        self._key_checks: list[tuple[str, NeedsKey]] = [
             (dependency.name, dependency.call) for dependency in dependant.dependencies
         ]
-        self._known = frozenset(_query_names(dependant))
+        self._known_names = frozenset(_list_query_names(dependant))
         self._path, self._query, self._headers = dependant.path_params, dependant.query_params, dependant.header_params
         self._request_name: str | None = dependant.request_param_name
         self._response_name: str | None = dependant.response_param_name
@@ -119,8 +120,8 @@ class _DirectAnswer:
         Raises:
             RequestValidationError: A parameter is unknown or invalid.
         """
-        values: dict[str, Any] = {name: await right(request) for name, right in self._rights}
-        _require_known(request, self._known)
+        values: dict[str, Any] = {name: await check_key(request) for name, check_key in self._key_checks}
+        _require_known(request, self._known_names)
         _require_texts(request)
         errors: list[Any] = []
         for fields, received in (
@@ -152,7 +153,7 @@ class _DirectAnswer:
 
 
 def _is_plain(route: StrictRoute) -> bool:
-    """Whether a route is a GET that takes only rights, parameters and headers, and returns JSON."""
+    """Whether a route is a GET that has only key checks, parameters and headers, and returns JSON."""
     dependant: Any = route.dependant
     is_simple = not (
         dependant.cookie_params
@@ -179,9 +180,9 @@ def _is_plain(route: StrictRoute) -> bool:
 
 
 class RouteIndex(BaseRoute):
-    """The first route, which finds strict routes by method and path segments.
+    """The first route of the application, which finds strict routes by the segments of a path.
 
-    A path that it does not find is left to the following routes, which also answer with allowed methods.
+    For a path that it does not find, the following routes are tried. They also respond with the allowed methods.
     """
 
     def __init__(self, routes: Sequence[Any]) -> None:
@@ -190,7 +191,7 @@ class RouteIndex(BaseRoute):
         self._candidates = OrderedDict[tuple[int | str | None, ...], list[Any]]()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return the first route that matches a request fully."""
+        """Return a full match if a strict route is the first one that matches the request."""
         if scope["type"] != "http" or scope.get("root_path"):
             return Match.NONE, {}
         segments = scope["path"].split("/")
@@ -200,7 +201,7 @@ class RouteIndex(BaseRoute):
         if candidates is None:
             candidates = [route for route in self._routes if _may_match(route.path, segments, literals)]
             self._candidates[key] = candidates
-            if len(self._candidates) > _MAX_KEYS:  # anyone may send any combination of known segments
+            if len(self._candidates) > _MAX_KEYS:  # clients may send any combination of known segments
                 self._candidates.popitem(last=False)
         for route in candidates:
             match, child_scope = route.matches(scope)
@@ -209,28 +210,33 @@ class RouteIndex(BaseRoute):
         return Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request with the matching route."""
+        """Handle the request with the matching route."""
         await scope["route"].handle(scope, receive, send)
 
     @property
     def size(self) -> int:
-        """The number of cached kinds of paths."""
+        """The number of path patterns whose routes are cached."""
         return len(self._candidates)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Refuse: the following routes have the names."""
+        """Raise `NoMatchFound`, because only the following routes have names."""
         raise NoMatchFound(name, path_params)
 
 
 _INDEXED_SEGMENTS = 6
-"""How many leading segments are compared here; the route itself compares the rest."""
+"""How many leading segments the index compares; the route itself compares all of them."""
 
 _MAX_KEYS = 2_000
-"""Maximum number of kinds of paths whose routes are cached."""
+"""Maximum number of path patterns whose routes are cached."""
 
 
 def _may_match(template: str, request_segments: Sequence[str], request_literals: Sequence[str | None]) -> bool:
-    """Whether a request could match a route, judged by the literal segments of the route's path alone."""
+    """Whether a request could match a route, judged by the number of segments and the literal ones.
+
+    Args:
+        template: The path of the route.
+        request_literals: The leading segments of the request that some route has literally; None for others.
+    """
     parts = template.split("/")
     if ":path}" not in template and min(len(parts), _INDEXED_SEGMENTS + 1) != min(
         len(request_segments), _INDEXED_SEGMENTS + 1
@@ -252,15 +258,16 @@ def _require_known(request: Request, known_names: frozenset[str]) -> None:
 
 
 def _require_texts(request: Request) -> None:
-    """Check that the texts in the address can be stored and searched in every store."""
+    """Check that every store can store and search the texts in the path and query."""
     parameters = [("query", name, value) for name, value in request.query_params.multi_items()]
     parameters += [("path", name, str(value)) for name, value in request.path_params.items()]
-    for place, name, value in parameters:
+    for location, name, value in parameters:
         if not is_text(value):
-            raise RequestValidationError([{"type": "text", "loc": (place, name), "msg": "not a text"}])
+            raise RequestValidationError([{"type": "text", "loc": (location, name), "msg": "not a text"}])
 
 
 def _require_json(request: Request) -> None:
+    """Check that a body, if there is one, has a media type of JSON."""
     if not _has_body(request):
         return
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -272,18 +279,18 @@ def _has_body(request: Request) -> bool:
     return "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
 
 
-def _query_names(dependant: Dependant) -> Iterator[str]:
+def _list_query_names(dependant: Dependant) -> Iterator[str]:
     """Yield the names of the query parameters of a route, including those collected in a model."""
     for field in dependant.query_params:
         annotation: Any = field.field_info.annotation
         yield field.alias
         model: Mapping[str, Any] = getattr(annotation, "model_fields", {})
-        yield from (dependency.alias or name for name, dependency in model.items())
+        yield from (model_field.alias or name for name, model_field in model.items())
     for dependency in dependant.dependencies:
-        yield from _query_names(dependency)
+        yield from _list_query_names(dependency)
 
 
-def _takes_form(route: APIRoute) -> bool:
+def _has_form_body(route: APIRoute) -> bool:
     info = cast("Any", route.body_field).field_info
     return type(info).__name__ in ("Form", "File")
 
@@ -297,10 +304,10 @@ _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type"
 
 
 class WorkspaceRouter(APIRouter):
-    """Registers each route twice, below `/api` and below a conversation, as OpenHands' client uses both."""
+    """Registers each route below `/api` and below a conversation, because OpenHands' client uses both."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        """Register a route in both forms."""
+        """Register a route under both paths."""
         super().add_api_route(f"/api{path}", endpoint, **options)
         extra = {"parameters": [_ID_PARAMETER]}
         route_options: dict[str, Any] = options | {

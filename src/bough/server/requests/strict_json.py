@@ -1,4 +1,4 @@
-"""Strict JSON that can be stored: UTF-8, not too deep, unique names, finite numbers, texts that every store accepts."""
+"""Strict JSON: UTF-8, at most 64 levels, unique names, finite numbers, and texts that every store accepts."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def parse_json(text: bytes | str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        Malformed: It is not JSON in UTF-8, is too deep, or has a number or a text that cannot be stored.
+        Malformed: The text is not JSON in UTF-8, is too deep, has a name twice, or has a value that cannot be stored.
     """
     try:
-        read = text.decode("utf-8") if isinstance(text, bytes) else text
-        value: Any = json.loads(read, parse_constant=_refuse, object_pairs_hook=_read_object)
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        value: Any = json.loads(decoded, parse_constant=_refuse_constant, object_pairs_hook=_read_object)
     except UnicodeDecodeError:
         raise Malformed("it is not UTF-8", hint=_HINT) from None
     except RecursionError:
-        raise _too_deep() from None
-    except ValueError:  # also for a number of thousands of digits, which Python refuses to parse
+        raise _make_too_deep() from None
+    except ValueError:  # includes numbers of thousands of digits, which Python refuses to parse
         raise Malformed("it is not valid JSON", hint=_HINT) from None
-    _check(value)
+    _require_storable(value)
     return value
 
 
@@ -44,7 +44,7 @@ def is_text(text: str) -> bool:
     return "\0" not in text
 
 
-def _refuse(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise Malformed(f"{name} is not JSON", hint="leave it out, or send null")
 
 
@@ -52,45 +52,49 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object without duplicate names, which a proxy could interpret differently."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise Malformed("it has an object that says a name twice", hint="say each name once")
+        raise Malformed("it has an object with a duplicate name", hint="use each name once")
     return fields
 
 
-def _too_deep() -> Malformed:
+def _make_too_deep() -> Malformed:
     return Malformed(f"it is deeper than {MAX_DEPTH} levels", hint="send fewer levels")
 
 
-def _check(value: Any) -> None:
-    """Check a JSON value without recursion."""
+def _require_storable(value: Any) -> None:
+    """Check the depth, the numbers and the texts of a JSON value, without recursion.
+
+    Raises:
+        Malformed: The value cannot be stored.
+    """
     level, depth = [value], 0
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise _too_deep()
-        below: list[Any] = []
+            raise _make_too_deep()
+        next_level: list[Any] = []
         for item in level:
             if isinstance(item, dict):
                 fields = cast("dict[str, Any]", item)
-                below += [*fields, *fields.values()]
+                next_level += [*fields, *fields.values()]
             elif isinstance(item, list):
-                below += cast("list[Any]", item)
+                next_level += cast("list[Any]", item)
             elif isinstance(item, float) and not math.isfinite(item):
                 raise Malformed("it has a number that is not finite", hint="send a smaller one, or null")
             elif isinstance(item, str) and not is_text(item):
-                raise Malformed("it has text that cannot be kept", hint="no lone surrogates, no zero characters")
-        level = below
+                raise Malformed("it has text that cannot be stored", hint="remove lone surrogates and zero characters")
+        level = next_level
 
 
 _PARSE_ERROR = -32700
 
 
 async def read_json_body(request: Request) -> bytes | None:
-    """Return the body of a request, checked; None for a method without body.
+    """Return the body of a request, after checking that it is strict JSON; None for a method without a body.
 
     For protocols whose library reads the body again, and accepts any JSON that Python accepts.
 
     Raises:
-        Malformed: It is not strict JSON.
+        Malformed: The body is not strict JSON.
     """
     if request.method not in ("POST", "PUT", "PATCH"):
         return None
@@ -101,13 +105,13 @@ async def read_json_body(request: Request) -> bytes | None:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that delivers a body that was already read, and then the following messages."""
+    """Return a `receive` that first delivers a body that was already read, and then calls the given one."""
     is_delivered = False
 
     async def receiving() -> Message:
         nonlocal is_delivered
         if is_delivered:
-            return await receive()  # a disconnect must still reach the library, else it streams for ever
+            return await receive()  # without the disconnect, the library would stream for ever
         is_delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
@@ -115,5 +119,5 @@ def replay(body: bytes, receive: Receive) -> Receive:
 
 
 def describe_unreadable(error: Malformed) -> JsonObject:
-    """Return the JSON-RPC answer to a body that cannot be parsed."""
+    """Return the JSON-RPC response to a body that cannot be parsed."""
     return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": public_message(error)}}

@@ -43,7 +43,7 @@ async def execute_command(body: CommandForm, request: Request, access: CommandWr
     """Run a command, and return its output when it has ended."""
     place = await find_place(request, access)
     info = access.services.commands.start(access.caller.tenant, body, _resolve_cwd(body, place))
-    return await access.services.commands.finish(access.caller.tenant, info.id)
+    return await access.services.commands.wait(access.caller.tenant, info.id)
 
 
 @routes.post("/bash/bash_commands/{command}/stop")
@@ -61,7 +61,7 @@ async def search_output(
     """Return commands and their output."""
     await find_place(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
-    selected = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
+    selected = commands.list_for(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
     all_events = [event for command in selected for event in (command.info, *command.output)]
     events = [event for event in all_events if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")

@@ -23,7 +23,7 @@ from bough.server.bodies.info import ConversationInfo
 from bough.server.bodies.openhands_events import parse_id
 from bough.server.bounds.etag import IdempotencyKey, IfMatch, compute_digest, id_from_key, require_match
 from bough.server.conversations.agents import ResolvedAgent, mask_keys, resolve_agent
-from bough.server.conversations.conversation import existing, info_of_new, info_of_record
+from bough.server.conversations.conversation import find_existing, info_of_new, info_of_record
 from bough.server.conversations.forking import NewFork, fork
 from bough.server.conversations.policies import parse_rules
 from bough.server.requests.routing import ConversationId, router
@@ -54,7 +54,7 @@ async def fork_conversation(
     digest_input["agent"] = mask_keys(digest_input["agent"])
     digest = compute_digest([str(id), digest_input])
     is_keyed = idempotency_key is not None
-    record = await existing(access, requested_id, digest)
+    record = await find_existing(access, requested_id, digest)
     if record is not None:
         answer_made(response, record, is_new=False, keyed=is_keyed)
         return await info_of_record(access, record)

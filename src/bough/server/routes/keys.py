@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from bough.server.access import Access, Admin
 from bough.server.auth.caller import SCOPES, Role
 from bough.server.auth.keys import KeyInfo, NewKey, format_key_texts, require_no_wider
-from bough.server.bodies.base import Form, Stamp, Success, Whole, stamp
+from bough.server.bodies.base import Form, Integer, Stamp, Success, stamp
 from bough.server.bounds.etag import IdempotencyKey, id_from_key, mark_replayed
 from bough.server.requests.routing import router
 
@@ -35,13 +35,13 @@ class KeyForm(Form):
     name: str = Field(min_length=1, max_length=64)
     role: Role = "write"
     scopes: list[Scope] | None = Field(default=None, max_length=50)
-    expires_seconds: Whole | None = Field(default=None, ge=1, le=10 * 366 * 86_400)
+    expires_seconds: Integer | None = Field(default=None, ge=1, le=10 * 366 * 86_400)
 
 
 class RotateForm(Form):
     """How long the old key remains valid."""
 
-    grace_seconds: Whole = Field(default=3600, ge=0, le=30 * 86_400)
+    grace_seconds: Integer = Field(default=3600, ge=0, le=30 * 86_400)
 
 
 class MadeKey(BaseModel):

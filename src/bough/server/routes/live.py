@@ -17,7 +17,7 @@ from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, watch_key
 from bough.server.bodies.base import Form
 from bough.server.bodies.events import EventForm
-from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
+from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, StreamEnd, StreamItem
 
 RETRY_MILLISECONDS = 1000
 _POSITION = re.compile(r"-?[0-9]{1,15}")
@@ -93,7 +93,7 @@ def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, ca
     return broadcast.share(stored.seq, (type(form), call), encode)
 
 
-def _build_frame(update: Heard, *, deltas: bool) -> bytes | None:
+def _build_frame(update: StreamItem, *, deltas: bool) -> bytes | None:
     """Return the frame of an update that is not an event; None if readers get no frame for it."""
     match update:
         case Fragment() if deltas:

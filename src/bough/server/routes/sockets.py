@@ -15,12 +15,12 @@ from bough.conversation import State
 from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied, public_message
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access, authenticate, read_key, read_services, wait_refused
-from bough.server.bodies.base import MAX_PLACE, Form, Moment, stamp
+from bough.server.bodies.base import MAX_SEQ, Form, Moment, stamp
 from bough.server.bodies.events import NewMessage
 from bough.server.bodies.openhands_agents import is_posted_in_force
 from bough.server.bodies.openhands_events import state_id
 from bough.server.conversations.conversation import info, open_conversation, say
-from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
+from bough.server.live.broadcast import Broadcast, Fragment, RunEnded, StreamEnd, StreamItem
 from bough.server.requests.routing import router
 from bough.server.requests.strict_json import parse_json
 from bough.types import JsonObject, new_id
@@ -43,7 +43,7 @@ class SocketQuery(Form):
 
     resend_mode: Literal["all", "since"] | None = None
     after_timestamp: Moment | None = None
-    after: int | None = Field(default=None, ge=-1, le=MAX_PLACE)
+    after: int | None = Field(default=None, ge=-1, le=MAX_SEQ)
     form: Literal["ours", "openhands"] = "openhands"
 
 
@@ -234,7 +234,7 @@ class _Socket:
                 case _:
                     await self._send_other(update)
 
-    async def _send_other(self, update: Heard) -> None:
+    async def _send_other(self, update: StreamItem) -> None:
         if isinstance(update, Fragment) and self._sends_deltas:
             field = "reasoning_content" if update.kind == "thinking" else "content"
             delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: update.text}

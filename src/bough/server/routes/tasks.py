@@ -17,11 +17,11 @@ from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned import OwnedTasks, make_taken
 from bough.server.bodies.agents import AgentForm
-from bough.server.bodies.base import MAX_PLACE, ItemPage
+from bough.server.bodies.base import MAX_SEQ, ItemPage
 from bough.server.bodies.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.bounds.etag import IdempotencyKey, compute_digest, id_from_key, mark_replayed
 from bough.server.bounds.quotas import pay_by
-from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
+from bough.server.conversations.conversation import Start, find_existing, open_conversation, say, start
 from bough.server.requests.routing import router
 from bough.tasks import Task, TaskFilter, TaskState
 from bough.types import new_id
@@ -39,7 +39,7 @@ async def submit_task(
     id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     digest = compute_digest(body.model_dump(mode="json"))
     new = _plan_start(access, body, id, digest)
-    if await existing(access, id, digest) is None:
+    if await find_existing(access, id, digest) is None:
         await _require_free(access, id)
         await start(access, new)
     elif await access.services.runs.latest(id) is None:  # created, but never run: complete it
@@ -102,7 +102,7 @@ async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
 async def get_task_events(
     task: TaskId,
     access: TaskReader,
-    after: Annotated[int, Query(ge=0, le=MAX_PLACE)] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
     accept: Annotated[str | None, Header()] = None,
 ) -> list[TaskEventInfo]:
     """Return the latest 1,000 events after `after`. With `Accept: text/event-stream`, stream all and new ones."""
