@@ -383,9 +383,9 @@ def _read_link(path: str, max_bytes: int, notes: Notes) -> bytes | None:
     """Return the first bytes of the file that a link points to; None, with the reason in `notes`, if it is refused."""
     folder, target = os.path.realpath(os.path.dirname(path)), os.path.realpath(path)
     if not target.startswith(folder + os.sep):
-        return notes.error("link-out", "the link leaves its folder", "replace the link by the file")
+        return notes.error("link-out", "the link leaves its folder", "replace the link with the file")
     if os.path.islink(target):  # realpath leaves a circular link unresolved; reading it would recurse for ever
-        return notes.error("link-circle", "the link is circular", "replace the link by the file")
+        return notes.error("link-circle", "the link is circular", "replace the link with the file")
     return _read_bytes(target, max_bytes, notes)
 
 

@@ -229,8 +229,7 @@ class _Walk:
 
     def _read_link(self, folder: int, name: str, path: str) -> None:
         target = os.readlink(name, dir_fd=folder)
-        # A blank separates target and path in the manifest. If targets could contain one, two different links could have
-        # the same line.
+        # A blank separates target and path in the manifest. With blanks in targets, two links could have the same line.
         if _CONTROL.search(target) or " " in target:
             self.faults.append((path, "a link whose target contains blanks or control characters", "tree-fault"))
             return
@@ -350,5 +349,5 @@ def _complete_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str
 def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
     """Return the diagnostic of an entry; control characters in its path are replaced."""
     display_path = _CONTROL.sub("?", path)
-    fix = "replace the link by the file" if "link" in message else "remove it, or make it readable"
+    fix = "replace the link with the file" if "link" in message else "remove it, or make it readable"
     return Diagnostic(code, "error", f"{display_path or '.'}: {message}", None, fix, str(folder / display_path))

@@ -224,7 +224,7 @@ def is_code(folder: Path, name: str) -> bool:
 
 
 def _walk_files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
-    """Yield the relative path and entry of every file and link, except the skill file; None for an unreadable folder."""
+    """Yield (relative path, entry) of every file and link except the skill file; the entry of a bad folder is None."""
     pending = [""]
     while pending:
         subfolder = pending.pop()
