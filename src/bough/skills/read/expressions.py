@@ -48,7 +48,7 @@ def translate_glob(glob: str) -> str | None:
     """Return the regular expression of a glob; None for an invalid glob.
 
     `*` and `?` match within a folder, `**` across folders, `{a,b}` either alternative, `[…]` a character class. A
-    pattern without a slash matches in every folder; a pattern with a trailing slash matches everything below that folder.
+    pattern without a slash matches in every folder; with a trailing slash, it matches everything below that folder.
     """
     glob = glob.strip().removeprefix("./")
     if not glob or len(glob) > MAX_PATTERN or "\0" in glob:
