@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bough.agents.skills.activation import (
     MAX_ACTIVE,
-    Standing,
+    AlwaysActiveSkills,
     find_always_active,
     is_current,
     make_activation_event,
@@ -22,13 +22,13 @@ from bough.skills.match.inputs import list_inputs, missing_inputs, parse_pairs
 from bough.skills.match.triggers import match_withheld
 
 
-def standing_events(standing: Standing) -> list[Event]:
+def standing_events(standing: AlwaysActiveSkills) -> list[Event]:
     """Return what the log says of always-active skills; their texts are in the instructions."""
     events = [
         SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")
         for activation in standing.activations
     ]
-    return [*events, *make_skip_events(standing.left_out)]
+    return [*events, *make_skip_events(standing.omitted)]
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:

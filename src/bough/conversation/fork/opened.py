@@ -58,7 +58,7 @@ def _decide(parts: Parts, request: ForkRequest, cut: CutPoint, state: State) -> 
     if blueprint is None or agent == state.agent:  # then the prompt stays as it was, to the byte
         instructions, standing = state.instructions, ()
     else:
-        instructions, standing = blueprint.instructions, tuple(standing_events(blueprint.standing))
+        instructions, standing = blueprint.instructions, tuple(standing_events(blueprint.always_active))
     return ForkContents(
         agent=agent,
         instructions=instructions,

@@ -81,7 +81,7 @@ def check_usage(bound: SharedBound, now: Spent) -> LimitReached | None:
 
 def measure_since(bound: SharedBound, now: Spent) -> Usage:
     """Return what was used since a bound began to count."""
-    return subtract_usage(now.usage, bound.then.usage)
+    return subtract_usage(now.usage, bound.spent_at_start.usage)
 
 
 def subtract_from(limits: Limits, used: Usage) -> dict[str, Any]:

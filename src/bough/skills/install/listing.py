@@ -7,7 +7,7 @@ import posixpath
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -52,7 +52,6 @@ class SourceListing:
         commit: The commit of a git repository.
         ref: The requested branch, tag or commit.
         below: The folder at or below which skills are requested; empty for all.
-        notes: Diagnostics about the source.
     """
 
     entries: Mapping[str, SourceEntry]
@@ -62,7 +61,6 @@ class SourceListing:
     commit: str = ""
     ref: str = ""
     below: str = ""
-    notes: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def list_skills(self) -> list[str]:
         """Return the folders with a `SKILL.md`, at any depth, sorted; the top folder is the empty text."""
