@@ -243,7 +243,7 @@ def _describe_caller(ctx: Run) -> Asking:
         deps.lease,
         deps.rules(),
         deps.bounds(),
-        deps.untold_tasks(),
+        deps.unreported_tasks(),
         deps.readonly,
         frozenset(deps.changed_rules()),
     )
