@@ -83,12 +83,13 @@ def render_catalog(
 
 def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
     """Return the skills sorted by how well they match the request, then by scope and name."""
-    positions = {
-        skill.name: position for position, skill in enumerate(SkillSearch(skills).search(request, len(skills)))
-    }
-    return sorted(
-        skills, key=lambda skill: (positions.get(skill.name, len(skills)), _SCOPE_RANKS.get(skill.scope, 5), skill.name)
-    )
+    matches = SkillSearch(skills).search(request, len(skills))
+    positions = {skill.name: position for position, skill in enumerate(matches)}
+
+    def sort_key(skill: SkillMetadata) -> tuple[int, int, str]:
+        return positions.get(skill.name, len(skills)), _SCOPE_RANKS.get(skill.scope, 5), skill.name
+
+    return sorted(skills, key=sort_key)
 
 
 def _lengthen_descriptions(lines: dict[str, str], ranking: Sequence[SkillMetadata], bytes_left: int) -> None:
@@ -116,7 +117,8 @@ def cut(text: str, length: int) -> str:
         return text
     head = text[: length - 1]
     complete_words = head.rpartition(" ")[0]
-    return (complete_words if len(complete_words) > length // 2 else head).rstrip(" ,;:") + "…"
+    shortened = complete_words if len(complete_words) > length // 2 else head
+    return shortened.rstrip(" ,;:") + "…"
 
 
 def _render_line(skill: SkillMetadata, length: int) -> str:

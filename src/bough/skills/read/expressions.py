@@ -92,6 +92,7 @@ def _translate_pattern(glob: str) -> str:
 
 
 def _translate_token(token: str) -> str:
+    """Return the regular expression of a wildcard or a character class."""
     match token:
         case "**/":
             return "(?:.*/)?"

@@ -479,7 +479,8 @@ def extract_first_paragraph(body: str) -> str | None:
             paragraph.append(line)
         else:
             heading = heading or line.strip("# \t")
-    return (" ".join(" ".join(paragraph).split()) or heading)[: fields.MAX_DESCRIPTION] or None
+    text = " ".join(" ".join(paragraph).split()) or heading
+    return text[: fields.MAX_DESCRIPTION] or None
 
 
 def _read_name(path: str, default_name: str, values: dict[str, Any] | None, notes: Notes) -> str | None:

@@ -128,6 +128,10 @@ _MAX_MEMBERS = 8
 _ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
 _COMMANDS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
 _TAGS = range(0xE0000, 0xE0080)
+_BLACK_FLAG = "\U0001f3f4"
+_MAX_FLAG_TAGS = 7
+"""A flag emoji is a black flag followed by at most this many tag characters."""
+
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset("\u200b\u2060\u2061\u2062\u2063\u2064\u180e\u00ad\u115f\u1160\u3164\uffa0\ufeff")
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c")
@@ -211,13 +215,19 @@ class Scanner:
 
     def _find_hidden_comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
         """Yield a finding for each HTML comment with instructions, because rendered Markdown does not show comments."""
-        search_start, line, comment_count = 0, 1, 0
-        while comment_count < MAX_HITS and (comment_start := data.find(b"<!--", search_start)) >= 0:
+        search_start = 0
+        line = 1
+        hit_count = 0
+        while hit_count < MAX_HITS:
+            comment_start = data.find(b"<!--", search_start)
+            if comment_start < 0:
+                return
             line += data.count(b"\n", search_start, comment_start)
             comment_end = data.find(b"-->", comment_start)
-            comment_end = len(data) if comment_end < 0 else comment_end
+            if comment_end < 0:
+                comment_end = len(data)
             if self._commands.search(data[comment_start:comment_end]):
-                comment_count += 1
+                hit_count += 1
                 message = "instructions in a hidden comment"
                 yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
             line += data.count(b"\n", comment_start, comment_end)
@@ -235,7 +245,10 @@ def _compile(pattern: str) -> Any:
 
 def _find_matching_lines(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield (line number, match) for the first match in each line, up to `MAX_HITS` lines. O(n)."""
-    line, counted_until, last_line, hit_count = 1, 0, 0, 0
+    line = 1
+    counted_until = 0
+    last_line = 0
+    hit_count = 0
     for match in pattern.finditer(data):
         line += data.count(b"\n", counted_until, match.start())
         counted_until = match.start()
@@ -348,14 +361,15 @@ def _find_invisible_kinds(line: str) -> set[str]:
 
 def _is_in_flag_emoji(line: str, i: int) -> bool:
     """Whether the tag character at `i` belongs to a flag emoji, the only legitimate use of tag characters."""
-    flag_start = i
-    while flag_start > 0 and i - flag_start < 8 and ord(line[flag_start - 1]) in _TAGS:
-        flag_start -= 1
-    return flag_start > 0 and line[flag_start - 1] == "\U0001f3f4" and i - flag_start < 7
+    tags_start = i
+    while tags_start > 0 and i - tags_start <= _MAX_FLAG_TAGS and ord(line[tags_start - 1]) in _TAGS:
+        tags_start -= 1
+    tag_count = i - tags_start + 1
+    return tags_start > 0 and line[tags_start - 1] == _BLACK_FLAG and tag_count <= _MAX_FLAG_TAGS
 
 
 def _decode(data: bytes) -> bytes:
-    """Return the decoded bytes of an encoded text; empty if it cannot be decoded."""
+    """Return the bytes of a text of `\\x` escapes, hexadecimal digits or base64; empty if it is none of these."""
     try:
         if data.startswith(b"\\x"):
             return bytes.fromhex(data.replace(b"\\x", b"").decode())
