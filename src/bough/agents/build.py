@@ -401,6 +401,7 @@ class _CacheKey(NamedTuple):
 
     @classmethod
     def from_spec(cls, spec: AgentSpec, workspace: Path, home: Path, roots: Sequence[Path]) -> _CacheKey:
+        """Return the key of a spec and its folders."""
         return cls(
             prompt=spec.prompt(),
             sub_agents=tuple((agent.name, agent.description) for agent in spec.sub_agents),

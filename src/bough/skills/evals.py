@@ -94,6 +94,7 @@ def _read_json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
 
 
 def _read_cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase]:
+    """Return the valid eval cases of a skill; add a diagnostic for each invalid one."""
     data = _read_json(folder, EVALS, notes)
     if data is None:
         return []
@@ -146,6 +147,7 @@ def _read_texts(
 
 
 def _read_queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:
+    """Return the valid trigger queries in a file; add a diagnostic for each invalid one."""
     data = _read_json(folder, name, notes)
     if data is None:
         return []

@@ -208,7 +208,9 @@ class SkillRegistry:
             return None
         metadata = self._skills.get(skill.name)
         grant = self._origin.find_grant(skill.summary() if metadata is None else metadata)
-        return grant if grant is not None and digest and grant.digest == digest else None
+        if grant is None or not digest or grant.digest != digest:
+            return None
+        return grant
 
     def metadata(self, name: str) -> SkillMetadata:
         """Return the tier 1 metadata of a skill.

@@ -151,15 +151,19 @@ class SkillToolset(AbstractToolset[Any]):
         return self._functions
 
     def _tools(self, *, is_complete: bool) -> list[Tool[Any]]:
-        budget = self._catalog_tokens  # in bytes: a quarter of the catalogue's budget at four characters a token
-        files = {"skill_name": _make_name_schema(self._names_with_files, budget)}
-        path = {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"}
-        script = {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"}
+        """Return the tools that the skills need; `search_skills` only if the catalogue is not complete."""
+        # In bytes. At four characters a token, this is a quarter of the catalogue's budget.
+        max_enum_bytes = self._catalog_tokens
+        skill_with_files = {"skill_name": _make_name_schema(self._names_with_files, max_enum_bytes)}
+        path_schema = {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"}
+        script_schema = {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"}
         tools: list[Tool[Any]] = []
         if self._catalogued:
-            loaded: JsonObject = {"skill_name": _make_name_schema([skill.name for skill in self._catalogued], budget)}
+            load_properties: JsonObject = {
+                "skill_name": _make_name_schema([skill.name for skill in self._catalogued], max_enum_bytes)
+            }
             if any(skill.inputs for skill in self._catalogued):
-                loaded["inputs"] = _INPUTS_SCHEMA
+                load_properties["inputs"] = _INPUTS_SCHEMA
             tools += [
                 _make_tool(
                     self.list_skills,
@@ -170,7 +174,7 @@ class SkillToolset(AbstractToolset[Any]):
                 _make_tool(
                     self.load_skill,
                     "Load a skill: its instructions and the list of its files. Do this before using it.",
-                    loaded,
+                    load_properties,
                     required=("skill_name",),
                 ),
             ]
@@ -179,39 +183,39 @@ class SkillToolset(AbstractToolset[Any]):
                 _make_tool(
                     self.load_skill_resource,
                     "Read a text file of a skill.",
-                    files | {"path": path, "start_line": {"type": "integer"}},
+                    skill_with_files | {"path": path_schema, "start_line": {"type": "integer"}},
                     required=("skill_name", "path"),
                 ),
                 _make_tool(
                     self.run_skill_script,
                     "Run a script of a skill in the sandbox, in the working folder, and return what it printed.",
-                    files | {"script_path": script, "args": _ARGS_SCHEMA},
+                    skill_with_files | {"script_path": script_schema, "args": _ARGS_SCHEMA},
                     required=("skill_name", "script_path"),
                 ),
             ]
         if not is_complete:
-            query = {"type": "string", "description": "What the job is about, in a few words"}
-            words: JsonObject = {"query": query, "limit": {"type": "integer"}}
-            tools.append(_make_tool(self.search_skills, "Find skills for a job.", words, required=("query",)))
+            query_schema = {"type": "string", "description": "What the job is about, in a few words"}
+            search_properties: JsonObject = {"query": query_schema, "limit": {"type": "integer"}}
+            tools.append(
+                _make_tool(self.search_skills, "Find skills for a job.", search_properties, required=("query",))
+            )
         return tools
 
     # The tools. They validate their arguments themselves, so that each mistake has its own error code.
 
     async def list_skills(self, _: ToolContextRun, offset: Json = 0, limit: Json = 50) -> Json:
         """Return one page of skills, each with its name and first sentence; at most 16 KiB."""
-        offset_number, page_size = (
-            _clamp_number(offset, 0, len(self._catalogued)),
-            _clamp_number(limit, _MAX_RESULTS, _MAX_RESULTS),
-        )
+        page_start = _clamp_number(offset, 0, len(self._catalogued))
+        page_size = _clamp_number(limit, _MAX_RESULTS, _MAX_RESULTS)
         page: list[Json] = []
         page_bytes = 0
-        for skill in self._catalogued[offset_number : offset_number + page_size]:
+        for skill in self._catalogued[page_start : page_start + page_size]:
             entry: JsonObject = {"name": skill.name, "description": first_sentence(skill.description)}
             page_bytes += len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")) + 2
             if page_bytes > _MAX_ANSWER_BYTES:
                 break
             page.append(entry)
-        next_offset = offset_number + len(page)
+        next_offset = page_start + len(page)
         return {
             "skills": page,
             "total": len(self._catalogued),
@@ -302,9 +306,8 @@ class SkillToolset(AbstractToolset[Any]):
         self.output_folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.output_folder))
         for file in files:
-            target = (
-                folder / os.path.normpath(f"/{file.path}")[1:]
-            )  # with `..` from the sandbox, too, the path stays inside the folder
+            # Normalized as an absolute path, so that a `..` from the sandbox cannot lead out of the folder.
+            target = folder / os.path.normpath(f"/{file.path}")[1:]
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.content)
         return folder
@@ -407,7 +410,7 @@ def _make_tool(
     *,
     required: Sequence[str] | None = None,
 ) -> Tool[Any]:
-    """Return a tool with a hand-written schema, which reports unknown arguments as an error result."""
+    """Return a tool whose schema has these properties; a call with unknown arguments gets an error result."""
     name = function.__name__
 
     async def call(ctx: RunContext[Any], **arguments: Json) -> Json:

@@ -283,6 +283,7 @@ def _translate_errors(path: str) -> Generator[None]:
 
 
 def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
+    """Return the error for the model that corresponds to an error of the operating system."""
     if isinstance(error, ValueError):
         return InvalidInput(f"invalid path {path[:200]!r}")
     match error:
@@ -294,7 +295,7 @@ def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
         case PermissionError(strerror=str(reason)) if reason.startswith("Outside"):
             return InvalidInput(f"{path} is outside the workspace", hint="use paths relative to the workspace")
         case PermissionError(strerror=str(reason)) if reason.startswith("Guarded"):
-            return InvalidInput(f"{path} is protected", hint="it decides what may happen later; ask the user")
+            return InvalidInput(f"{path} is protected", hint="it affects later runs, so only the user may change it")
         case OSError(errno=errno.EFBIG):
             return LimitExceeded(f"{path} is too large to edit", hint=f"at most {MAX_WRITE_BYTES} bytes")
         case OSError(errno=errno.EINVAL | errno.ENXIO):

@@ -261,7 +261,7 @@ class WorkspaceTree:
             with self._open_folder(()) as root:
                 is_guarded = changes_repository(root, parts)
         if is_guarded:
-            raise PermissionError(errno.EACCES, "Guarded: it decides what may happen later", path)
+            raise PermissionError(errno.EACCES, "Guarded: it affects later runs", path)
 
     def _check_size(self, size: int, path: str) -> None:
         if size > self.max_file_bytes:

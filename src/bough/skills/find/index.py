@@ -172,6 +172,7 @@ def _decode(entry: _Entry, path: str, source: str, scope: Scope) -> HeadReading 
 
 
 def _decode_skill(values: list[Any], path: str, source: str, scope: Scope) -> SkillMetadata:
+    """Return the metadata in the JSON fields of an entry; raise an error if they are invalid."""
     _, name, description, trigger, inputs, keywords, invocable = values
     if type(name) is not str or type(description) is not str:
         raise TypeError

@@ -361,6 +361,7 @@ def _make_lock_entry(
     old_entry: LockedSkill | None,
     target_folder: Path,
 ) -> LockedSkill:
+    """Return the lock entry of an installed skill; of the requested hosts, only those that are its servers."""
     review = review_skill(find_skill_file(target_folder), Scanner())
     return LockedSkill(
         relative_folder,

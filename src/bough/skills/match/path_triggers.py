@@ -52,6 +52,7 @@ class PathIndex:
 
 
 def _compile(sources: list[str]) -> Any:
+    """Return an RE2 set of regular expressions that match whole paths."""
     re2: Any = import_module("re2")  # it has no type hints
     options = re2.Options()
     options.log_errors = False

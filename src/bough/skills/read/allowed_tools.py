@@ -35,6 +35,7 @@ def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool
 
 
 def _entry_allows(entry: str, tool: str, argument: str) -> bool:
+    """Whether an entry `Tool` or `Tool(pattern)` permits a call with this argument."""
     name, _, pattern_text = entry.partition("(")
     if not fnmatchcase(tool, name):
         return False

@@ -48,6 +48,7 @@ def decode(data: bytes, notes: Notes) -> str:
 
 
 def _decode_bytes(data: bytes, notes: Notes) -> str:
+    """Return the text of a file by its byte order mark, or as UTF-8, or else as Windows-1252."""
     if data.startswith(codecs.BOM_UTF8):
         notes.warn("bom", "the file starts with a byte order mark", "save as UTF-8 without BOM")
         return _decode_bytes(data[3:], notes)

@@ -521,7 +521,7 @@ def _read_allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _read_keywords(values: dict[str, Any]) -> tuple[str, ...]:
-    """Return `keywords` or `tags`, also from `metadata`."""
+    """Return the field `keywords` or `tags`, else that of `metadata`; empty if there is none."""
     metadata = values.get("metadata")
     nested = metadata.get("keywords", metadata.get("tags")) if isinstance(metadata, dict) else None  # pyright: ignore
     value: Any = values.get("keywords", values.get("tags", nested))  # pyright: ignore

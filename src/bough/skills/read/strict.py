@@ -57,6 +57,7 @@ def _read_strictly(data: bytes, lenient_header: str | None, notes: Notes) -> dic
 
 
 def _load_strict(header: str, notes: Notes) -> dict[str, Any] | None:
+    """Return the fields as strictyaml parses them; None, with an error in `notes`, if they are invalid."""
     strictyaml: Any = import_module("strictyaml")  # it has no type hints
     yaml_error: type[Exception] = import_module("strictyaml.ruamel.error").YAMLError
     try:
@@ -95,6 +96,7 @@ def _check_fields(values: dict[str, Any], folder: str, notes: Notes) -> None:
 
 
 def _check_name(values: dict[str, Any], folder: str, notes: Notes) -> None:
+    """Add an error for each rule about the name that is violated."""
     if "name" not in values:
         notes.error("name-missing", "no `name`", f"name: {folder}")
         return
@@ -124,6 +126,7 @@ def _check_name(values: dict[str, Any], folder: str, notes: Notes) -> None:
 
 
 def _check_description(values: dict[str, Any], notes: Notes) -> None:
+    """Add an error if the description is missing, empty or too long."""
     if "description" not in values:
         notes.error("description-missing", "no `description`", "description: what it does and when to use it")
         return

@@ -255,6 +255,7 @@ class _Builder:
         return value
 
     def _read_value(self, event: Any, depth: int) -> Any:
+        """Return the value that starts with `event`, and remember its anchor."""
         # Counted before the value is built: otherwise a YAML bomb would already fill the memory.
         self._count_nodes(1)
         if depth > MAX_DEPTH:

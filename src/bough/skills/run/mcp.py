@@ -94,6 +94,7 @@ def _describe_server(value: Any) -> str:
 
 
 def _read_mcp_file(skill: Skill) -> dict[str, Any]:
+    """Return the server configurations in `.mcp.json`; empty if the skill has no such file."""
     if skill.folder is None or not (skill.folder / ".mcp.json").is_file():
         return {}
     try:
@@ -124,6 +125,7 @@ def _make_mapping_error(owner: str) -> InvalidInput:
 
 
 def _parse_server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
+    """Return a server from its configuration, with variables expanded."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"invalid MCP server name {name[:80]!r}", hint="use letters, digits, _ . -")
     if not isinstance(value, Mapping):

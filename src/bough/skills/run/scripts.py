@@ -91,6 +91,7 @@ def _split_text(text: str) -> list[str]:
 
 
 def _build_options(args: Mapping[Any, Any]) -> list[str]:
+    """Return `--name value` for each entry of an object, then the items of `_`."""
     arguments: list[str] = []
     for key, value in args.items():
         if key == "_":
@@ -111,6 +112,7 @@ def _list_option_values(value: Any) -> list[Any]:
 
 
 def _format_argument(value: Any) -> str:
+    """Return a text, a number or a truth value as an argument."""
     match value:
         case str():
             return value

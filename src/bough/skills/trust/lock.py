@@ -147,6 +147,7 @@ def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
 
 
 def _remove_unlisted(root: Path, listed_folders: Collection[str]) -> None:
+    """Remove the folders of skills below `root` that are not in `listed_folders`."""
     hex_digits = frozenset("0123456789abcdef")
     for digest_folder in sorted(root.iterdir()):
         # Only folders whose name is a digest: an installation creates no others.
@@ -185,6 +186,7 @@ def read_lock(file: Path) -> list[LockedSkill]:
 
 
 def _parse_entry(entry: Any) -> LockedSkill:
+    """Return the entry of a lock file; raise an error that `read_lock` converts if it is invalid."""
     folder, source, files, digest = entry["folder"], entry["source"], entry["files"], entry["digest"]
     parts = str(folder).split("/")
     # A lock file may come from an untrusted repository, so it must not name folders outside its own.

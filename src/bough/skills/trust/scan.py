@@ -369,7 +369,7 @@ def _is_in_flag_emoji(line: str, i: int) -> bool:
 
 
 def _decode(data: bytes) -> bytes:
-    """Return the bytes of a text of `\\x` escapes, hexadecimal digits or base64; empty if it is none of these."""
+    r"""Return the bytes of a text of `\x` escapes, hexadecimal digits or base64; empty if it is none of these."""
     try:
         if data.startswith(b"\\x"):
             return bytes.fromhex(data.replace(b"\\x", b"").decode())

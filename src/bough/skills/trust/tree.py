@@ -238,6 +238,7 @@ class _Walk:
             os.symlink(target, self._copy_to / path)
 
     def _read_file(self, folder: int, name: str, path: str) -> None:
+        """Hash a regular file, and copy it if there is a copy; record the entry, or a fault."""
         handle = os.open(name, FILE, dir_fd=folder)
         try:
             # Checked by the descriptor: since `lstat`, the name may refer to another file.

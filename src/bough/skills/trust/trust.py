@@ -175,6 +175,7 @@ class TrustStore:
         }
 
     def _save(self, projects: _Projects) -> None:
+        """Replace the trust file atomically."""
         handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")  # mode 0600 from creation
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
             json.dump({"version": VERSION, "projects": projects}, out, indent=1, sort_keys=True)
