@@ -68,13 +68,13 @@ def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str
     except engine.error as error:
         raise InvalidInput(f"invalid pattern {pattern[:60]!r}: {error}", hint="use RE2 syntax") from error
     lines: list[str] = []
-    line_chars = 0
+    total_chars = 0
     for match in compiled.finditer(text, offset):
         start, stop = match.span()
         context = text[max(0, start - _CONTEXT_CHARS) : min(len(text), max(stop, start + 1) + _CONTEXT_CHARS)]
         line = f"{start}: {' '.join(context[: 4 * _CONTEXT_CHARS].split())}"
-        line_chars += len(line) + 1
-        if len(lines) == MAX_MATCHES or line_chars > max_chars:
+        total_chars += len(line) + 1
+        if len(lines) == MAX_MATCHES or total_chars > max_chars:
             return "\n".join([f"[the first {len(lines)} matches; more from offset={start}]", *lines])
         lines.append(line)
     return "\n".join([f"[{len(lines)} matches]", *lines])

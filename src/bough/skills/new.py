@@ -92,9 +92,8 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
     if folder.exists():
         raise Conflict(f"{folder} already exists", hint="choose another name")
     folder.mkdir(parents=True)
-    quoted_description = json.dumps(
-        description_text, ensure_ascii=False
-    )  # a JSON string is a double-quoted YAML string
+    # A JSON string is also a double-quoted YAML string.
+    quoted_description = json.dumps(description_text, ensure_ascii=False)
     body = _BODY.format(title=name.replace("-", " ").capitalize(), script="main.py")
     if script:
         (folder / "scripts").mkdir()

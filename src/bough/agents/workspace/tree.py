@@ -107,13 +107,13 @@ class WorkspaceTree:
         self._check_size(len(content), path)
         parts = self._resolve_writable(path)
         with self._open_or_make_folder(parts[:-1]) as parent:
-            owner = os.fstat(parent)
+            folder_state = os.fstat(parent)
             fd = os.open(parts[-1], _WRITE_FLAGS, 0o644, dir_fd=parent)
         with open(fd, "wb") as file:
-            state = os.fstat(fd)
+            file_state = os.fstat(fd)
             # Checked by the descriptor: a file that is checked by its name could be replaced before it is opened.
-            _check_regular(state, path)
-            _give_to_folder_owner(fd, state, owner)
+            _check_regular(file_state, path)
+            _give_to_folder_owner(fd, file_state, folder_state)
             # Not O_TRUNC, which would empty a file with a second link before the check refuses the file.
             os.ftruncate(fd, 0)
             file.write(content)
@@ -134,9 +134,8 @@ class WorkspaceTree:
                 with open(fd, "wb") as file:
                     _give_to_folder_owner(fd, os.fstat(fd), os.fstat(parent))
                     if old_state is not None:
-                        os.fchmod(
-                            fd, old_state.st_mode & 0o777
-                        )  # without set-user-id bits, which a script could have set
+                        # Without set-user-id bits, which a script could have set.
+                        os.fchmod(fd, old_state.st_mode & 0o777)
                     file.write(content)
                 os.rename(temporary_name, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
@@ -203,7 +202,7 @@ class WorkspaceTree:
             if name == "..":
                 # Links before it are already resolved, as in the kernel: `link/..` is the parent of the target.
                 if not resolved:
-                    raise PermissionError(errno.EACCES, "Outside of the workspace", path)
+                    raise PermissionError(errno.EACCES, "Outside the workspace", path)
                 resolved.pop()
                 continue
             target = self._read_link((*resolved, name))
@@ -225,7 +224,7 @@ class WorkspaceTree:
         if "\0" in path or not path.startswith("/"):
             raise ValueError(f"{path[:200]!r} is not an absolute path")
         if not self._is_in_workspace(path):
-            raise PermissionError(errno.EACCES, "Outside of the workspace", path)
+            raise PermissionError(errno.EACCES, "Outside the workspace", path)
         return path[len(self.sandbox_path) :].split("/")
 
     def _is_in_workspace(self, path: str) -> bool:

@@ -32,9 +32,8 @@ def list_places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> l
     """
     configured = [Root(path, "configured") for path in roots]
     user_roots = list(_list_user_places(home))
-    user_folders = {
-        root.path.absolute() for root in user_roots
-    }  # if the project is the home folder, these are not project skills
+    # If the project is the home folder, the user's own skills are not project skills.
+    user_folders = {root.path.absolute() for root in user_roots}
     project_roots = [root for root in list_project_places(workspace) if root.path not in user_folders]
     return [*configured, *project_roots, *user_roots, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
 

@@ -124,7 +124,8 @@ def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 
     """
     path = resolve(folder, name)
     lines: list[bytes] = []
-    bytes_left, line_number = max_bytes, 0
+    bytes_left = max_bytes
+    line_number = 0
     with path.open("rb") as handle:
         size = os.fstat(handle.fileno()).st_size
         if b"\0" in handle.read(8192):
@@ -136,8 +137,7 @@ def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 
             if line_number < start_line:
                 continue
             if len(line) > bytes_left:
-                text = b"".join(lines or [line[:bytes_left]]).decode("utf-8", "replace")
-                return ResourcePart(text, size, line_number if lines else line_number + 1)
+                return ResourcePart(b"".join(lines).decode("utf-8", "replace"), size, line_number)
             lines.append(line)
             bytes_left -= len(line)
     return ResourcePart(b"".join(lines).decode("utf-8", "replace"), size)
