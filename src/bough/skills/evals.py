@@ -140,10 +140,11 @@ def _read_texts(
     entry: Mapping[str, Any], field: str, number: int, folder: Path, notes: list[Diagnostic]
 ) -> tuple[str, ...]:
     value = entry.get(field, [])
-    items = cast("list[Any]", value) if isinstance(value, list) else [None]
-    if any(not isinstance(item, str) for item in items):
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    texts = tuple(item for item in items if isinstance(item, str))
+    if not isinstance(value, list) or len(texts) < len(items):
         notes.append(_fault(folder, EVALS, "evals-shape", f"`{field}` of eval {number} is not a list of texts"))
-    return tuple(item for item in items if isinstance(item, str))
+    return texts
 
 
 def _read_queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:

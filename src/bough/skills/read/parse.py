@@ -100,8 +100,8 @@ def _note_inexact_fence(position: str, line: int, notes: Notes) -> None:
 def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) -> re.Match[str] | None:
     """Return the line of dashes and text that ends the frontmatter, such as `--- # Title`; None if there is none.
 
-    The lines before it must contain a name or a description. Between it and the next heading, there must be no line
-    that is only a fence.
+    The lines before it must contain a name or a description. Between it and the next heading, there must be no
+    plain `---` line.
     """
     fence = _FENCE_WITH_TEXT.search(text, start, len(text) if closing is None else closing.start())
     if fence is None or not any(_ENTRY.match(line) for line in text[start : fence.start()].split("\n")):

@@ -140,13 +140,13 @@ def _parse_server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     args = config.get("args", [])
     if not isinstance(args, list):
         raise InvalidInput(f"`args` of MCP server {name!r} is not a list", hint='for example ["-m", "server"]')
-    words = tuple(as_text(arg) for arg in cast("list[Any]", args))
+    arguments = tuple(as_text(arg) for arg in cast("list[Any]", args))
     cwd = as_text(config.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
         name=name,
         transport="stdio",
         command=command,
-        args=words,
+        args=arguments,
         env=_parse_text_mapping(config.get("env"), name),
         cwd=cwd,
     )

@@ -189,11 +189,7 @@ class SnapshotStore:
 
     def _list_leftovers(self) -> list[Path]:
         """Return the folders of unfinished copies and unfinished removals."""
-        return [
-            snapshot_folder
-            for snapshot_folder in self._list_folders()
-            if snapshot_folder.name.startswith((_STAGED, _REMOVED))
-        ]
+        return [folder for folder in self._list_folders() if folder.name.startswith((_STAGED, _REMOVED))]
 
     def _list_folders(self) -> list[Path]:
         try:
