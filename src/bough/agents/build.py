@@ -424,9 +424,10 @@ def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
     """Return the prompt, always-active skills and catalogues; catalogues replace placeholders in the prompt."""
     remote_agents = [(client.config.name, "a remote agent") for client in spec.a2a_clients if client.config.name]
     catalog = render_sub_agents([*((agent.name, agent.description) for agent in spec.sub_agents), *remote_agents])
+    prompt = spec.prompt()
     if toolset is None:
-        return render_prompt(spec.prompt(), sub_agents=catalog, skills="")
-    if has_skills_placeholder(prompt := spec.prompt()):
+        return render_prompt(prompt, sub_agents=catalog, skills="")
+    if has_skills_placeholder(prompt):
         rendered = render_prompt(prompt, sub_agents=catalog, skills=toolset.usage_instructions)
         return "\n\n".join(filter(None, (rendered, toolset.always_active.text)))
     return render_prompt(prompt, sub_agents=catalog, skills=toolset.instructions)

@@ -455,7 +455,8 @@ def _is_text_only(folder: Path) -> bool:
     """Whether a skill has no files besides its instructions, so that it needs no snapshot."""
     try:
         with os.scandir(folder) as entries:
-            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in EXCLUDED)
+            own_entries = [entry for entry in entries if entry.name not in EXCLUDED]
+            return all(is_skill_file(entry.name) and entry.is_file() for entry in own_entries)
     except OSError:
         return True
 

@@ -111,7 +111,7 @@ def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[s
 
 
 def _sarif_result(finding: Diagnostic) -> Mapping[str, Any]:
-    """Return a diagnostic as a result of SARIF."""
+    """Return a diagnostic as a SARIF result."""
     level = {"error": "error", "warning": "warning", "info": "note"}[finding.severity]
     location: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.path).as_posix()}}
     if finding.line:

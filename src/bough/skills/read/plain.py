@@ -70,10 +70,12 @@ def _load_scalar(raw_value: str) -> str | None:
     if raw_value[0] != " ":
         return None
     if first.isalnum():
-        return None if ":" in value and (": " in value or value[-1] == ":") else value
+        is_mapping = ":" in value and (": " in value or value[-1] == ":")  # invalid in an unquoted value
+        return None if is_mapping else value
     if first in "\"'" and len(value) > 1 and value[-1] == first:
         inner = value[1:-1]
-        return None if first in inner or (first == '"' and "\\" in inner) else inner
+        has_escapes = first in inner or (first == '"' and "\\" in inner)
+        return None if has_escapes else inner
     return None
 
 
