@@ -149,7 +149,7 @@ class TrustStore:
             self._save(projects)
 
     def _load(self) -> _Projects:
-        """Return the sections of all projects; empty if there is no file."""
+        """Return the sections of each project; empty if there is no file. Malformed parts are left out."""
         try:
             data: Any = json.loads(self.file.read_bytes())
         except FileNotFoundError:
@@ -166,13 +166,12 @@ class TrustStore:
             return {}  # the digests of version 1 did not cover all files, so its grants are ignored
         data = content.get("projects")
         projects = cast("dict[str, Any]", data if isinstance(data, dict) else {})
-        return {
-            project: {
-                name: section for name, section in cast("dict[str, Any]", value).items() if isinstance(section, dict)
-            }
-            for project, value in projects.items()
-            if isinstance(value, dict)
-        }
+        loaded: _Projects = {}
+        for project, value in projects.items():
+            if isinstance(value, dict):
+                sections = cast("dict[str, Any]", value)
+                loaded[project] = {name: section for name, section in sections.items() if isinstance(section, dict)}
+        return loaded
 
     def _save(self, projects: _Projects) -> None:
         """Replace the trust file atomically."""
