@@ -295,7 +295,7 @@ def test_always_active_skills_are_bounded_and_one_that_cannot_be_read_harms_no_o
     (tmp_path / "b2.md").unlink()
     found = find_always_active(registry, max_skills=2, max_bytes=1000)
     assert [each.name for each in found.activations] == ["a", "c"]
-    reasons = dict(found.left_out)
+    reasons = dict(found.omitted)
     assert set(reasons) == {"b", "b2", "d"}
     assert "exceed 1000 bytes" in reasons["b"].message
     assert "at most 2 skills" in reasons["d"].message
@@ -386,12 +386,12 @@ def test_long_instructions_and_files_are_read_in_parts(tmp_path: Path) -> None:
     assert len(shown.encode()) < 70_000
     start = int(re.search(r"start_line=(\d+)\)\]", shown)[1])  # type: ignore[index]
     last = int(re.findall(r"line (\d+) of", shown)[-1])
-    rest: Any = toolset._resource("long", "SKILL.md", ToolContext(), start)  # pyright: ignore[reportPrivateUsage]
+    rest: Any = toolset._read_resource("long", "SKILL.md", ToolContext(), start)  # pyright: ignore[reportPrivateUsage]
     assert rest.startswith(f"line {last + 1} of the text")
     read: list[str] = []
     at = 1
     while True:
-        part: Any = toolset._resource("long", "references/x.txt", ToolContext(), at)  # pyright: ignore[reportPrivateUsage]
+        part: Any = toolset._read_resource("long", "references/x.txt", ToolContext(), at)  # pyright: ignore[reportPrivateUsage]
         assert len(part) <= (256 << 10) + 200
         text, cut, more = part.partition("\n[truncated; continue with ")
         read.append(text + ("\n" if cut and not text.endswith("\n") else ""))
@@ -399,5 +399,5 @@ def test_long_instructions_and_files_are_read_in_parts(tmp_path: Path) -> None:
             break
         at = int(re.search(r"start_line=(\d+)", more)[1])  # type: ignore[index]
     assert "".join(read) == lines
-    answer: Any = toolset._resource("long", "references/x.bin", ToolContext())  # pyright: ignore[reportPrivateUsage]
+    answer: Any = toolset._read_resource("long", "references/x.bin", ToolContext())  # pyright: ignore[reportPrivateUsage]
     assert answer["error_code"] == "RESOURCE_NOT_TEXT"

@@ -1,4 +1,4 @@
-"""Remote agents as tools: an agent's card provides name and description of its tool; its answers are data.
+"""Remote agents as tools. A remote agent's card provides the name and description of its tool.
 
 Source: agentic_patterns (`a2a_clients` of an agent).
 """
@@ -25,10 +25,10 @@ from bough.events.model import TaskEnded, TaskLinked
 from bough.types import JsonObject
 
 MAX_CARD_BYTES = 4 << 10
-"""Maximum size of a card's text in the prompt."""
+"""Maximum size of the text of a card in a tool description."""
 
-_TEXTS = {TaskStatus.COMPLETED: "result", TaskStatus.INPUT_REQUIRED: "question"}
-"""The key of the agent's text in the answer, by status; for any other status, the text is an error."""
+_TEXT_KEYS = {TaskStatus.COMPLETED: "result", TaskStatus.INPUT_REQUIRED: "question"}
+"""The key of the remote agent's text in the tool result, by status; `error` for other statuses."""
 
 Report = Callable[[ToolContext, BoughError], Awaitable[None]]
 
@@ -40,21 +40,21 @@ class _RemoteAgent(NamedTuple):
 
 
 class RemoteAgents(AbstractToolset[ToolContext]):
-    """The tools that ask an agent's remote agents; their cards are read concurrently at the first step.
+    """A tool for each remote agent of an agent. Their cards are read concurrently, at the first step.
 
-    An agent that cannot be reached is reported once and omitted; the others work.
+    A remote agent that cannot be reached is reported once, and has no tool.
 
     Args:
-        clients: Configuration of the agents; this toolset opens its own connections.
-        report: Called with the deps and the error of each omitted agent.
+        clients: The configuration of the remote agents; this toolset opens its own connections.
+        report: Called with the deps and the error of each remote agent that cannot be reached.
     """
 
     def __init__(self, clients: Sequence[A2AClientExtended], *, report: Report) -> None:
-        # New clients: those of the spec are shared by all its conversations, and `aclose` must not close theirs.
+        # New clients: all conversations share the clients of the spec, so `aclose` must not close those.
         self._clients = tuple(A2AClientExtended(client.config) for client in clients)
         self._report = report
-        self._reading = asyncio.Lock()
-        self._tools: FunctionToolset[ToolContext] | None = None
+        self._lock = asyncio.Lock()
+        self._toolset: FunctionToolset[ToolContext] | None = None
 
     @property
     def id(self) -> str:
@@ -63,17 +63,17 @@ class RemoteAgents(AbstractToolset[ToolContext]):
 
     async def get_tools(self, ctx: RunContext[ToolContext]) -> dict[str, ToolsetTool[ToolContext]]:
         """Return a tool for each agent that can be reached, in the order of the spec."""
-        # Read once and then kept, also without the agents that failed: a tool that appears later would invalidate the
-        # provider's cached prefix.
-        async with self._reading:
-            if self._tools is None:
-                self._tools = await self._read_cards(ctx.deps)
-        return await self._tools.get_tools(ctx)
+        # Read only once, even if some agents failed: a tool that is added later would invalidate the provider's cached
+        # prefix.
+        async with self._lock:
+            if self._toolset is None:
+                self._toolset = await self._read_cards(ctx.deps)
+        return await self._toolset.get_tools(ctx)
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[ToolContext], tool: ToolsetTool[ToolContext]
     ) -> Any:
-        """Ask an agent."""
+        """Call a tool, which asks its remote agent."""
         return await tool.toolset.call_tool(name, tool_args, ctx, tool)
 
     async def aclose(self) -> None:
@@ -87,11 +87,12 @@ class RemoteAgents(AbstractToolset[ToolContext]):
         for client, card in zip(self._clients, cards, strict=True):
             if card is None:
                 continue
-            name = _find_free(_slug(str(card.get("name") or client.config.name)), tools)
+            name = _make_unique(_make_tool_name(str(card.get("name") or client.config.name)), tools)
             tools[name] = _make_tool(_RemoteAgent(name, _describe(card), client))
         return FunctionToolset(list(tools.values()))
 
     async def _read_card(self, client: A2AClientExtended, deps: ToolContext) -> JsonObject | None:
+        """Return the card of a remote agent; None, after a report, if it cannot be read."""
         try:
             return await client.get_agent_card()
         except BoughError as error:
@@ -104,7 +105,7 @@ class RemoteAgents(AbstractToolset[ToolContext]):
 
 def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
     async def ask_agent(ctx: RunContext[ToolContext], prompt: str, task_id: str | None = None) -> ToolReturn:
-        return await _ask(agent, ctx.deps, ctx.tool_call_id or "", prompt, task_id)
+        return await _ask_agent(agent, ctx.deps, ctx.tool_call_id or "", prompt, task_id)
 
     return Tool(
         ask_agent,
@@ -115,37 +116,40 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
     )
 
 
-async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
-    """Send a prompt and wait until its task ends or asks a question; a call repeated after a crash resumes its task."""
-    client, linked_task = agent.client, deps.task_of_call(call)
+async def _ask_agent(
+    agent: _RemoteAgent, deps: ToolContext, tool_call_id: str, prompt: str, task_id: str | None
+) -> ToolReturn:
+    """Send a prompt, and wait until the task ends or asks a question. A repeated call waits for its earlier task."""
+    client, linked_task = agent.client, deps.task_of_call(tool_call_id)
     task: JsonObject = {"id": linked_task or ""}
     try:
         if linked_task is not None:
             task = await client.poll(linked_task)
         else:
-            # Derived from the call, so that a repeated call sends the same id and the peer can recognise the message.
-            message_id = None if deps.conversation is None else str(uuid5(deps.conversation, call))
+            # Derived from the call, so that a repeated call sends the same id and the remote agent recognizes it.
+            message_id = None if deps.conversation is None else str(uuid5(deps.conversation, tool_call_id))
             task = await client.submit(prompt, task_id, message_id=message_id)
-            if task["id"]:  # recorded before waiting, so that a crash from here on loses nothing
-                await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
+            if task["id"]:  # recorded before the wait, so that a crash during it does not lose the task
+                await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=tool_call_id))
         status, task = await client.observe(task)
     except asyncio.CancelledError:
-        if task["id"] and not deps.leaves_calls_open():  # the next run finds the task
+        if task["id"] and not deps.leaves_calls_open():  # otherwise the next run waits for the task
             with suppress(BoughError):
                 await finish(client.cancel_task(task["id"]))
         raise
     if task["id"] and status not in (TaskStatus.INPUT_REQUIRED, TaskStatus.TIMEOUT):
         await deps.emit(TaskEnded(task_id=task["id"], state=status.value))
-    answer: JsonObject = {"status": status.value, "task_id": task["id"] or None}
-    answer[_TEXTS.get(status, "error")] = _read_text(task) or (None if status in _TEXTS else status.value)
-    return ToolReturn(answer, metadata={"tasks": [task["id"]] if task["id"] else []})
+    result: JsonObject = {"status": status.value, "task_id": task["id"] or None}
+    default_text = None if status in _TEXT_KEYS else status.value
+    result[_TEXT_KEYS.get(status, "error")] = _read_result(task) or default_text
+    return ToolReturn(result, metadata={"tasks": [task["id"]] if task["id"] else []})
 
 
-def _read_text(task: JsonObject) -> Any:
-    """Return the result of a task: its artifacts, else its last message; a single data part as data."""
+def _read_result(task: JsonObject) -> Any:
+    """Return the text of a task's artifacts, else of its last message; for a single data part, the data."""
     artifacts = [part for artifact in task.get("artifacts", []) for part in artifact.get("parts", [])]
     status_parts = task.get("status", {}).get("message", {}).get("parts", [])
-    # Servers of fasta2a put the last message into the history alone.
+    # fasta2a servers put the last message only into the history.
     replies = [message for message in task.get("history", []) if message.get("role") == "ROLE_AGENT"]
     parts: list[JsonObject] = artifacts or status_parts or (replies[-1].get("parts", []) if replies else [])
     if len(parts) == 1 and "data" in parts[0]:
@@ -154,19 +158,20 @@ def _read_text(task: JsonObject) -> Any:
 
 
 def _describe(card: JsonObject) -> str:
-    """Return the tool description of an agent: its card, truncated, and how to answer its questions."""
+    """Return the tool description of a remote agent: its card, truncated, and how to answer its questions."""
     skills = [f"- {skill.get('name', '')}: {skill.get('description', '')}" for skill in card.get("skills", [])]
     text = "\n".join([str(card.get("description") or "A remote agent."), *skills])
-    cut = text.encode("utf-8", "replace")[:MAX_CARD_BYTES].decode("utf-8", "ignore")
-    return f"{cut}\nWhen it answers with a question, call it again with that task_id and the answer as prompt."
+    truncated = text.encode("utf-8", "replace")[:MAX_CARD_BYTES].decode("utf-8", "ignore")
+    return f"{truncated}\nWhen it answers with a question, call it again with that task_id and the answer as prompt."
 
 
-def _slug(name: str) -> str:
+def _make_tool_name(name: str) -> str:
+    """Return a name as a valid tool name: lowercase letters, digits and underscores."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:48] or "remote_agent"
 
 
-def _find_free(name: str, tools: dict[str, Any]) -> str:
-    """Return the name, with a number appended if another tool has it."""
+def _make_unique(name: str, tools: dict[str, Any]) -> str:
+    """Return a name with a number appended if another tool already has the name."""
     number, candidate = 1, name
     while candidate in tools:
         number += 1

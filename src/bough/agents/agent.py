@@ -1,4 +1,4 @@
-"""Plain PydanticAI agents with a configured model, run node by node, for agents that a tool creates.
+"""Plain PydanticAI agents with a configured model, run node by node, for tools that create agents.
 
 Source: agentic_patterns (`get_agent`, `run_agent`).
 """
@@ -27,7 +27,7 @@ from bough.errors import NotFound
 from bough.settings import Settings
 
 AgentNode: TypeAlias = UserPromptNode[Any, Any] | ModelRequestNode[Any, Any] | CallToolsNode[Any, Any] | End[Any]
-"""One step of a run: the prompt, a request to the model, its tool calls, the end."""
+"""One step of a run: the prompt, a model request, the tool calls, or the end."""
 
 _log = logging.getLogger("bough.run")
 
@@ -44,20 +44,20 @@ def get_agent(
     """Return a PydanticAI agent; `kwargs` are those of `pydantic_ai.Agent`.
 
     Args:
-        model: A model or a model string. None uses the entry `config_name` of `models` in `config.yaml`, then the
-            settings' model, then the offline model.
+        model: A model or a model string. None uses the entry `config_name` of `models` in `config.yaml`, else the
+            model of the settings, else the offline model.
         config_path: The configuration file; None finds it as `AgentSpec.from_config` does.
-        model_settings: Take precedence over the settings of the entry.
-        http_client: Used by the provider of a model given by name.
+        model_settings: Settings of the model; they take precedence over those of the entry.
+        http_client: The client for the provider, if the model is not passed as an object.
 
     Raises:
         InvalidInput: The configuration or the model's name is invalid.
         NotFound: The configuration has no entry `config_name`.
-        Unavailable: The model's key, package or variable is missing.
+        Unavailable: The model's key or package, or an environment variable, is missing.
     """
     settings: dict[str, Any] = {}
     if not isinstance(model, Model):
-        fields = _model_fields(model, config_name, config_path)
+        fields = _read_model_fields(model, config_name, config_path)
         settings = dict(fields.get("settings", {}))
         model = _make_model(fields, http_client)
     settings |= dict(model_settings or {})
@@ -73,12 +73,12 @@ async def run_agent(
     catch_exceptions: bool = False,
     ctx: RunContext[Any] | None = None,
 ) -> tuple[AgentRun[Any, Any] | None, list[AgentNode]]:
-    """Run an agent and return its run with every node; `run.result.usage` and `run.result.usage()` are the same.
+    """Run an agent and return its run and nodes. `run.result.usage()` also works, and equals `run.result.usage`.
 
     Args:
-        verbose: Log each node to the logger `bough.run`.
-        catch_exceptions: Log an exception and return None as the run, with the nodes so far.
-        ctx: The context of the tool that runs the agent; its deps become the agent's deps.
+        verbose: Whether to log each node, to the logger `bough.run`.
+        catch_exceptions: Whether to log an exception and return None with the nodes so far, instead of raising it.
+        ctx: The context of the calling tool; the agent gets its deps.
     """
     nodes: list[AgentNode] = []
     try:
@@ -101,7 +101,8 @@ async def run_agent(
         return None, nodes
 
 
-def _model_fields(name: str | None, config_name: str, config_path: Path | str | None) -> dict[str, Any]:
+def _read_model_fields(name: str | None, config_name: str, config_path: Path | str | None) -> dict[str, Any]:
+    """Return the model's fields in `config.yaml`, or the settings' model if the file has no default model."""
     config = AgentConfig.load(None if config_path is None else Path(config_path))
     if name is not None or config_name in config.config.models:
         return config.model_fields(name or config_name)
@@ -114,14 +115,17 @@ def _model_fields(name: str | None, config_name: str, config_path: Path | str | 
 
 
 def _make_model(fields: Mapping[str, Any], http_client: httpx2.AsyncClient | None) -> Model:
+    """Return the model that the fields describe; with `http_client`, the provider uses that client."""
     model = fields.get("model")
     if isinstance(model, Model):
         return cast("Model[Any]", model)
     if http_client is None or model is None or model == "offline":
-        key, address = fields.get("api_key"), fields.get("base_url")
-        return resolve_model(model, base_url=address, env=os.environ, api_key=key).model
+        resolved = resolve_model(model, base_url=fields.get("base_url"), env=os.environ, api_key=fields.get("api_key"))
+        return resolved.model
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
 
     options = {key: fields[key] for key in ("api_key", "base_url") if fields.get(key)}
-    return infer_model(model, lambda kind: cast(Any, infer_provider_class(kind))(http_client=http_client, **options))
+    return infer_model(
+        model, lambda provider: cast(Any, infer_provider_class(provider))(http_client=http_client, **options)
+    )

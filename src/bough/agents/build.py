@@ -27,7 +27,7 @@ from bough.agents.a2a_tools import RemoteAgents
 from bough.agents.context import ToolContext
 from bough.agents.delegation_tools import ask_toolset, delegation_toolset
 from bough.agents.result_tools import READ_RESULT, result_toolset
-from bough.agents.skills.activation import Standing
+from bough.agents.skills.activation import AlwaysActiveSkills
 from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
 from bough.agents.skills.rule_watch import RuleWatch
 from bough.agents.skills.tools import SkillToolset, make_registry
@@ -65,21 +65,23 @@ def open_registry(
 
 
 _RETRIES = 100
-"""PydanticAI's bound on consecutive bad calls, so high that the conversation's own detectors and limits apply first."""
+"""PydanticAI's limit on consecutive invalid calls. It is high, because the conversation's own limits are to apply."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blueprint:
-    """Everything derived from a spec and a registry, independent of the model.
+    """Everything that an agent needs besides its model, derived from a spec and a registry of skills.
 
     Attributes:
-        servers: The MCP servers of its skills; closed by `aclose`.
-        remote: The remote agents of the spec; closed by `aclose`.
-        pool: Runs the servers of the spec, `own_servers`; closed by `aclose` if `owns_pool`.
-        toolset: Its skills as tools; None without skills.
+        toolset: The skills as tools; None without skills.
         instructions: The system prompt, the always-active skills and the catalogue. A conversation records them once,
-            so that the prompt stays byte-identical.
-        paths: The skills that are activated by touched files.
+            so that its prompt stays byte-identical.
+        servers: The MCP servers of the skills; closed by `aclose`.
+        paths: Finds the skills that touched files activate.
+        pool: Runs `own_servers`; closed by `aclose` if `owns_pool`.
+        own_servers: The MCP servers of the spec.
+        remote: The remote agents of the spec; closed by `aclose`.
+        owns_pool: Whether this blueprint created the pool.
     """
 
     spec: AgentSpec
@@ -95,10 +97,10 @@ class Blueprint:
 
     @classmethod
     def of(cls, spec: AgentSpec, registry: SkillRegistry, *, pool: McpPool | None = None) -> Blueprint:
-        """Create the blueprint. Without skills, it has no catalogue and no skill tools.
+        """Return the blueprint of a spec. Without skills, it has no catalogue and no skill tools.
 
         Args:
-            pool: Runs the spec's MCP servers and is closed by the caller; None creates a separate pool.
+            pool: Runs the spec's MCP servers; the caller closes it. None creates a pool that the blueprint closes.
         """
         server_pool = pool or McpPool()
         toolset = None
@@ -111,37 +113,37 @@ class Blueprint:
             servers=_make_skill_servers(registry),
             paths=PathSkillIndex(registry),
             pool=server_pool,
-            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report),
-            remote=RemoteAgents(spec.a2a_clients, report=_report),
+            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report_error),
+            remote=RemoteAgents(spec.a2a_clients, report=_report_error),
             owns_pool=pool is None,
             instructions=_render_instructions(spec, toolset),
         )
 
     def for_conversation(self, spec: AgentSpec, *, pool: McpPool | None, has_new_prompt: bool = False) -> Blueprint:
-        """Return the blueprint of another conversation, which shares the rendered texts but no connection.
+        """Return a blueprint for another conversation, with the same rendered texts but new connections.
 
         Args:
-            spec: With the same skills, executor and sub-agents; other fields may differ.
-            pool: Runs the spec's MCP servers and is closed by the caller; None creates a separate pool.
-            has_new_prompt: Whether its prompt differs too.
+            spec: The spec of that conversation; its skills, executor and sub-agents must be the same.
+            pool: Runs the spec's MCP servers; the caller closes it. None creates a pool that the blueprint closes.
+            has_new_prompt: Whether `spec` also has another prompt.
         """
         server_pool = pool or McpPool()
         return replace(
             self,
             spec=spec,
             instructions=_render_instructions(spec, self.toolset) if has_new_prompt else self.instructions,
-            # Never shared: a skill's server sees the workspace and the secrets of the conversation that started it.
+            # Never shared: a skill's server has the workspace and the secrets of the conversation that started it.
             servers=_make_skill_servers(self.registry),
             pool=server_pool,
-            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report),
-            remote=RemoteAgents(spec.a2a_clients, report=_report),
+            own_servers=AgentServers(spec.mcp_servers, pool=server_pool, report=_report_error),
+            remote=RemoteAgents(spec.a2a_clients, report=_report_error),
             owns_pool=pool is None,
         )
 
     @property
-    def standing(self) -> Standing:
+    def always_active(self) -> AlwaysActiveSkills:
         """The always-active skills, whose texts are part of the instructions."""
-        return Standing() if self.toolset is None else self.toolset.standing
+        return AlwaysActiveSkills() if self.toolset is None else self.toolset.always_active
 
     def require_tools(self, names: Iterable[str]) -> None:
         """Check that the agent has these tools.
@@ -149,17 +151,17 @@ class Blueprint:
         Raises:
             InvalidInput: A tool is missing.
         """
-        own = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
+        spec_tools = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
         toolsets: list[AbstractToolset[Any]] = [*self._toolsets(), *self.spec.toolsets]
         toolsets += [self.own_servers] if self.spec.mcp_servers else []
         toolsets += [self.remote] if self.spec.a2a_clients else []
         if self.spec.agent is not None:
             toolsets += self.spec.agent.toolsets
         if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
-            return  # the tools of a server are known only during a run
-        available = own.union(*(cast("FunctionToolset[Any]", toolset).tools for toolset in toolsets))
+            return  # the tools of other toolsets, such as servers, are known only during a run
+        available_tools = spec_tools.union(*(cast("FunctionToolset[Any]", toolset).tools for toolset in toolsets))
         for name in names:
-            if name not in available:
+            if name not in available_tools:
                 raise InvalidInput(
                     f"agent {self.spec.name!r} has no tool {name!r}, which an open call needs",
                     hint="add the tool, or close the open calls (pending=close)",
@@ -168,41 +170,56 @@ class Blueprint:
     def _toolsets(self) -> list[FunctionToolset[Any]]:
         """Return the built-in toolsets, without empty ones: PydanticAI starts a task for each at every step."""
         access = self.spec.workspace_access
-        workspace = [] if access == "none" else [workspace_toolset(access)]
-        skills = [] if self.toolset is None else [self.toolset.toolset()]
-        names = [agent.name for agent in self.spec.sub_agents]
-        delegation = [delegation_toolset(names)] if names else []
-        own = [*workspace, *skills, *delegation, *([ask_toolset()] if self.spec.ask else [])]
-        return [*own, result_toolset()] if self._reads_results(own) else own
+        workspace_tools = [] if access == "none" else [workspace_toolset(access)]
+        skill_tools = [] if self.toolset is None else [self.toolset.toolset()]
+        agent_names = [agent.name for agent in self.spec.sub_agents]
+        delegation_tools = [delegation_toolset(agent_names)] if agent_names else []
+        ask_tools = [ask_toolset()] if self.spec.ask else []
+        toolsets = [*workspace_tools, *skill_tools, *delegation_tools, *ask_tools]
+        return [*toolsets, result_toolset()] if self._needs_read_result(toolsets) else toolsets
 
-    def _reads_results(self, own: Sequence[FunctionToolset[Any]]) -> bool:
-        """Whether to offer `read_result`: the agent has tools, and none of that name.
+    def _needs_read_result(self, own_toolsets: Sequence[FunctionToolset[Any]]) -> bool:
+        """Whether the agent gets the tool `read_result`: it has tools, and none of that name.
 
-        Decided from the spec alone, because a tool added later would invalidate the provider's cached prefix.
+        Decided from the spec alone, because a tool that is added later would invalidate the provider's cached prefix.
+
+        Args:
+            own_toolsets: The other built-in toolsets.
         """
-        toolsets = [*own, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
+        toolsets = [*own_toolsets, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
         tool_names = {name for toolset in toolsets if isinstance(toolset, FunctionToolset) for name in toolset.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         tool_names |= {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
-        other = bool(self.spec.mcp_servers) or any(not isinstance(toolset, FunctionToolset) for toolset in toolsets)
-        return READ_RESULT not in tool_names and (bool(tool_names) or other)
+        has_unlisted_tools = bool(self.spec.mcp_servers) or any(
+            not isinstance(toolset, FunctionToolset) for toolset in toolsets
+        )
+        return READ_RESULT not in tool_names and (bool(tool_names) or has_unlisted_tools)
 
     async def aclose(self) -> None:
-        """Stop the MCP servers of its skills, and the pool if this blueprint owns it."""
+        """Close the connections to servers and remote agents, and the pool if this blueprint owns it."""
         await self.servers.aclose()
         await self.remote.aclose()
         if self.owns_pool:
             await self.pool.aclose()
 
     def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, Any]:
-        """Return the PydanticAI agent; `instructions` are those recorded by a conversation that continues."""
+        """Return the PydanticAI agent for a model.
+
+        Args:
+            instructions: Those that a continued conversation has recorded; None uses the blueprint's.
+        """
         instructions = self.instructions if instructions is None else instructions
         spec = self.spec
-        # The order must be the same at every step: a provider's cached prefix starts with the tools. Toolsets that may
-        # grow during a run go last, so that a new tool changes only the end of the prefix.
-        own: list[AbstractToolset[Any]] = [*([FunctionToolset(spec.tools)] if spec.tools else []), *spec.toolsets]
+        # The order must be the same at every step, because a provider's cached prefix begins with the tools. Toolsets
+        # that may grow during a run are last, so that a new tool changes only the end of the prefix.
+        spec_toolsets: list[AbstractToolset[Any]] = [
+            *([FunctionToolset(spec.tools)] if spec.tools else []),
+            *spec.toolsets,
+        ]
+        if spec.deps is not None:
+            spec_toolsets = [ToolsetWithDeps(toolset, spec.deps) for toolset in spec_toolsets]
         toolsets = [
             *self._toolsets(),
-            *(own if spec.deps is None else [ToolsetWithDeps(toolset, spec.deps) for toolset in own]),
+            *spec_toolsets,
             *([self.own_servers] if spec.mcp_servers else []),
             *([self.remote] if spec.a2a_clients else []),
             *([] if self.toolset is None else [self.servers]),
@@ -231,26 +248,26 @@ class Blueprint:
         )
 
     def _capabilities(self, context: ToolContext | None = None) -> list[AbstractCapability[Any]]:
-        """Return the capabilities that look at the files touched by tools; the first one is the outermost."""
+        """Return the capabilities that examine the files that tools touch; the first one is the outermost."""
         paths = [PathSkills(self.paths, context)] if self.paths.names else []
-        # `RuleWatch` is the inner one: it records the changed rule files before `PathSkills` activates any of them.
+        # `RuleWatch` is inside: it must record changed rule files before `PathSkills` activates any of them.
         return [*paths, *([RuleWatch(context)] if _follows_rules(self.spec) else [])]
 
 
 def _follows_rules(spec: AgentSpec) -> bool:
     """Whether an agent, or one of its sub-agents, follows rule files of the workspace."""
-    own = spec.skills is None and spec.discover_skills
-    return own or any(_follows_rules(sub_agent) for sub_agent in spec.sub_agents)
+    follows_own_rules = spec.skills is None and spec.discover_skills
+    return follows_own_rules or any(_follows_rules(sub_agent) for sub_agent in spec.sub_agents)
 
 
 class AgentBuilder:
-    """The spec of a conversation's agent, and its blueprint, which is built on first use.
+    """The spec of a conversation's agent, and the blueprint, which is built on first use.
 
-    Opening or forking a conversation discovers no skill and renders no catalogue: its first run or message does.
+    So opening or forking a conversation discovers no skills and renders no catalogue; its first run or message does.
 
     Args:
         spec: The current spec; `change_spec` replaces it.
-        build: Returns the blueprint of a spec.
+        build: Builds the blueprint of a spec.
     """
 
     def __init__(self, spec: AgentSpec, build: Callable[[AgentSpec], Blueprint]) -> None:
@@ -259,10 +276,10 @@ class AgentBuilder:
 
     @classmethod
     def from_blueprint(cls, blueprint: Blueprint) -> AgentBuilder:
-        """Return a builder whose blueprint exists already."""
-        new = cls(blueprint.spec, lambda spec: replace(blueprint, spec=spec))
-        new.blueprint = blueprint  # fills the cached property
-        return new
+        """Return a builder with an existing blueprint."""
+        builder = cls(blueprint.spec, lambda spec: replace(blueprint, spec=spec))
+        builder.blueprint = blueprint  # fills the cached property
+        return builder
 
     @property
     def is_built(self) -> bool:
@@ -274,15 +291,15 @@ class AgentBuilder:
         """The blueprint of the spec.
 
         Raises:
-            InvalidInput: Two skills have one name, or the prompt cannot be read.
+            InvalidInput: Two skills have the same name, or the prompt cannot be read.
         """
         return self._build(self.spec)
 
     def change_spec(self, spec: AgentSpec) -> None:
-        """Continue with another spec of the same prompt, tools and skills."""
+        """Replace the spec with one that has the same prompt, tools and skills."""
         self.spec = spec
         if self.is_built:
-            # Not built again: running MCP servers and the recorded instructions stay in use.
+            # Not built again: running MCP servers and the recorded instructions remain in use.
             self.blueprint = replace(self.blueprint, spec=spec)
 
     async def aclose(self) -> None:
@@ -294,12 +311,12 @@ class AgentBuilder:
 class BlueprintCache:
     """Builds the blueprints of a worker's conversations, and renders common parts only once.
 
-    Each call discovers the skills again, through the index and without reading any, so that changes are seen. As long
-    as they are unchanged, conversations share registry, tools, catalogue and instructions.
+    To notice changes, each call discovers the skills again; the index saves reading unchanged files. While the skills
+    are unchanged, conversations share the registry, skill tools, catalogue and instructions.
 
     Args:
         pool: Runs the MCP servers of all conversations; the caller closes it.
-        size: Maximum number of entries; the least recently used one is dropped first.
+        size: Maximum number of entries; the least recently used entry is evicted.
     """
 
     def __init__(self, pool: McpPool, *, size: int = 256, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -307,16 +324,17 @@ class BlueprintCache:
         self._size = size
         self._monotonic = monotonic
         self._recheck_seconds = 0.0
-        self._entries: OrderedDict[_Key, _CachedBlueprint] = OrderedDict()
+        self._entries: OrderedDict[_CacheKey, _CachedBlueprint] = OrderedDict()
 
     def recheck_every(self, seconds: float) -> BlueprintCache:
-        """Return a view of this cache that discovers skills at most once in `seconds`.
+        """Return a view of this cache that discovers the skills of an entry at most every `seconds`.
 
-        Its blueprints may be that old, unless `changed_rules` says that a rule changed.
+        So its skills may be that old, unless `changed_rules` is not empty.
         """
         view = BlueprintCache(self._pool, size=self._size, monotonic=self._monotonic)
-        # The same dictionary, so that the view finds what the worker rendered, and the bound counts both.
-        view._entries, view._recheck_seconds = self._entries, seconds
+        # The same dictionary, so that both use the same blueprints, and `size` limits their total.
+        view._entries = self._entries
+        view._recheck_seconds = seconds
         return view
 
     def make(
@@ -328,22 +346,23 @@ class BlueprintCache:
         roots: Sequence[Path] = (),
         changed_rules: Collection[str] = (),
     ) -> Blueprint:
-        """Return the blueprint of one conversation, to be closed with it.
+        """Return a blueprint for one conversation; the caller closes it with the conversation.
 
         Args:
             roots: Configured folders, searched only if the spec discovers skills.
             changed_rules: Digests of the rule files that changed while tools of the conversation ran.
 
         Raises:
-            InvalidInput: Two skills have one name, or the prompt cannot be read.
+            InvalidInput: Two skills have the same name, or the prompt cannot be read.
         """
-        key, now = _Key.from_spec(spec, workspace, home, roots), self._monotonic()
+        key = _CacheKey.from_spec(spec, workspace, home, roots)
+        now = self._monotonic()
         entry = self._entries.get(key)
-        # With changed rules nothing old will do: a conversation must not follow a rule that its own tool wrote.
+        # With changed rules, skills are always discovered: a conversation must not follow a rule that its tool wrote.
         if entry is None or changed_rules or now - entry.checked_at >= self._recheck_seconds:
             registry = open_registry(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
             contents = registry.contents()
-            # An equal registry is dropped: a new one would render the same catalogue once more.
+            # If the contents are equal, the old blueprint is used: a new one would render the same texts.
             if entry is None or entry.contents != contents:
                 entry = _CachedBlueprint(contents, Blueprint.of(spec, registry, pool=self._pool), now)
             entry = self._entries[key] = entry._replace(checked_at=now)
@@ -357,17 +376,17 @@ class BlueprintCache:
 
 
 class _CachedBlueprint(NamedTuple):
-    """A blueprint, the contents of the skill folders it was built from, and when these were last compared."""
+    """A blueprint, the contents of the skill folders from which it was built, and the time of the last check."""
 
     contents: tuple[Any, ...]
     blueprint: Blueprint
     checked_at: float
 
 
-class _Key(NamedTuple):
+class _CacheKey(NamedTuple):
     """Everything that determines instructions, catalogue and skill tools, except the contents of the folders.
 
-    Objects are identified by `id`. The blueprint in the entry refers to them, so no id is reused while it is cached.
+    Objects are identified by `id`. The cached blueprint refers to these objects, so their ids are not reused.
     """
 
     prompt: str
@@ -381,7 +400,8 @@ class _Key(NamedTuple):
     discovered: tuple[Path, ...]
 
     @classmethod
-    def from_spec(cls, spec: AgentSpec, workspace: Path, home: Path, roots: Sequence[Path]) -> _Key:
+    def from_spec(cls, spec: AgentSpec, workspace: Path, home: Path, roots: Sequence[Path]) -> _CacheKey:
+        """Return the key of a spec and its folders."""
         return cls(
             prompt=spec.prompt(),
             sub_agents=tuple((agent.name, agent.description) for agent in spec.sub_agents),
@@ -391,36 +411,38 @@ class _Key(NamedTuple):
             catalog_tokens=spec.catalog_tokens,
             home=home,
             skill_roots=tuple(spec.skill_roots),
-            # Without discovery the workspace has no influence, so conversations in different folders share an entry.
+            # Without discovery, the workspace is irrelevant, so conversations in different folders share an entry.
             discovered=(workspace, *roots) if spec.discover_skills else (),
         )
 
 
 def _make_skill_servers(registry: SkillRegistry) -> SkillServers:
-    return SkillServers(registry, active=_active, report=_report, trees=_trees)
+    return SkillServers(registry, active=_get_active_skills, report=_report_error, trees=_get_skill_trees)
 
 
 def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
-    """Return prompt, always-active skills and catalogue in this order; placeholders in the prompt take catalogues."""
-    remote = [(client.config.name, "a remote agent") for client in spec.a2a_clients if client.config.name]
-    catalog = render_sub_agents([*((agent.name, agent.description) for agent in spec.sub_agents), *remote])
+    """Return the prompt, always-active skills and catalogues; catalogues replace placeholders in the prompt."""
+    remote_agents = [(client.config.name, "a remote agent") for client in spec.a2a_clients if client.config.name]
+    catalog = render_sub_agents([*((agent.name, agent.description) for agent in spec.sub_agents), *remote_agents])
+    prompt = spec.prompt()
     if toolset is None:
-        return render_prompt(spec.prompt(), sub_agents=catalog, skills="")
-    if has_place_for_skills(prompt := spec.prompt()):
-        rendered = render_prompt(prompt, sub_agents=catalog, skills=toolset.offer)
-        return "\n\n".join(filter(None, (rendered, toolset.standing.text)))
+        return render_prompt(prompt, sub_agents=catalog, skills="")
+    if has_skills_placeholder(prompt):
+        rendered = render_prompt(prompt, sub_agents=catalog, skills=toolset.usage_instructions)
+        return "\n\n".join(filter(None, (rendered, toolset.always_active.text)))
     return render_prompt(prompt, sub_agents=catalog, skills=toolset.instructions)
 
 
-def _active(deps: ToolContext | None) -> Mapping[str, str]:
+def _get_active_skills(deps: ToolContext | None) -> Mapping[str, str]:
     return {} if deps is None else deps.active_skills()
 
 
-def _trees(deps: ToolContext | None) -> Mapping[str, str]:
+def _get_skill_trees(deps: ToolContext | None) -> Mapping[str, str]:
     return {} if deps is None else deps.skill_trees()
 
 
-async def _report(deps: ToolContext | None, error: BoughError) -> None:
+async def _report_error(deps: ToolContext | None, error: BoughError) -> None:
+    """Record an error in the conversation's log; outside a run, raise it."""
     if deps is None:
         raise error
     await deps.emit(ErrorRaised(code=error.code, message=public_message(error), hint=error.hint))
@@ -436,29 +458,29 @@ SUB_AGENTS_HEADING = "# Agents you can delegate to"
 def render_prompt(prompt: str, *, sub_agents: str, skills: str) -> str:
     """Return the prompt with both catalogues. O(text).
 
-    A catalogue without a placeholder is appended to the prompt, the sub-agents below `SUB_AGENTS_HEADING`. An empty
-    catalogue adds nothing.
+    A catalogue replaces its placeholder. Without a placeholder, it is appended to the prompt, the one of the sub-agents
+    below `SUB_AGENTS_HEADING`. An empty catalogue adds no text.
     """
     catalogs = {"sub_agents": sub_agents, "skills": skills}
-    placed: set[str] = set()
+    inserted: set[str] = set()
 
-    def fill(match: re.Match[str]) -> str:
-        placed.add(match[1])
+    def insert_catalog(match: re.Match[str]) -> str:
+        inserted.add(match[1])
         return catalogs[match[1]]
 
-    text = _PLACEHOLDER.sub(fill, prompt)  # in one pass, so that braces in a catalogue are not replaced
-    appended = [f"{SUB_AGENTS_HEADING}\n{sub_agents}"] if sub_agents and "sub_agents" not in placed else []
-    appended += [skills] if skills and "skills" not in placed else []
+    text = _PLACEHOLDER.sub(insert_catalog, prompt)  # in one pass, so that braces in a catalogue are not replaced
+    appended = [f"{SUB_AGENTS_HEADING}\n{sub_agents}"] if sub_agents and "sub_agents" not in inserted else []
+    appended += [skills] if skills and "skills" not in inserted else []
     return "\n\n".join(filter(None, (text, *appended)))
 
 
-def has_place_for_skills(prompt: str) -> bool:
-    """Whether the prompt has a placeholder for the skills."""
+def has_skills_placeholder(prompt: str) -> bool:
+    """Whether the prompt has a placeholder for the catalogue of skills."""
     return "{skills_catalog}" in prompt
 
 
 def render_sub_agents(agents: Iterable[tuple[str, str]]) -> str:
-    """Return one line `- name: description` per agent, in the given order; empty without agents."""
+    """Return one line `- name: description` per agent, in the given order; empty if there are none."""
     return "\n".join(f"- {name}: {_shorten(description)}" for name, description in agents)
 
 
@@ -470,8 +492,8 @@ def _shorten(description: str) -> str:
 class AdoptedAgent(WrapperAgent[Any, Any]):
     """Runs the wrapped agent unchanged; `iter` adds the conversation's instructions and tools.
 
-    The agent's tools get `own_deps`; bough's tools get the context passed to `iter` as `deps`. Instructions, toolsets,
-    capabilities, output validators and settings of the wrapped agent stay in force.
+    The wrapped agent's tools get `own_deps`; the added tools get the `deps` that are passed to `iter`. Instructions,
+    toolsets, capabilities, output validators and settings of the wrapped agent still apply.
     """
 
     def __init__(
@@ -494,7 +516,7 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
         self._added_settings = settings
 
     @asynccontextmanager
-    async def iter(  # pyright: ignore[reportIncompatibleMethodOverride] - only what the loop gives
+    async def iter(  # pyright: ignore[reportIncompatibleMethodOverride] - only what the loop passes
         self,
         *,
         deps: ToolContext,
@@ -502,14 +524,14 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
         capabilities: Sequence[AbstractCapability[Any]] = (),
         **options: Any,
     ) -> AsyncGenerator[AgentRun[Any, Any]]:
-        """Run the wrapped agent on a message history, with the deps of both sides."""
+        """Run the wrapped agent on a message history, with the added instructions and tools."""
         async with self.wrapped.iter(
             deps=self._own_deps,
             model=model or self._model,
             instructions=self._added_instructions or None,
             toolsets=[ToolsetWithDeps(toolset, deps) for toolset in self._added_toolsets],
             model_settings=self._added_settings,
-            # A log holds no system prompt, so the history lacks the agent's own: PydanticAI adds it at each request.
+            # A log contains no system prompt, so the history lacks the agent's own: this adds it to each request.
             capabilities=[ReinjectSystemPrompt(), *self._capabilities(deps), *capabilities],
             **options,
         ) as run:

@@ -1,6 +1,6 @@
-"""The protocol by which a conversation delegates work to other agents, and its data types.
+"""The protocol with which a conversation delegates work to other agents, and its data types.
 
-Conversations depend on this protocol only, so that the package that runs tasks can depend on conversations.
+Conversations depend only on this protocol, so that the package that runs tasks can depend on conversations.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ WaitKind: TypeAlias = Literal["approval", "external", "question", "task"]
 
 
 class Asking(NamedTuple):
-    """The conversation that delegates, created by a tool from its context.
+    """The conversation that delegates, as a tool call describes it to the broker.
 
     Attributes:
         call: Id of the tool call; the same conversation and call always identify the same child.
         lease: The lease under which the conversation runs; None outside a run.
-        rules: Its rules in force, by the names of `GivenRules`; they narrow those of the child.
-        bounds: Shared with every task below it: its own bounds, then those of its ancestors.
-        readonly: Whether its workspace is read-only, also for a child that shares it.
-        changed_rules: Digests of rule files that its tools wrote; its children do not follow these either.
-        untold: Ids of its tasks whose end was not reported to it yet: background tasks, and those of interrupted calls.
+        rules: Its current rules, by the names of `GivenRules`; they also restrict the child.
+        bounds: The limits that it shares with all tasks below it: its own limits, then those of its ancestors.
+        readonly: Whether its workspace is read-only; if so, also for a child that shares the workspace.
+        changed_rules: Digests of rule files that its tools wrote; its children do not follow these rules either.
+        unreported: Ids of tasks whose end was not reported to it yet: background tasks, and tasks of interrupted calls.
     """
 
     conversation: UUID
@@ -42,7 +42,7 @@ class Asking(NamedTuple):
     lease: Lease | None
     rules: Mapping[str, Any]
     bounds: tuple[SharedBound, ...] = ()
-    untold: tuple[str, ...] = ()
+    unreported: tuple[str, ...] = ()
     readonly: bool = False
     changed_rules: frozenset[str] = frozenset()
 
@@ -53,14 +53,14 @@ class Child(NamedTuple):
     Attributes:
         conversation: The task's own conversation.
         state: The value of the task's state, for example `completed` or `input_required`.
-        result: Text of its answer; a partial answer if it did not complete.
-        data: The validated value of the agent's `output_type`, as JSON; None if it answers with text.
+        result: The text of the agent's answer; a partial answer if the task did not complete.
+        data: The validated value of the agent's `output_type`, as JSON; None for an agent that answers with text.
         error: The error message, with its `code`; None if there was no error.
-        usage: Of the task and everything it delegated, since its first event.
-        request: What it asks for while it waits for input.
-        seconds: Since it was submitted.
+        usage: The usage of the task and all tasks below it, since its first event.
+        request: What the task asks for while it waits for input; None otherwise.
+        seconds: Time since it was submitted.
         last: Its last action, in one line.
-        workspace: The folder created for it, a copy or a git worktree; None if it works in its parent's folder.
+        workspace: The folder created for it, a copy or a git worktree; None if it uses its parent's folder.
     """
 
     task_id: str
@@ -79,80 +79,81 @@ class Child(NamedTuple):
 
     @property
     def is_ended(self) -> bool:
-        """Whether it has reached a final state."""
+        """Whether the task is in a final state."""
         return self.state in ("completed", "failed", "cancelled")
 
     @property
     def is_asking(self) -> bool:
-        """Whether it waits for input."""
+        """Whether the task waits for input."""
         return self.state == "input_required"
 
 
 class Spent(NamedTuple):
-    """The usage of a conversation and its descendants, and the number of tasks they started."""
+    """The usage of a conversation and its descendants, and the number of tasks that they started."""
 
     usage: Usage
     tasks: int
 
 
 class SharedBound(NamedTuple):
-    """Bounds that a conversation shares with all tasks below it.
+    """Limits that a conversation shares with all tasks below it.
 
     Attributes:
-        then: The usage of it and its descendants when counting started.
+        spent_at_start: What the conversation and its descendants had used before; it does not count.
         level: Number of ancestors of the conversation.
     """
 
     conversation: UUID
     limits: Limits
-    then: Spent
+    spent_at_start: Spent
     level: int = 0
 
     def to_json(self) -> JsonObject:
-        """Return it as JSON, as recorded in the first `TaskChanged` of a task."""
+        """Return the limits as JSON, as recorded in the first `TaskChanged` of a task."""
         return {
             "conversation": str(self.conversation),
             "limits": self.limits.to_json(),
-            "spent": {"usage": self.then.usage.model_dump(mode="json"), "tasks": self.then.tasks},
+            "spent": {"usage": self.spent_at_start.usage.model_dump(mode="json"), "tasks": self.spent_at_start.tasks},
             "level": self.level,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SharedBound:
-        """Return what `to_json` wrote."""
-        then = Spent(Usage.model_validate(value["spent"]["usage"]), int(value["spent"]["tasks"]))
-        return cls(UUID(value["conversation"]), limits_from_json(value["limits"]), then, int(value["level"]))
+        """Return the limits from the JSON of `to_json`."""
+        spent_at_start = Spent(Usage.model_validate(value["spent"]["usage"]), int(value["spent"]["tasks"]))
+        return cls(UUID(value["conversation"]), limits_from_json(value["limits"]), spent_at_start, int(value["level"]))
 
 
 @runtime_checkable
 class Delegation(Protocol):
-    """Starts, watches and stops the tasks of a conversation. Failures of a child are returned, never raised.
+    """Starts, watches and stops the tasks of a conversation. Failures of a child are returned, not raised.
 
-    All methods raise `Unavailable` if the store is unreachable or the broker is closed, and `Conflict` if the parent's
-    lease is lost; nothing is written then.
+    If the store is unreachable or the broker is closed, all methods raise `Unavailable`; if the parent has lost its
+    lease, they raise `Conflict`. In both cases nothing is written.
 
     Source: the tasks of agentic_patterns (`TaskBroker`), seen from the conversation that delegates.
     """
 
     @property
     def log(self) -> EventStore:
-        """The store of the conversations that it runs."""
+        """The store that contains the conversations of the tasks."""
         ...
 
     @property
     def pool(self) -> McpPool:
-        """Runs the MCP servers of all conversations in this process, those that delegate and those of tasks."""
+        """The pool of MCP servers for all conversations of this process, delegating ones and those of tasks."""
         ...
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
-        """Start a task and return when it is committed; the same conversation and call return the existing task.
+        """Start a task and return when it is committed. A repeated call returns the existing task.
 
         Args:
-            background: Queue the task; False claims it in the same transaction, because the caller waits for it.
+            background: Whether to queue the task. If not, it is claimed in the same transaction, because the caller
+                waits for it.
 
         Raises:
             NotFound: No sub-agent has that name; `details` has `known` and `nearest`.
-            LimitExceeded: A bound of the conversation or of an ancestor is reached; `details["limit"]` names it.
+            LimitExceeded: A limit of the conversation or of an ancestor is reached; `details["limit"]` names it.
         """
         ...
 
@@ -162,11 +163,11 @@ class Delegation(Protocol):
         """Return the state of `tasks` as soon as one of them ends or asks for input, or after `timeout`.
 
         Args:
-            tasks: Their ids; None for all tasks of this conversation whose end was not reported yet.
-            timeout: In seconds; None for no timeout.
+            tasks: Ids of the tasks; None for all tasks of this conversation whose end was not reported yet.
+            timeout: Maximum time in seconds; None for no limit.
 
         Raises:
-            NotFound: An id is not one of this conversation's tasks.
+            NotFound: This conversation has no task with one of the ids.
         """
         ...
 
@@ -174,7 +175,7 @@ class Delegation(Protocol):
         """Return the state of a task; `task_id` is its id or a unique prefix of at least 8 characters.
 
         Raises:
-            NotFound: It is not one of this conversation's tasks.
+            NotFound: This conversation has no task with this id.
         """
         ...
 
@@ -182,36 +183,36 @@ class Delegation(Protocol):
         """Cancel a task and return its state; a task that has already ended is unchanged.
 
         Raises:
-            NotFound: It is not one of this conversation's tasks.
+            NotFound: This conversation has no task with this id.
         """
         ...
 
     async def read_spent(self, conversation: UUID) -> Spent:
-        """Return the usage of a conversation and its descendants. One statement."""
+        """Return the usage of a conversation and its descendants. One SQL statement."""
         ...
 
     async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
         """Run a conversation as a task and return when it ends or asks for input.
 
         Args:
-            message: Sent first; None continues the conversation.
-            key: The same key returns the same task.
-            check: A check to run before the task counts as completed.
+            message: The message to send; None continues the conversation without one.
+            key: Identifies the task: a repeated call with the same key returns the same task.
+            check: The check that must succeed before the task is completed.
 
         Raises:
-            Conflict: Another live task is running it.
+            Conflict: Another task is already running the conversation.
         """
         ...
 
 
 class CallWaits(Exception):
-    """Raised by a tool whose result comes from elsewhere; the run ends once all parallel calls have finished.
+    """Raised by a tool whose result must be provided later. The run ends when all parallel calls have finished.
 
     Args:
         kind: What the call waits for.
         request: The request, as JSON.
-        task: The task that asks, for kind `task`.
-        reason: The reason, for the person who decides.
+        task: The id of the task that asks, for the kind `task`.
+        reason: Why the call waits, for the person who decides.
     """
 
     def __init__(self, kind: WaitKind, request: JsonObject, *, task: str | None = None, reason: str = "") -> None:
@@ -223,7 +224,7 @@ class CallWaits(Exception):
 
 
 class RunStopped(Exception):
-    """Raised by a tool if the run, not the call, has failed: the call stays open and is run again later.
+    """Raised by a tool if the run has failed, not the call. The call remains open and is run again later.
 
     Args:
         error: The error that ends the run.

@@ -23,13 +23,13 @@ from bough.errors import BoughError, Conflict, LimitExceeded, NotFound, Unavaila
 from bough.types import Json, JsonObject
 
 MAX_ENUM = 50
-"""Up to this number, sub-agents are an enum in the tools' schema; otherwise the error for a wrong name lists them."""
+"""How many sub-agents the schema of the tools lists at most; the error for an unknown name also lists them."""
 
 SHARED_BYTES = 256 << 10
-"""Total size of the results in one answer of `wait`."""
+"""Maximum total size of the results that `wait` returns at once."""
 
 WHOLE_BYTES = (1 << 20) - (16 << 10)
-"""Size up to which `get_task_result` returns a whole result; a log entry has 1 MiB, with 16 KiB for other fields."""
+"""Maximum size of a result that is returned whole; a log entry has 1 MiB, of which 16 KiB are for other fields."""
 
 MAX_WAIT_SECONDS = 3600.0
 
@@ -37,10 +37,10 @@ Run = RunContext[ToolContext]
 
 
 class ChildFailed(ToolFailed):
-    """A child ended without a result.
+    """Raised if a child ended without a result.
 
     Attributes:
-        tasks: Ids of the tasks whose end the text reports.
+        tasks: Ids of the tasks whose end the message reports.
     """
 
     def __init__(self, message: str, *, tasks: tuple[str, ...]) -> None:
@@ -53,8 +53,8 @@ async def submit_task(ctx: Run, agent_name: str, prompt: str) -> JsonObject:
 
     For independent work: start all of it first, then call `wait`. The agent sees nothing but the prompt.
     """
-    with _answer_errors():
-        child = await _delegation(ctx).start(_asking(ctx), agent_name, prompt, background=True)
+    with _convert_errors():
+        child = await _require_delegation(ctx).start(_describe_caller(ctx), agent_name, prompt, background=True)
     return {"task_id": child.task_id, "agent": child.agent, "state": child.state}
 
 
@@ -63,24 +63,26 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
 
     For one answer that is needed now. The agent sees nothing but the prompt: put everything it needs into it.
     """
-    asking, delegation = _asking(ctx), _delegation(ctx)
-    with _answer_errors():
+    asking, delegation = _describe_caller(ctx), _require_delegation(ctx)
+    with _convert_errors():
         child = await delegation.start(asking, agent_name, prompt, background=False)
         if not child.is_ended and not child.is_asking:
             (child,) = await delegation.wait(asking, {child.task_id})
     if child.is_asking:
-        # The call stays open: it is answered when the child ends, however long the person takes.
-        raise _wait_for_answer(child)
+        # The call remains open until the child has ended, however long the person takes to answer.
+        raise _make_waiting_call(child)
     if child.state == "completed":
-        value = child.result if child.data is None else child.data
-        return _report(value if child.workspace is None else {"result": value, **_name_folder(child)}, (child,))
+        result = child.result if child.data is None else child.data
+        if child.workspace is not None:
+            result = {"result": result, **_describe_folder(child)}
+        return _report(result, (child,))
     failure: JsonObject = {
         "task_id": child.task_id,
         "state": child.state,
         "code": child.code,
         "error": child.error,
         "partial": child.result,
-        **_name_folder(child),
+        **_describe_folder(child),
     }
     raise ChildFailed(json.dumps(failure, ensure_ascii=False), tasks=(child.task_id,))
 
@@ -93,25 +95,27 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
     """
     if not 0 <= timeout <= MAX_WAIT_SECONDS:
         raise ModelRetry(f"timeout must be between 0 and {MAX_WAIT_SECONDS:g} seconds")
-    asking, delegation = _asking(ctx), _delegation(ctx)
-    start = time.monotonic()
-    with _answer_errors():
+    asking, delegation = _describe_caller(ctx), _require_delegation(ctx)
+    started_at = time.monotonic()
+    with _convert_errors():
         children = await delegation.wait(asking, None, timeout)
         running = [child for child in children if not child.is_ended and not child.is_asking]
         if running and len(running) < len(children) and not any(child.is_ended for child in children):
-            # A task that asks ends the first wait at once, every time: wait again, for the running ones only.
-            remaining = asking._replace(untold=tuple(child.task_id for child in running))
-            others = await delegation.wait(remaining, None, max(0.0, timeout - (time.monotonic() - start)))
-            children = (*(child for child in children if child.is_asking), *others)
+            # The first wait returns at once while a task asks for input. So wait again, only for the running tasks.
+            remaining = asking._replace(unreported=tuple(child.task_id for child in running))
+            ended_or_running = await delegation.wait(
+                remaining, None, max(0.0, timeout - (time.monotonic() - started_at))
+            )
+            children = (*(child for child in children if child.is_asking), *ended_or_running)
     ended = [child for child in children if child.is_ended]
-    waiting = [child for child in children if child.is_asking]
+    asking_children = [child for child in children if child.is_asking]
     running = [child for child in children if not child.is_ended and not child.is_asking]
-    if waiting and not ended and not running:
-        raise _wait_for_answer(waiting[0])
-    share = SHARED_BYTES // max(len(ended) + len(waiting), 1)
-    answer: JsonObject = {
-        "finished": [describe_child(child, max_bytes=share) for child in ended],
-        "waiting_for_answer": [describe_child(child, max_bytes=share) for child in waiting],
+    if asking_children and not ended and not running:
+        raise _make_waiting_call(asking_children[0])
+    max_bytes_each = SHARED_BYTES // max(len(ended) + len(asking_children), 1)
+    states: JsonObject = {
+        "finished": [describe_child(child, max_bytes=max_bytes_each) for child in ended],
+        "waiting_for_answer": [describe_child(child, max_bytes=max_bytes_each) for child in asking_children],
         "running": [
             {
                 "task_id": child.task_id,
@@ -124,20 +128,20 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
         ],
         "timed_out": bool(running) and not ended,
     }
-    return _report(answer, ended)
+    return _report(states, ended)
 
 
 async def get_task_result(ctx: Run, task_id: str) -> ToolReturn:
     """Return the state of a task, with its whole result. `task_id` may be its first 8 characters."""
-    with _answer_errors():
-        child = await _delegation(ctx).result(_asking(ctx), task_id)
+    with _convert_errors():
+        child = await _require_delegation(ctx).result(_describe_caller(ctx), task_id)
     return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
 
 
 async def cancel_task(ctx: Run, task_id: str) -> ToolReturn:
     """Cancel a task whose result is no longer needed. `task_id` may be its first 8 characters."""
-    with _answer_errors():
-        child = await _delegation(ctx).cancel(_asking(ctx), task_id)
+    with _convert_errors():
+        child = await _require_delegation(ctx).cancel(_describe_caller(ctx), task_id)
     return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
 
 
@@ -159,21 +163,22 @@ DELEGATION_TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
 
 
 def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
-    """Return the tools of an agent with these sub-agents.
+    """Return the delegation tools of an agent with these sub-agents.
 
-    All of them may run again after a crash: a repeated call finds the task it started before.
+    All tools may be run again after a crash, because a repeated call finds the task that it has already started.
     """
     tools: list[Tool[ToolContext]] = []
     for function in DELEGATION_TOOLS:
         tool: Tool[ToolContext] = Tool(function, takes_ctx=True, metadata={"idempotent": True, "tasks": True})
-        if agent_name := tool.function_schema.json_schema["properties"].get("agent_name"):
-            agent_name |= {"enum": list(agents)} if len(agents) <= MAX_ENUM else {}
+        agent_name_schema = tool.function_schema.json_schema["properties"].get("agent_name")
+        if agent_name_schema and len(agents) <= MAX_ENUM:
+            agent_name_schema["enum"] = list(agents)
         tools.append(tool)
     return FunctionToolset(tools)
 
 
 def ask_toolset() -> FunctionToolset[ToolContext]:
-    """Return the toolset with `ask`, which asks the agent or person that started the work."""
+    """Return the toolset with `ask`, with which an agent asks whoever started its work."""
     return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True})])
 
 
@@ -181,41 +186,42 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
     """Return a task's state for the model: its result, its error, or its request.
 
     Args:
-        max_bytes: Longer texts are cut in the middle, with a note of their size.
+        max_bytes: Maximum size of a text; a longer text is shortened in the middle.
     """
     description: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
     if child.state == "completed":
-        description["result"] = _cut(child.result if child.data is None else child.data, max_bytes)
+        description["result"] = _shorten_middle(child.result if child.data is None else child.data, max_bytes)
     elif child.is_ended:
-        description |= {"code": child.code, "error": _cut(child.error, max_bytes // 4)}
+        description |= {"code": child.code, "error": _shorten_middle(child.error, max_bytes // 4)}
         if child.result:
-            description["partial"] = _cut(child.result, max_bytes // 2)
+            description["partial"] = _shorten_middle(child.result, max_bytes // 2)
     elif child.is_asking:
         description["request"] = child.request
     else:
         description |= {"seconds": round(child.seconds, 1), "last": child.last}
-    description |= _name_folder(child)
+    description |= _describe_folder(child)
     description["usage"] = child.usage.model_dump(mode="json", exclude_none=True)
     return description
 
 
-def _wait_for_answer(child: Child) -> CallWaits:
-    """Return the exception that keeps a call open until the task of a child that asks has ended."""
+def _make_waiting_call(child: Child) -> CallWaits:
+    """Return the exception that keeps a call open until the child, which now asks for input, has ended."""
     return CallWaits("task", {"task_id": child.task_id, "request": child.request}, task=child.task_id)
 
 
-def _name_folder(child: Child) -> JsonObject:
-    """Return the child's folder unless it is the parent's; the model must know it, as no file is merged back."""
+def _describe_folder(child: Child) -> JsonObject:
+    """Return the child's folder unless it is the parent's. The model must know it, because no file is copied back."""
     return {} if child.workspace is None else {"workspace": child.workspace}
 
 
 def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
-    """Return a result with the ids of the ended tasks in its metadata, so that no end is reported twice."""
+    """Return a tool result with the ids of the ended tasks in its metadata, so that no end is reported twice."""
     ended = [child.task_id for child in children if child.is_ended]
     return ToolReturn(value, metadata={"tasks": ended})
 
 
-def _cut(value: Json, max_bytes: int) -> Json:
+def _shorten_middle(value: Json, max_bytes: int) -> Json:
+    """Return a value; if it is longer than `max_bytes` as text, its beginning and end."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     data = text.encode("utf-8", "replace")
     if len(data) <= max_bytes:
@@ -225,44 +231,46 @@ def _cut(value: Json, max_bytes: int) -> Json:
     return f"{head}\n[… {len(data) - 2 * half:,} of {len(data):,} bytes left out …]\n{tail}"
 
 
-def _asking(ctx: Run) -> Asking:
+def _describe_caller(ctx: Run) -> Asking:
+    """Return what the broker must know about the conversation and its call."""
     deps = ctx.deps
     if deps.conversation is None:
         raise Unavailable("delegation needs a conversation", hint="run the agent in a conversation")
-    call = ctx.tool_call_id or ""
+    tool_call_id = ctx.tool_call_id or ""
     return Asking(
         deps.conversation,
-        call,
+        tool_call_id,
         deps.lease,
         deps.rules(),
         deps.bounds(),
-        deps.untold_tasks(),
+        deps.unreported_tasks(),
         deps.readonly,
         frozenset(deps.changed_rules()),
     )
 
 
-def _delegation(ctx: Run) -> Delegation:
+def _require_delegation(ctx: Run) -> Delegation:
     if ctx.deps.delegation is None:
         raise Unavailable("no broker runs sub-agents here", hint="use OrchestratorAgent, or pass broker=")
     return ctx.deps.delegation
 
 
 @contextmanager
-def _answer_errors() -> Generator[None]:
-    """Convert the errors of a broker into errors for the model or the run."""
+def _convert_errors() -> Generator[None]:
+    """Convert the errors of a broker to errors for the model or the run."""
     try:
         yield
     except NotFound as error:
-        raise ModelRetry(_text(error)) from error  # a wrong name, which the model can correct
+        raise ModelRetry(_format_error(error)) from error  # the model can correct the name
     except LimitExceeded as error:
-        raise ToolFailed(_text(error)) from error  # no other argument would help
+        raise ToolFailed(_format_error(error)) from error  # other arguments would fail as well
     except (Conflict, Unavailable) as error:
-        # Not the model's concern: it would take a lost lease or a missing database for the result of its call.
+        # Not sent to the model, which would take a lost lease or a missing database for the result of its call.
         raise RunStopped(error) from error
 
 
-def _text(error: BoughError) -> str:
+def _format_error(error: BoughError) -> str:
     known_names = error.details.get("known")
     suffix = f"; known: {', '.join(map(str, known_names))}" if known_names else ""
-    return f"{error.message}{f'; {error.hint}' if error.hint else ''}{suffix}"
+    hint = f"; {error.hint}" if error.hint else ""
+    return f"{error.message}{hint}{suffix}"

@@ -1,4 +1,4 @@
-"""A risk analyzer that asks a model; unclear answers count as UNKNOWN.
+"""A risk analyzer that asks a model. Unclear answers count as UNKNOWN.
 
 Source: OpenHands' LLM security analyzer.
 """
@@ -36,14 +36,14 @@ _MAX_ARGUMENTS = 8000
 
 
 class ModelAnalyzer:
-    """Asks `model` about each call, outside the conversation, which pays for the one request per call.
+    """Asks a model about each tool call, in a separate request that counts as usage of the conversation.
 
     Args:
-        model: A PydanticAI model, or a model string, which is resolved at once with the base URL of the settings.
+        model: A PydanticAI model or a model string; a string is resolved at once, with the base URL of the settings.
 
     Raises:
         InvalidInput: The model is unknown.
-        Unavailable: Its key or its package is missing.
+        Unavailable: The model's key or package is missing.
     """
 
     def __init__(self, model: str | Model) -> None:
@@ -53,16 +53,16 @@ class ModelAnalyzer:
         self._agent = Agent(model, instructions=_PROMPT)
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return the model's assessment; UNKNOWN if it fails or gives no clear answer."""
+        """Return the model's assessment; UNKNOWN if the request fails or the answer is unclear."""
         arguments = json.dumps(call.arguments, ensure_ascii=False, default=str)
         if len(arguments) > _MAX_ARGUMENTS:
-            # Not truncated: what is dangerous could stand behind the cut, and a LOW would let it pass.
+            # Not truncated: the omitted part could be dangerous, and an answer LOW would allow the call.
             return Assessment.of(Risk.UNKNOWN, "the arguments are too long to assess")
         try:
             result = await self._agent.run(f"<tool>{call.tool}</tool>\n<arguments>{arguments}</arguments>")
         except (AgentRunError, UserError) as error:
             return Assessment.of(Risk.UNKNOWN, f"the model could not assess the call: {error}")
-        # The word must come first: further back it could be quoted from the arguments.
+        # The answer must begin with the word: a later one could be quoted from the arguments.
         answer = _ANSWER.fullmatch(result.output)
         if answer is None:
             assessment = Assessment.of(Risk.UNKNOWN, "the model gave no clear answer")
@@ -76,5 +76,5 @@ class ModelAnalyzer:
                 yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=read_usage(message))
 
     def to_json(self) -> JsonObject:
-        """Return its kind and the name of its model."""
+        """Return the analyzer as JSON: its kind and the name of its model."""
         return {"kind": "ModelAnalyzer", "model": self._model.model_name}

@@ -12,7 +12,7 @@ from bough.types import JsonObject
 
 
 def list_types(output_type: Any) -> list[Any]:
-    """Return the types in an output type, without output functions and `TextOutput`. O(types)."""
+    """Return all types in an output type, except output functions and `TextOutput`. O(types)."""
     match output_type:
         case ToolOutput():
             return list_types(cast("ToolOutput[Any]", output_type).output)
@@ -22,7 +22,7 @@ def list_types(output_type: Any) -> list[Any]:
             return []
         case list() | tuple():
             return [member for part in cast("list[Any]", output_type) for member in list_types(part)]
-        # By `__code__`, because types such as `list[int]` are callable too.
+        # An output function. Types such as `list[int]` are callable too, but have no `__code__`.
         case _ if callable(output_type) and not isinstance(output_type, type) and hasattr(output_type, "__code__"):
             return []
         case _:
@@ -32,25 +32,27 @@ def list_types(output_type: Any) -> list[Any]:
 def describe_output_type(output_type: Any) -> JsonObject:
     """Return the qualified name of an output type and, if it has one, its JSON schema."""
     types = list_types(output_type)
-    name = " | ".join(_name(member) for member in types) or _name(output_type)
-    described: JsonObject = {"name": name}
-    if (adapter := _adapter(types)) is not None:
+    name = " | ".join(_get_qualified_name(member) for member in types) or _get_qualified_name(output_type)
+    description: JsonObject = {"name": name}
+    adapter = _make_adapter(types)
+    if adapter is not None:
         with suppress(PydanticUserError, ValueError):  # a type without a JSON schema is recorded by name only
-            described["schema"] = adapter.json_schema()
-    return described
+            description["schema"] = adapter.json_schema()
+    return description
 
 
 def read_output(output_type: Any, data: Any) -> Any:
-    """Return recorded JSON as a value of the output type; unchanged if that consists of functions only.
+    """Return recorded JSON as a value of the output type; unchanged if the output type has only functions.
 
     Raises:
-        ValidationError: It matches none of the types.
+        ValidationError: The JSON matches none of the types.
     """
-    adapter = _adapter(list_types(output_type))
+    adapter = _make_adapter(list_types(output_type))
     return data if adapter is None else adapter.validate_python(data)
 
 
-def _adapter(types: list[Any]) -> TypeAdapter[Any] | None:
+def _make_adapter(types: list[Any]) -> TypeAdapter[Any] | None:
+    """Return the validator for a union of types; None if pydantic has no schema for one of them."""
     if not types:
         return None
     union: Any = types[0]
@@ -62,7 +64,7 @@ def _adapter(types: list[Any]) -> TypeAdapter[Any] | None:
         return None
 
 
-def _name(output_type: Any) -> str:
+def _get_qualified_name(output_type: Any) -> str:
     module, name = getattr(output_type, "__module__", ""), getattr(output_type, "__qualname__", None)
     if name is None:
         return str(output_type)

@@ -1,4 +1,4 @@
-"""The tool that reads a result which was truncated for the model, by position or by pattern."""
+"""The tool that reads a tool result that was truncated for the model, by position or by pattern."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bough.agents.context import ToolContext
 from bough.errors import InvalidInput
 
 READ_RESULT = "read_result"
-"""The tool's name, which a truncated result mentions."""
+"""The name of the tool; the note in a truncated result contains it."""
 
 MAX_MATCHES = 200
-_AROUND_CHARS = 60
-_HEAD_CHARS = 80
+_CONTEXT_CHARS = 60
+_FIRST_LINE_CHARS = 80
 
 
 async def read_result(
@@ -33,25 +33,27 @@ async def read_result(
         pattern: Return only matches of this regular expression (RE2), from offset on.
     """
     text = await ctx.deps.read_result(result)
-    # Room for the first line: an answer above `result_chars` would be truncated again, with a new id to read.
-    bound = max(1, ctx.deps.result_chars - _HEAD_CHARS)
+    # Without space for the first line, the answer would exceed `result_chars` and be truncated again, with a new id.
+    max_chars = max(1, ctx.deps.result_chars - _FIRST_LINE_CHARS)
     if not 0 <= offset <= len(text):
         raise InvalidInput(f"invalid offset {offset}", hint=f"the result has {len(text)} characters")
     if limit is not None and limit < 1:
         raise InvalidInput(f"invalid limit {limit}", hint="pass 1 or more, or omit it")
     if pattern is not None:
         # In a thread: a search in megabytes of text would block the event loop.
-        return await asyncio.to_thread(find_matches, text, pattern, offset=offset, max_chars=min(limit or bound, bound))
-    stop = min(len(text), offset + min(limit or bound, bound))
+        return await asyncio.to_thread(
+            find_matches, text, pattern, offset=offset, max_chars=min(limit or max_chars, max_chars)
+        )
+    stop = min(len(text), offset + min(limit or max_chars, max_chars))
     return f"[characters {offset} to {stop} of {len(text)}]\n{text[offset:stop]}"
 
 
 def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str:
-    """Return the matches in `text`, one per line with offset and context, in linear time.
+    """Return the matches in `text`, one per line with offset and context. O(length).
 
     Args:
-        offset: Where to start, in characters.
-        max_chars: Maximum length of the answer.
+        offset: The first character to search.
+        max_chars: Maximum length of the returned text.
 
     Raises:
         InvalidInput: The pattern is not valid RE2 syntax, which has no backreferences and no lookaround.
@@ -66,18 +68,18 @@ def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str
     except engine.error as error:
         raise InvalidInput(f"invalid pattern {pattern[:60]!r}: {error}", hint="use RE2 syntax") from error
     lines: list[str] = []
-    size = 0
+    total_chars = 0
     for match in compiled.finditer(text, offset):
         start, stop = match.span()
-        around = text[max(0, start - _AROUND_CHARS) : min(len(text), max(stop, start + 1) + _AROUND_CHARS)]
-        line = f"{start}: {' '.join(around[: 4 * _AROUND_CHARS].split())}"
-        size += len(line) + 1
-        if len(lines) == MAX_MATCHES or size > max_chars:
+        context = text[max(0, start - _CONTEXT_CHARS) : min(len(text), max(stop, start + 1) + _CONTEXT_CHARS)]
+        line = f"{start}: {' '.join(context[: 4 * _CONTEXT_CHARS].split())}"
+        total_chars += len(line) + 1
+        if len(lines) == MAX_MATCHES or total_chars > max_chars:
             return "\n".join([f"[the first {len(lines)} matches; more from offset={start}]", *lines])
         lines.append(line)
     return "\n".join([f"[{len(lines)} matches]", *lines])
 
 
 def result_toolset() -> FunctionToolset[ToolContext]:
-    """Return the toolset with `read_result`, which is idempotent."""
+    """Return the toolset with `read_result`."""
     return FunctionToolset([Tool(read_result, name=READ_RESULT, metadata={"idempotent": True})])

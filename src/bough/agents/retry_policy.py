@@ -1,4 +1,4 @@
-"""How often, and after which waits, a failed model request is repeated."""
+"""How often a failed model request is repeated, and how long to wait before each attempt."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bough.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Number of attempts and waits for one model request.
+    """The number of attempts for a model request, and the waits between them.
 
     Attributes:
         attempts: Maximum number of requests, including the first.
-        max_seconds: Maximum sum of all waits; if the server asks for a longer wait, the request fails at once.
+        max_seconds: Maximum total of all waits; if the server asks for a longer wait, the request fails at once.
         base_seconds: The first wait; each further wait is twice as long.
-        max_wait_seconds: Maximum of a single wait, unless the server specifies one.
-        jitter: Wait a random time between half of that and all of it, so that clients do not retry simultaneously.
+        max_wait_seconds: Maximum length of a single wait, unless the server specifies one.
+        jitter: Whether each wait is multiplied by a random factor from 0.5 to 1, so that not all clients retry at once.
 
     Raises:
         InvalidInput: A number is negative or not finite, or `attempts` is less than 1.
@@ -38,14 +38,14 @@ class RetryPolicy:
                 raise InvalidInput(f"invalid {name} {value!r}", hint="pass a number of seconds, 0 or more")
 
     def wait_seconds(self, attempt: int, *, retry_after: float | None, random: float) -> float:
-        """Return how long to wait after `attempt` (from 1) has failed.
+        """Return how many seconds to wait after `attempt`, counted from 1, has failed.
 
         Args:
-            retry_after: The wait the server asks for, a minimum to which up to a tenth is added.
-            random: Between 0 and 1.
+            retry_after: The wait that the server asks for; with jitter, up to a tenth is added.
+            random: A random number from 0 to 1.
         """
         if retry_after is not None:
-            # Only ever longer than the server asks for: a shorter wait would be refused again.
+            # Never shorter than the server asks for: it would refuse the request again.
             return max(retry_after, 0.0) * (1 + (random / 10 if self.jitter else 0))
         doublings = min(attempt - 1, 60)  # 2.0 ** 2000 overflows
         wait = min(self.base_seconds * 2.0**doublings, self.max_wait_seconds)

@@ -1,4 +1,4 @@
-"""The declarative description of an agent. A conversation records it at its start and builds its agent from it.
+"""The declarative description of an agent. A conversation records it at its start, and builds the agent from it.
 
 Source: agentic_patterns `AgentSpec`.
 """
@@ -57,7 +57,7 @@ DEFAULT_PROMPT = (
 )
 
 MODEL_OBJECT = "object:"
-"""Prefix in a snapshot for a model that was given as an object and cannot be recreated from its name."""
+"""Prefix in a snapshot for a model that was passed as an object, so that its name cannot recreate it."""
 
 SubAgentWorkspace: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
 """A sub-agent's workspace: its parent's folder, the same folder read-only, a copy, or a git worktree of it."""
@@ -66,7 +66,7 @@ _NAME = r"^[\w.-]+$"
 _QUEUE = r"^[a-z0-9_.-]{1,64}$"
 
 
-def _retry(value: Any) -> RetryPolicy | None:
+def _parse_retry(value: Any) -> RetryPolicy | None:
     if value is None or isinstance(value, RetryPolicy):
         return value
     try:
@@ -75,39 +75,39 @@ def _retry(value: Any) -> RetryPolicy | None:
         raise ValueError("expected a RetryPolicy, or a mapping with its fields") from error
 
 
-def _settings(value: Any) -> Mapping[str, Any]:
+def _parse_settings(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError("expected a mapping of names to values")  # noqa: TRY004 - pydantic's way
     return cast("Mapping[str, Any]", value)
 
 
-def _output_type(value: Any) -> Any:
+def _parse_output_type(value: Any) -> Any:
     if isinstance(value, str):
         raise ValueError("expected a type, not its name")  # noqa: TRY004 - pydantic's way
     return value
 
 
-def _limits(value: Any) -> Limits | None:
+def _parse_limits(value: Any) -> Limits | None:
     return value if value is None or isinstance(value, Limits) else limits_from_json(value)
 
 
-def _policy(value: Any) -> Policy | None:
+def _parse_policy(value: Any) -> Policy | None:
     return value if value is None or isinstance(value, Policy) else policy_from_json(value)
 
 
-def _allow_list(value: Any) -> AllowList | None:
+def _parse_allow_list(value: Any) -> AllowList | None:
     return value if value is None or isinstance(value, AllowList) else allow_list_from_json(value)
 
 
 UNRECORDED_SETTINGS = frozenset({"extra_headers", "extra_body"})
-"""Settings that are never written to a log, because they may contain keys."""
+"""Settings that are not written to a log, because they may contain keys."""
 
 T = TypeVar("T", default=Any)
 _V = TypeVar("_V")
 
 
 class _Unchecked:
-    """Accepts a field's value without validation, because pydantic has no schema for it."""
+    """Marks a field whose value pydantic does not validate, because it has no schema for the type."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema()
@@ -116,13 +116,13 @@ class _Unchecked:
 _UNCHECKED = _Unchecked()
 
 
-def _explain(error: ValidationError, fields: Sequence[str]) -> InvalidInput:
-    """Return the first mistake in an agent as an error with a hint."""
+def _convert_validation_error(error: ValidationError, fields: Sequence[str]) -> InvalidInput:
+    """Return the first mistake in an agent's fields as an error with a hint."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        near = get_close_matches(field, fields, 1)
-        hint = f"did you mean `{near[0]}`?" if near else f"known fields: {', '.join(fields)}"
+        similar_fields = get_close_matches(field, fields, 1)
+        hint = f"did you mean `{similar_fields[0]}`?" if similar_fields else f"known fields: {', '.join(fields)}"
         return InvalidInput(f"an agent has no field {field!r}", hint=hint)
     text = first["msg"].removeprefix("Value error, ")
     return InvalidInput(f"AgentSpec.{field}: {text}" if field else text, hint="fix this value")
@@ -133,45 +133,44 @@ class AgentSpec(BaseModel, Generic[T]):
 
     Attributes:
         name: Its name for people and other agents.
-        model: A model string, for example `openai:gpt-5`, or a PydanticAI model. None uses the first of these: the
-            settings' model, `models.default` of `config.yaml`, the default model of a provider whose key is set, the
-            offline model.
+        model: A model string, for example `openai:gpt-5`, or a PydanticAI model. None uses the first of these that
+            exists: the model of the settings, `models.default` of `config.yaml`, the default model of a provider
+            with a key, the offline model.
         base_url: Address of an OpenAI-format server for `openai:` models.
         system_prompt: The system prompt, used verbatim; braces have no special meaning.
-        system_prompt_path: A file to read the system prompt from; excludes `system_prompt`.
-        api_key: The key of its model's provider, or a function that returns it; never recorded. None uses the key of
+        system_prompt_path: A file that contains the system prompt; cannot be set together with `system_prompt`.
+        api_key: The key for the model's provider, or a function that returns it; never recorded. None uses the key of
             `models.default` if model and address are the same, else the provider's environment variable.
-        tools: Functions, and PydanticAI's `Tool`s; after a crash, `Tool(f, metadata={"idempotent": True})` is run
-            again without asking.
+        tools: Functions, and PydanticAI's `Tool` objects. After a crash, calls of `Tool(f, metadata={"idempotent":
+            True})` are run again without asking.
         toolsets: PydanticAI's toolsets.
-        mcp_servers: MCP servers that provide tools; started at the first step, on this machine, not in the sandbox.
-        a2a_clients: Remote agents that it can ask; each becomes a tool, described by its card.
-        settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
-        fallback: Model strings that are tried in this order when the model keeps failing.
+        mcp_servers: MCP servers that provide tools; started at the first step, outside the sandbox.
+        a2a_clients: Remote agents that it can ask; each becomes a tool, which its card describes.
+        settings: Settings of the model by their names in PydanticAI: temperature, thinking, max_tokens.
+        fallback: Model strings that are tried in this order if all attempts with the model fail.
         retry: How failed model requests are repeated; None uses the defaults of `RetryPolicy`.
         output_type: The type of its answers: text, a type, a union, or PydanticAI's `NativeOutput`, `ToolOutput`,
             `PromptedOutput`, `TextOutput` and output functions.
         output_retries: How many answers may fail the validation of `output_type` before the run ends in an error.
-        skills: Exactly these skills, `[]` for none; None finds them by `skill_roots` and `discover_skills`.
-        skill_roots: Folders to discover skills in.
-        discover_skills: Search the standard places too (project, user, installed); False reads no folder that the
-            caller has not named.
-        executor: Runs scripts; None uses the conversation's.
+        skills: Exactly the skills to use, `[]` for none; None discovers skills by `skill_roots` and `discover_skills`.
+        skill_roots: Folders that are searched for skills.
+        discover_skills: Whether the standard folders (project, user, installed) are searched too.
+        executor: Runs scripts; None uses the executor of the conversation.
         workspace_access: Built-in workspace tools: `none`, `read`, `write`, or `run` for commands in the sandbox.
         catalog_tokens: Budget of the skill catalogue in the prompt, in tokens.
-        result_tokens: How much of one tool result the model sees, in tokens of four characters, and never more than an
-            eighth of its window; the tool `read_result` reads the rest.
+        result_tokens: How much of a tool result the model sees, in tokens of four characters; at most an eighth of its
+            context window. It reads the rest with the tool `read_result`.
         agent: A PydanticAI agent to run unchanged, with its own instructions, tools, settings and `output_type`. The
             spec's prompt, skills and tools are added, and its `model` takes precedence.
-        deps: The deps for the tools of the spec and of `agent`; never recorded. If None, tools of the spec get a
+        deps: The deps for the tools of the spec and of `agent`; never recorded. None: tools of the spec get a
             `ToolContext`.
-        sub_agents: Agents it may delegate to; running it then needs a broker. Their names are unique.
-        limits: Bounds of its runs, in addition to the caller's.
-        confirmation_policy: Which of its calls need approval; the caller's policy can only add to these.
-        allow_list: The only calls it may make; None allows all.
-        workspace: The workspace it gets as a sub-agent.
-        queue: The queue of its tasks; a worker runs the tasks of its queues.
-        ask: Offer the tool `ask` even if no other agent started it.
+        sub_agents: Agents to which it may delegate, with unique names; runs of an agent with sub-agents need a broker.
+        limits: Limits of its runs, in addition to those of the caller.
+        confirmation_policy: Which of its calls need approval; the caller's policy can only add calls.
+        allow_list: The only calls that it may make; None allows all calls.
+        workspace: The workspace that it gets as a sub-agent.
+        queue: The queue of its tasks.
+        ask: Whether it has the tool `ask` even if no other agent started it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -187,12 +186,14 @@ class AgentSpec(BaseModel, Generic[T]):
     toolsets: Annotated[Sequence[AbstractToolset[Any]], _UNCHECKED] = ()
     mcp_servers: Sequence[MCPClientConfig] = ()
     a2a_clients: Annotated[Sequence[A2AClientExtended], _UNCHECKED] = ()
-    settings: Annotated[Mapping[str, Any], _UNCHECKED, BeforeValidator(_settings)] = Field(
+    settings: Annotated[Mapping[str, Any], _UNCHECKED, BeforeValidator(_parse_settings)] = Field(
         default_factory=dict[str, Any]
     )
     fallback: Sequence[str] = ()
-    retry: Annotated[RetryPolicy | None, _UNCHECKED, BeforeValidator(_retry)] = None
-    output_type: Annotated[OutputSpec[T], _UNCHECKED, BeforeValidator(_output_type)] = Field(default=cast(Any, str))
+    retry: Annotated[RetryPolicy | None, _UNCHECKED, BeforeValidator(_parse_retry)] = None
+    output_type: Annotated[OutputSpec[T], _UNCHECKED, BeforeValidator(_parse_output_type)] = Field(
+        default=cast(Any, str)
+    )
     output_retries: int = Field(default=3, ge=0)
     skills: Sequence[Skill] | None = None
     skill_roots: Sequence[Path] = ()
@@ -204,9 +205,9 @@ class AgentSpec(BaseModel, Generic[T]):
     agent: SkipValidation[AbstractAgent[Any, Any] | None] = None
     deps: Any = Field(default=None, exclude=True, repr=False)
     sub_agents: Sequence[AgentSpec] = ()
-    limits: Annotated[SkipValidation[Limits | None], BeforeValidator(_limits)] = None
-    confirmation_policy: Annotated[SkipValidation[Policy | None], BeforeValidator(_policy)] = None
-    allow_list: Annotated[SkipValidation[AllowList | None], BeforeValidator(_allow_list)] = None
+    limits: Annotated[SkipValidation[Limits | None], BeforeValidator(_parse_limits)] = None
+    confirmation_policy: Annotated[SkipValidation[Policy | None], BeforeValidator(_parse_policy)] = None
+    allow_list: Annotated[SkipValidation[AllowList | None], BeforeValidator(_parse_allow_list)] = None
     workspace: SubAgentWorkspace = "shared"
     queue: str = Field(default="default", pattern=_QUEUE)
     ask: bool = False
@@ -241,21 +242,21 @@ class AgentSpec(BaseModel, Generic[T]):
         config_path: Path | str | None = None,
         settings: Settings | None = None,
     ) -> AgentSpec[Any]:
-        """Return the agent `name` of `config.yaml`, with everything it refers to.
+        """Return the agent `name` of `config.yaml`, with everything to which it refers.
 
-        Values of an untrusted file that would replace or widen those of bough's own folder are ignored, with a
+        If the file is not trusted, values that would replace or widen those in bough's own folder are ignored, with a
         warning. Arguments take precedence over the file, including `[]`, `""` and None. If the file has no agent of
-        that name, the agent is built from the arguments alone.
+        that name, the agent is built from the arguments only.
 
         Args:
-            skill_names: None loads all skills of `skill_roots`.
-            config_path: The file. None uses `BOUGH_CONFIG`, else the nearest `config.yaml` upwards merged over the one
-                in bough's own folder.
+            skill_names: Names of the skills to load; None loads all skills of `skill_roots`.
+            config_path: The file. None uses `BOUGH_CONFIG`, else the nearest `config.yaml` in this folder or above,
+                merged with the one in bough's own folder, over which it takes precedence.
 
         Raises:
-            InvalidInput: The file has a mistake; `details` has file and line.
-            NotFound: It refers to something that does not exist.
-            PermissionDenied: The file names code, and it is not trusted.
+            InvalidInput: The file has a mistake; `details` contains the file and the line.
+            NotFound: The agent refers to something that does not exist.
+            PermissionDenied: The file names code and is not trusted.
             Unavailable: An environment variable is not set.
 
         Source: agentic_patterns `AgentSpec.from_config`.
@@ -296,20 +297,20 @@ class AgentSpec(BaseModel, Generic[T]):
         try:
             return handler(data)
         except ValidationError as error:
-            raise _explain(error, tuple(cls.model_fields)) from error
+            raise _convert_validation_error(error, tuple(cls.model_fields)) from error
 
     @model_validator(mode="before")
     @classmethod
     def _with_model_of_agent(cls, data: Any) -> Any:
         if not isinstance(data, dict):
-            return data  # pydantic itself reports what is not a mapping
+            return data  # pydantic reports a value that is not a mapping
         data = cast("dict[str, Any]", data)
         agent: object = data.get("agent")
         if isinstance(agent, AbstractAgent):
-            own = cast("AbstractAgent[Any, Any]", agent)
-            # The log records the spec: without these two, it would not say which model answered in which type.
-            data = {**data, "output_type": own.output_type}
-            return data if data.get("model") is not None else {**data, "model": own.model}
+            adopted_agent = cast("AbstractAgent[Any, Any]", agent)
+            # The log records the spec, so the spec must contain the agent's model and output type.
+            data = {**data, "output_type": adopted_agent.output_type}
+            return data if data.get("model") is not None else {**data, "model": adopted_agent.model}
         return data
 
     @field_validator(
@@ -327,14 +328,14 @@ class AgentSpec(BaseModel, Generic[T]):
     def _as_tuple(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, list | tuple):
             raise ValueError("expected a list")
-        # A tuple: a list would still be the caller's, who could change a frozen spec through it.
+        # A tuple, because the caller could still change a list, and with it the frozen spec.
         return None if value is None else tuple(cast("list[Any]", value))
 
     @model_validator(mode="after")
     def _fits(self) -> AgentSpec:
         if self.executor is not None and not hasattr(self.executor, "execute"):
             raise InvalidInput("the executor has no method `execute`", hint="for example LocalSandboxCodeExecutor()")
-        # `model_fields_set`, because `system_prompt` has a default, which a path may replace.
+        # `model_fields_set`, because `system_prompt` also has a value, its default, if only a path is set.
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
             raise InvalidInput("system_prompt and system_prompt_path are both set", hint="set only one of them")
         for tool in self.tools:
@@ -399,20 +400,20 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @property
     def model_name(self) -> str | None:
-        """The model's name, whether it was given by name or as an object."""
+        """The model's name, also if the model is an object; None if the spec sets none."""
         return self.model.model_name if isinstance(self.model, Model) else self.model
 
-    def check_sub_agents(self, *, above: tuple[AgentSpec, ...] = ()) -> None:
+    def check_sub_agents(self, *, ancestors: tuple[AgentSpec, ...] = ()) -> None:
         """Check the tree of agents below this one. O(agents).
 
         Args:
-            above: The agents on the way down to this one.
+            ancestors: The agents on the path from the top agent to this one.
 
         Raises:
-            InvalidInput: Two sub-agents of one agent share a name, or an agent is its own sub-agent.
+            InvalidInput: Two sub-agents of an agent have the same name, or an agent is its own sub-agent.
         """
-        path = (*above, self)
-        if any(agent is self or agent.name == self.name for agent in above):
+        path = (*ancestors, self)
+        if any(agent is self or agent.name == self.name for agent in ancestors):
             names = " > ".join(agent.name for agent in path)
             raise InvalidInput(
                 f"agent {self.name!r} is its own sub-agent: {names}",
@@ -420,15 +421,16 @@ class AgentSpec(BaseModel, Generic[T]):
                 details={"path": [agent.name for agent in path]},
             )
         names = [agent.name for agent in self.sub_agents]
-        if twice := next((name for name in names if names.count(name) > 1), None):
+        duplicate_name = next((name for name in names if names.count(name) > 1), None)
+        if duplicate_name is not None:
             raise InvalidInput(
-                f"two sub-agents of {self.name!r} are called {twice!r}", hint="give one of them another name"
+                f"two sub-agents of {self.name!r} are called {duplicate_name!r}", hint="give one of them another name"
             )
         for agent in self.sub_agents:
-            agent.check_sub_agents(above=path)
+            agent.check_sub_agents(ancestors=path)
 
     def prompt(self) -> str:
-        """Return the system prompt; empty for a PydanticAI agent, unless the spec sets one.
+        """Return the system prompt. For a PydanticAI agent it is empty, unless the spec sets one.
 
         Raises:
             InvalidInput: `system_prompt_path` cannot be read.
@@ -446,7 +448,7 @@ class AgentSpec(BaseModel, Generic[T]):
             ) from error
 
     def snapshot(self) -> JsonObject:
-        """Return the spec as JSON for the log: tools, skills and executor by name; never a secret."""
+        """Return the spec as JSON for the log, without secrets; tools, skills and executor are names."""
         return self.model_dump(mode="json")
 
 
@@ -454,7 +456,7 @@ _TOOL_NAME = r"[A-Za-z0-9_.:-]{1,128}"
 
 
 def check_tool(tool: object) -> None:
-    """Raise `InvalidInput` for what is neither a named function nor a `Tool`."""
+    """Raise `InvalidInput` unless a value is a function with a name, or a `Tool`."""
     if isinstance(tool, Tool):
         return
     if not callable(tool):
@@ -467,29 +469,29 @@ def check_tool(tool: object) -> None:
 
 
 def check_tool_names(tools: Sequence[Callable[..., Any] | Tool[Any]]) -> None:
-    """Raise `InvalidInput` for names that models do not take, and for two tools with one name."""
+    """Raise `InvalidInput` if a model would refuse a tool's name, or if two tools have the same name."""
     names = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in tools]
     for name in names:
         if not re.fullmatch(_TOOL_NAME, name):
             raise InvalidInput(f"invalid tool name {name!r}", hint='name it with Tool(f, name="…")')
     if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise InvalidInput(f"two tools are named {twice!r}", hint='rename one of them: Tool(f, name="…")')
+        duplicate_name = next(name for position, name in enumerate(names) if name in names[:position])
+        raise InvalidInput(f"two tools are named {duplicate_name!r}", hint='rename one of them: Tool(f, name="…")')
 
 
 KEYS = (
     "name", "description", "model", "base_url", "system_prompt", "system_prompt_path", "skill_roots",
     "discover_skills", "workspace_access", "catalog_tokens",
 )  # fmt: skip
-"""The fields of an agent that data without code may contain."""
+"""The fields of an agent that can be set without code."""
 
 
 def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed: Collection[str] = KEYS) -> AgentSpec:
     """Return the agent that a mapping describes, such as the content of a file or the body of a request.
 
     Args:
-        base: The folder that relative paths start from.
-        where: Name of the mapping in error messages.
+        base: The folder to which paths are relative.
+        where: The name of the mapping in error messages.
         allowed: The allowed keys.
 
     Raises:
@@ -497,8 +499,8 @@ def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed
     """
     unknown = [key for key in values if key not in allowed]
     if unknown:
-        near = get_close_matches(unknown[0], allowed, 1)
-        hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(allowed)}"
+        similar_keys = get_close_matches(unknown[0], allowed, 1)
+        hint = f"did you mean `{similar_keys[0]}`?" if similar_keys else f"known keys: {', '.join(allowed)}"
         names = ", ".join(unknown)
         raise InvalidInput(f"{where}: unknown keys: {names if len(names) <= 60 else names[:59] + '…'}", hint=hint)
     try:

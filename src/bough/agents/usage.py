@@ -1,4 +1,4 @@
-"""Usage and cost of model responses, usage that tools add to a run, and whether a model's price is known.
+"""Usage and cost of model responses, usage that tools add to a run, and known prices of models.
 
 Source: agentic_patterns (`ctx.usage.incr(agent_run.result.usage())`).
 """
@@ -19,7 +19,7 @@ from bough.events.model import Usage
 
 @dataclass
 class CallableUsage(RunUsage):
-    """A `RunUsage` that returns itself when called, so that `result.usage` and `result.usage()` are the same."""
+    """A `RunUsage` that returns itself when called, so that both `result.usage` and `result.usage()` work."""
 
     def __call__(self) -> CallableUsage:
         """Return itself."""
@@ -27,23 +27,24 @@ class CallableUsage(RunUsage):
 
 
 class UsageMeter:
-    """Measures the usage of a run's tools: the part of PydanticAI's run usage that does not come from model responses.
+    """Measures the usage that the tools of a run add to PydanticAI's run usage.
 
-    All tools of a run add to one object: for parallel calls the sum is exact, but the share of one call may include
-    part of another's.
+    All tools of a run add to the same object. So for parallel calls the sum is exact, but the share of one call may
+    contain a part of another call's.
     """
 
     def __init__(self) -> None:
-        self._counted = _counts(RunUsage())
+        self._last_counts = _list_counts(RunUsage())
 
     def begin(self, usage: RunUsage) -> None:
-        """Start counting: called after responses were recorded and before tools run."""
-        self._counted = _counts(usage)
+        """Start measuring. To be called after the responses were recorded, and before tools run."""
+        self._last_counts = _list_counts(usage)
 
     def take(self, usage: RunUsage) -> Usage | None:
-        """Return the usage added since the last call, or None."""
-        previous, self._counted = self._counted, _counts(usage)
-        added = {name: count - previous[name] for name, count in self._counted.items()}
+        """Return the usage that was added since the last call of `begin` or `take`; None if there is none."""
+        previous = self._last_counts
+        self._last_counts = _list_counts(usage)
+        added = {name: count - previous[name] for name, count in self._last_counts.items()}
         return Usage(**added) if any(added.values()) else None
 
 
@@ -55,34 +56,34 @@ def read_usage(response: ModelResponse) -> Usage:
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
-        cost_usd=_cost(response),
+        cost_usd=_calculate_cost(response),
     )
 
 
-def _cost(response: ModelResponse) -> float | None:
+def _calculate_cost(response: ModelResponse) -> float | None:
     if not response.model_name or not response.usage.has_values():
         return None
     try:
         return float(response.cost().total_price)
-    except (LookupError, AssertionError):  # how genai-prices reports a model that it does not know
+    except (LookupError, AssertionError):  # genai-prices raises these for an unknown model
         return None
 
 
 def is_priced(model: Model[Any]) -> bool:
-    """Whether the price list has the model; True for the offline and replay models, which cost nothing."""
+    """Whether the model's price is known; True for the offline and replay models, which cost nothing."""
     if isinstance(model, OfflineModel | ReplayModel):
         return True
-    # Asked by a response, as the cost of a real one is: a list of names would miss the provider's rules for names.
+    # Looked up with a response, like the cost of a real one: the price list also has rules for the names of a provider.
     response = ModelResponse(
         parts=[],
         usage=RequestUsage(input_tokens=1, output_tokens=1),
         model_name=model.model_name,
         provider_name=model.system,
     )
-    return _cost(response) is not None
+    return _calculate_cost(response) is not None
 
 
-def _counts(usage: RunUsage) -> dict[str, int]:
+def _list_counts(usage: RunUsage) -> dict[str, int]:
     return {
         "requests": usage.requests,
         "input_tokens": usage.input_tokens,

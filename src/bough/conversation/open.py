@@ -57,7 +57,7 @@ class Prepared:
         policies = {"executor": executor, **self.started.policies}
         started = self.started.model_copy(update={"policies": policies})
         greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
-        return [started, *make_always_active_events(self.blueprint.standing), *make_hook_events(greeting)]
+        return [started, *make_always_active_events(self.blueprint.always_active), *make_hook_events(greeting)]
 
 
 @dataclass(frozen=True, kw_only=True)

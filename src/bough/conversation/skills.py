@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bough.agents.skills.activation import (
     MAX_ACTIVE,
-    Standing,
+    AlwaysActiveSkills,
     find_always_active,
     is_current,
     make_activation_event,
@@ -22,13 +22,13 @@ from bough.skills.match.inputs import list_inputs, missing_inputs, parse_pairs
 from bough.skills.match.triggers import match_withheld
 
 
-def make_always_active_events(standing: Standing) -> list[Event]:
+def make_always_active_events(skills: AlwaysActiveSkills) -> list[Event]:
     """Return the events of always-active skills. They have no texts, because the instructions contain them."""
     events = [
         SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")
-        for activation in standing.activations
+        for activation in skills.activations
     ]
-    return [*events, *make_skip_events(standing.left_out)]
+    return [*events, *make_skip_events(standing.omitted)]
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:

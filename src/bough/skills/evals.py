@@ -1,4 +1,4 @@
-"""Reading and checking a skill's own evals: `evals/evals.json` and its trigger queries. They run elsewhere.
+"""Reading and checking a skill's own evals: `evals/evals.json` and its trigger queries. Nothing is run here.
 
 Source: Agent Skills documentation, evaluating skills (`evals.json`) and optimizing descriptions (`eval_queries.json`).
 """
@@ -34,7 +34,7 @@ class EvalCase:
     """One task to evaluate a skill with.
 
     Attributes:
-        id: From the file, as text; its 1-based position if the file has none.
+        id: The id in the file, as text; if it has none, the position of the case, from 1.
         files: Relative to the skill's folder.
         expectations: Statements about the output that can be checked.
     """
@@ -69,7 +69,7 @@ class SkillEvals:
 
 
 def read_evals(skill: Skill) -> SkillEvals:
-    """Return the evals of a skill; empty if it has none. Invalid files give diagnostics, never an exception."""
+    """Return the evals of a skill; empty if it has none. Invalid files give diagnostics, not exceptions."""
     if skill.folder is None:
         return SkillEvals()
     notes: list[Diagnostic] = []
@@ -79,6 +79,7 @@ def read_evals(skill: Skill) -> SkillEvals:
 
 
 def _read_json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
+    """Return the contents of a JSON file; None if it does not exist or, with a diagnostic, if it is invalid."""
     if not (folder / name).exists():
         return None
     try:
@@ -93,6 +94,7 @@ def _read_json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
 
 
 def _read_cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase]:
+    """Return the valid eval cases of a skill; add a diagnostic for each invalid one."""
     data = _read_json(folder, EVALS, notes)
     if data is None:
         return []
@@ -112,6 +114,7 @@ def _read_cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[Eva
 
 
 def _read_case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> EvalCase | None:
+    """Return an eval case; None, with a diagnostic, if it has no prompt."""
     entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
     prompt = entry.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
@@ -127,21 +130,25 @@ def _read_case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) ->
             resolve(folder, name)
         except BoughError as error:
             notes.append(_fault(folder, EVALS, "evals-file", f"eval {number}: {error.message}"))
-    checks = _read_texts(entry, "expectations" if "expectations" in entry else "assertions", number, folder, notes)
-    return EvalCase(str(entry.get("id", number)), prompt, expected, files, checks)
+    expectations = _read_texts(
+        entry, "expectations" if "expectations" in entry else "assertions", number, folder, notes
+    )
+    return EvalCase(str(entry.get("id", number)), prompt, expected, files, expectations)
 
 
 def _read_texts(
     entry: Mapping[str, Any], field: str, number: int, folder: Path, notes: list[Diagnostic]
 ) -> tuple[str, ...]:
     value = entry.get(field, [])
-    items = cast("list[Any]", value) if isinstance(value, list) else [None]
-    if any(not isinstance(item, str) for item in items):
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    texts = tuple(item for item in items if isinstance(item, str))
+    if not isinstance(value, list) or len(texts) < len(items):
         notes.append(_fault(folder, EVALS, "evals-shape", f"`{field}` of eval {number} is not a list of texts"))
-    return tuple(item for item in items if isinstance(item, str))
+    return texts
 
 
 def _read_queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:
+    """Return the valid trigger queries in a file; add a diagnostic for each invalid one."""
     data = _read_json(folder, name, notes)
     if data is None:
         return []

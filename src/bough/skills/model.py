@@ -1,4 +1,4 @@
-"""The data types of skills, which every other module of this package uses.
+"""The data types that all modules of this package share.
 
 Source: OpenHands (`Skill`, `KeywordTrigger`, `TaskTrigger`, `InputMetadata`), agentic_patterns (`SkillMetadata`,
 `body`, `script_paths`), the Agent Skills specification (fields of the frontmatter, the folder).
@@ -20,7 +20,7 @@ Scope: TypeAlias = Literal["configured", "project", "user", "installed", "builti
 SkillKind: TypeAlias = Literal["repository", "knowledge", "task", "path", "agent"]
 
 MAX_FILE_BYTES = 1 << 20
-"""How much of one file is read at most."""
+"""How many bytes of a file are read at most."""
 
 _NAME_LENGTH = len("SKILL.md")
 
@@ -30,10 +30,11 @@ class Diagnostic(NamedTuple):
 
     Attributes:
         code: Stable, in kebab case, for example `yaml-unquoted-colon`.
-        severity: `error`: not loaded, or loaded wrongly; `warning`: loaded after a repair; `info`: worth knowing.
-        line: 1-based line of the file; None if it concerns the whole file.
-        fix: What to write instead; empty if there is nothing to do.
-        path: The file it concerns.
+        severity: `error`: the file was not loaded, or not correctly; `warning`: it was loaded after a repair; `info`:
+            there is nothing to correct.
+        line: 1-based line of the file; None if the problem concerns the whole file.
+        fix: What to write instead; empty if there is nothing to correct.
+        path: The file with the problem.
     """
 
     code: str
@@ -61,7 +62,7 @@ class Notes(list[Diagnostic]):
 
 
 def _as_tuple_of_words(words: Iterable[str]) -> tuple[str, ...]:
-    """Return words as a tuple; a single text is one word."""
+    """Return the words as a tuple; a `str` is a single word."""
     return (words,) if isinstance(words, str) else tuple(words)
 
 
@@ -70,7 +71,7 @@ class KeywordTrigger:
     """Activates a skill when one of the keywords is in a user message.
 
     Attributes:
-        keywords: Words or phrases; one with the prefix `re:` is an RE2 regular expression.
+        keywords: Words or phrases; the prefix `re:` marks an RE2 regular expression.
     """
 
     keywords: tuple[str, ...]
@@ -122,10 +123,10 @@ class InputMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Files of a skill, relative to its folder, sorted, without links that leave the folder.
+    """The files of a skill, as sorted paths relative to its folder, without links that leave the folder.
 
     Attributes:
-        complete: Whether all files are listed; False if a bound was reached.
+        complete: Whether all files are listed; False if a limit was reached.
     """
 
     scripts: tuple[str, ...] = ()
@@ -155,13 +156,13 @@ class _SkillMetadata(NamedTuple):
 class SkillMetadata(_SkillMetadata):
     """The part of a skill that is read before it is activated (tier 1).
 
-    A tuple, because there may be thousands of them: small and cheap to create.
+    A tuple, because there may be thousands of them: it is small and fast to create.
 
     Attributes:
-        path: The file that defines it: `<folder>/SKILL.md` or a flat `<name>.md`.
-        source: The root it was found under.
-        scope: The kind of that root; decides which of two skills with the same name wins.
-        trigger: What activates it without a call; None if it must be called.
+        path: The file that defines the skill: `<folder>/SKILL.md` or a flat `<name>.md`.
+        source: The root below which it was found.
+        scope: The kind of that root; of two skills with the same name, it decides which one is used.
+        trigger: What activates the skill without a call; None if it must be called.
         inputs: The inputs of a task skill.
         keywords: Additional words for searches.
         invocable: Whether a model may load it.
@@ -181,24 +182,24 @@ class SkillMetadata(_SkillMetadata):
         keywords: tuple[str, ...] = (),
         invocable: bool = True,
     ) -> Self:
-        """Create it; `path` is the file that defines it."""
+        """Create the metadata of the skill that the file `path` defines."""
         file = path if type(path) is str else str(path)
         values = (name, description, file, source, scope, trigger, inputs, keywords, invocable)
-        return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType] - in half the time of super().__new__
+        return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType] - twice as fast as super().__new__
 
     @property
     def path(self) -> Path:
-        """The file that defines it."""
+        """The file that defines the skill."""
         return Path(self.file)
 
     @property
     def kind(self) -> SkillKind:
-        """Which of the five types it is."""
+        """Which of the five kinds of skills it is."""
         return determine_kind(self.path, self.trigger)
 
     @property
     def catalogued(self) -> bool:
-        """Whether it is listed for models: a folder, or a flat file that no trigger activates."""
+        """Whether models see it in the catalogue: a skill in a folder, or a flat file that no trigger activates."""
         is_folder = is_skill_file(self.file.rpartition("/")[2])
         return self.invocable and (is_folder or self.trigger == KeywordTrigger(()))
 
@@ -213,8 +214,8 @@ class Document:
     """The text of a skill's file after its frontmatter.
 
     Attributes:
-        text: With line feeds only, without leading and trailing blank lines.
-        sha256: Of the file's bytes as read, hexadecimal.
+        text: Without leading and trailing blank lines; its lines end with a line feed only.
+        sha256: Hash of the file's bytes as read, hexadecimal.
         truncated: Whether the file is longer than `MAX_FILE_BYTES`.
     """
 
@@ -224,7 +225,7 @@ class Document:
 
     @classmethod
     def from_file(cls, body: str, data: bytes) -> Document:
-        """Create a document from the body and all the bytes of a file."""
+        """Create a document from the body of a file and the bytes that were read of it."""
         return cls(body.strip(), hashlib.sha256(data).hexdigest(), len(data) >= MAX_FILE_BYTES)
 
 
@@ -236,17 +237,17 @@ class SkillLoader(Protocol):
         """Return the instructions of a file.
 
         Raises:
-            SkillRefused: The file is gone or unreadable.
+            SkillRefused: The file does not exist or cannot be read.
         """
         ...
 
     def list_resources(self, folder: Path) -> Resources:
-        """Return the files of a skill's folder. O(files), bounded."""
+        """Return the files of a skill's folder. O(files), at most 2,000."""
         ...
 
 
 class _LazyContent:
-    """`Skill.content`: the text passed in code, else the file's body, read on first access and cached."""
+    """The descriptor of `Skill.content`: the text passed in code, else the file's body, cached on first access."""
 
     def __get__(self, skill: Skill | None, owner: type | None = None) -> str:
         return "" if skill is None else skill.document.text
@@ -260,21 +261,21 @@ class _LazyContent:
 class Skill:
     """A skill: a folder with a `SKILL.md`, or a flat Markdown file.
 
-    Everything except `content`, `content_hash` and `resources` is known without reading the file's body or its folder.
+    `content` and `content_hash` are read from the file on first access, `resources` from its folder.
 
     Attributes:
         name: Unique in a registry.
         description: What it does and when to use it.
-        content: The instructions; read from `path` on first access unless given.
+        content: The instructions; read from `path` unless passed.
         path: The file that defines it; None for a skill created in code.
-        trigger: None for a skill that is always active (a flat file) or disclosed progressively (a folder).
+        trigger: None for a flat file that is always active, and for a folder that a model loads when it needs it.
         mcp_tools: Server name to configuration, in FastMCP's format, with unexpanded variables.
         frontmatter: The whole frontmatter; scalars are text.
         allowed_tools: Tool names or `Tool(pattern)`; None if the file has no such field.
-        source: The root it was found under.
+        source: The root below which it was found.
         invocable: Whether a model may load it (`disable-model-invocation`).
         hooks: Whether it declares hooks.
-        loader: Reads its file and folder; set on skills returned by `read_skill`.
+        loader: Reads its file and folder; set for skills that were read from files.
     """
 
     name: str
@@ -299,23 +300,23 @@ class Skill:
 
     @property
     def document(self) -> Document:
-        """The instructions and the hash of the bytes they came from; read once.
+        """The instructions, and the hash of the bytes from which they were read; read once.
 
         Raises:
-            SkillRefused: The file is gone or unreadable.
+            SkillRefused: The file does not exist or cannot be read.
         """
         attributes: dict[str, Any] = self.__dict__
         if "_document" not in attributes:
-            attributes["_document"] = self._read()
+            attributes["_document"] = self._read_document()
         return attributes["_document"]
 
-    def _read(self) -> Document:
-        # `read_file` leaves the bytes unhashed, because the text of most skills is never used.
+    def _read_document(self) -> Document:
+        # `read_file` keeps the bytes unhashed, because the text of most skills is never used.
         if unhashed := self.__dict__.pop("_unhashed", None):
             return Document.from_file(*unhashed)
-        return Document.from_file("", b"") if self.path is None else self._loader().read_document(self.path)
+        return Document.from_file("", b"") if self.path is None else self._require_loader().read_document(self.path)
 
-    def _loader(self) -> SkillLoader:
+    def _require_loader(self) -> SkillLoader:
         if self.loader is None:
             raise InvalidInput(
                 f"skill {self.name!r} was created in code and cannot read {self.path}",
@@ -330,7 +331,7 @@ class Skill:
 
     @property
     def content_hash(self) -> str:
-        """sha256 of the bytes the instructions came from, hexadecimal."""
+        """sha256 of the bytes from which the instructions were read, hexadecimal."""
         return self.document.sha256
 
     @property
@@ -340,49 +341,49 @@ class Skill:
 
     @property
     def kind(self) -> SkillKind:
-        """Which of the five types it is."""
+        """Which of the five kinds of skills it is."""
         return determine_kind(self.path, self.trigger)
 
     @property
     def resources(self) -> Resources:
-        """The files of the skill's folder; listed once, O(files), bounded."""
+        """The files of the skill's folder; listed once. O(files), at most 2,000."""
         attributes: dict[str, Any] = self.__dict__
         if "_resources" not in attributes:
             folder = self.folder
-            attributes["_resources"] = Resources() if folder is None else self._loader().list_resources(folder)
+            attributes["_resources"] = Resources() if folder is None else self._require_loader().list_resources(folder)
         return attributes["_resources"]
 
     @property
     def script_paths(self) -> list[Path]:
         """Absolute paths of `resources.scripts` (agentic_patterns)."""
-        return self._absolute(self.resources.scripts)
+        return self._make_absolute(self.resources.scripts)
 
     @property
     def reference_paths(self) -> list[Path]:
         """Absolute paths of `resources.references` (agentic_patterns)."""
-        return self._absolute(self.resources.references)
+        return self._make_absolute(self.resources.references)
 
     @property
     def asset_paths(self) -> list[Path]:
         """Absolute paths of `resources.assets` (agentic_patterns)."""
-        return self._absolute(self.resources.assets)
+        return self._make_absolute(self.resources.assets)
 
-    def _absolute(self, names: tuple[str, ...]) -> list[Path]:
+    def _make_absolute(self, names: tuple[str, ...]) -> list[Path]:
         folder = self.folder
         return [] if folder is None else [folder / name for name in names]
 
     def fresh(self) -> Skill:
-        """Return a copy that reads content and resources again on next access."""
-        again = copy(self)
+        """Return a copy that reads its content and resources from the files again."""
+        unread = copy(self)
         if self.path is not None:
             for attribute in ("_document", "_resources", "_unhashed"):
-                again.__dict__.pop(attribute, None)
-        return again
+                unread.__dict__.pop(attribute, None)
+        return unread
 
     def with_fields(self, **fields: Any) -> Skill:
         """Return a copy with other values for some fields. Reads no file.
 
-        `dataclasses.replace` would read `content`, and treat it as text passed in code, with another hash.
+        `dataclasses.replace` would read `content` and pass it as text from code, with another hash.
         """
         changed = copy(self)
         changed.__dict__.update(fields)
@@ -404,13 +405,13 @@ class Skill:
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether a file of this name, in any case, makes its folder a skill."""
-    # Length first: discovery asks for every name that it sees, and nearly all have another one.
+    """Whether a name is `SKILL.md` in any case, so that the file makes its folder a skill."""
+    # Length first, because it is fast: discovery calls this for every name, and nearly all have another length.
     return len(name) == _NAME_LENGTH and name.lower() == "skill.md"
 
 
 def determine_kind(path: Path | None, trigger: Trigger | None) -> SkillKind:
-    """Return which of the five types a file with this trigger is."""
+    """Return the kind of a skill from its file and its trigger."""
     match trigger:
         case KeywordTrigger():
             return "knowledge"

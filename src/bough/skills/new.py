@@ -39,15 +39,15 @@ if __name__ == "__main__":
 
 
 def _write_evals(folder: Path, name: str, *, script: bool) -> None:
-    """Write two example cases and four example trigger queries, to be replaced by the author."""
+    """Write two example cases and four example trigger queries, which the author replaces."""
     (folder / "evals").mkdir()
-    used = ["tool: run_skill_script"] if script else []
+    tool_assertions = ["tool: run_skill_script"] if script else []
     evals = [
         {
             "id": "usual",
             "prompt": "Replace this with a request that the skill handles",
             "expected_output": "Describe a good result in one sentence.",
-            "assertions": ["contains: a word that a good answer has", *used],
+            "assertions": ["contains: a word that a good answer has", *tool_assertions],
         },
         {
             "id": "edge",
@@ -76,14 +76,14 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
         InvalidInput: The name or the description violates the specification.
         Conflict: The folder already exists.
     """
-    valid = normalize_name(name)
-    if valid is None:
+    valid_name = normalize_name(name)
+    if valid_name is None:
         raise InvalidInput(
             f"invalid skill name {name[:80]!r}", hint="use 1 to 64 lowercase letters, digits and single hyphens"
         )
-    name = valid
-    text = " ".join(description.split())
-    if not text or len(text) > MAX_DESCRIPTION:
+    name = valid_name
+    description_text = " ".join(description.split())
+    if not description_text or len(description_text) > MAX_DESCRIPTION:
         raise InvalidInput(
             f"invalid description: expected 1 to {MAX_DESCRIPTION} characters",
             hint="say what the skill does and when to use it",
@@ -92,7 +92,8 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
     if folder.exists():
         raise Conflict(f"{folder} already exists", hint="choose another name")
     folder.mkdir(parents=True)
-    quoted = json.dumps(text, ensure_ascii=False)  # a JSON string is a double-quoted YAML string
+    # A JSON string is also a double-quoted YAML string.
+    quoted_description = json.dumps(description_text, ensure_ascii=False)
     body = _BODY.format(title=name.replace("-", " ").capitalize(), script="main.py")
     if script:
         (folder / "scripts").mkdir()
@@ -101,5 +102,5 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
         body = "\n".join(line for line in body.split("\n") if "scripts/" not in line).replace("3. ", "2. ")
     _write_evals(folder, name, script=script)
     file = folder / "SKILL.md"
-    file.write_text(f"---\nname: {name}\ndescription: {quoted}\n---\n{body}", encoding="utf-8")
+    file.write_text(f"---\nname: {name}\ndescription: {quoted_description}\n---\n{body}", encoding="utf-8")
     return file

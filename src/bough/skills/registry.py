@@ -1,4 +1,4 @@
-"""The skills one conversation can use: discovered once, each read in full on demand.
+"""The skills that a conversation can use: discovered once, each read in full when it is needed.
 
 Source: agentic_patterns (`SkillRegistry.discover`, `get`, `list_all`).
 """
@@ -31,22 +31,22 @@ from bough.skills.trust.trust import SkillGrant, TrustStore, contains_code, read
 
 
 class SkillRegistry:
-    """Skills by name. The first skill found of a name wins; later ones give a diagnostic.
+    """Skills by name. Of skills with the same name, the first one found is used; each other gives a diagnostic.
 
     Reading is safe for concurrent use, discovery is not.
 
     Attributes:
-        diagnostics: Of discovery, including refused and duplicate files.
+        diagnostics: Problems found during discovery, including refused and duplicate files.
         withheld: Skills of a project that contain code and are not trusted.
-        disabled: Skills that the user disabled; no other method returns them.
+        disabled: Skills that the user disabled; no other attribute or method returns them.
     """
 
     def __init__(self, *, index: Path | None = None, home: Path | None = None) -> None:
-        """Start empty.
+        """Create an empty registry.
 
         Args:
-            index: A folder for a cache of what was read, which makes the next discovery faster.
-            home: bough's own folder, with trust and snapshots; None: no trust, and snapshots in a temporary folder.
+            index: A folder for the index of files that were read; it makes the next discovery faster.
+            home: bough's own folder, with grants and snapshots; None: no grants, and snapshots in a temporary folder.
         """
         self.diagnostics: list[Diagnostic] = []
         self.withheld: list[SkillMetadata] = []
@@ -76,7 +76,7 @@ class SkillRegistry:
             workspace: The working folder; its project's folders are searched up to the git root.
             home: bough's own folder (`Settings.home`): user skills, installed skills, trust and the index.
             roots: Explicitly configured folders; their skills take precedence and are trusted.
-            trust: Which skills are trusted; None: the store in `home`.
+            trust: The store of trusted skills; None: the one in `home`.
             changed_rules: Digests of the rule files that changed while tools of the conversation ran; see `may_follow`.
         """
         registry = cls(index=home / "cache")
@@ -88,7 +88,7 @@ class SkillRegistry:
                 registry._discover_installed(root)
             else:
                 registry._discover(root)
-        # Rules come last: the first of a name wins, so no rule file can replace a skill.
+        # Rules are added last: the first skill of a name is used, so no rule file can replace a skill.
         rules, notes = read_rules(workspace)
         registry.diagnostics.extend(notes)
         for rule in rules:
@@ -97,7 +97,7 @@ class SkillRegistry:
         return registry
 
     def discover(self, roots: Iterable[Path | str]) -> list[SkillMetadata]:
-        """Find the skills below `roots`, add them, and return them sorted by name. O(folders).
+        """Find the skills below `roots`, add them, and return the added ones sorted by name. O(folders).
 
         A root that does not exist has no skills; a refused file gives a diagnostic.
         """
@@ -105,10 +105,10 @@ class SkillRegistry:
         return sorted(skills, key=lambda skill: skill.name)
 
     def add(self, skill: Skill) -> None:
-        """Add a skill created in code or read separately; the first of a name wins.
+        """Add a skill created in code or read separately; ignored if another skill already has its name.
 
         Raises:
-            InvalidInput: Its name is not safe to display or to use in a path.
+            InvalidInput: The skill's name is not safe to display or to use in a path.
         """
         if reason := explain_unsafe_name(skill.name):
             raise InvalidInput(
@@ -118,23 +118,24 @@ class SkillRegistry:
             self._added[skill.name] = skill
 
     def get(self, name: str) -> Skill:
-        """Return a skill with the present content of its file.
+        """Return a skill with the current content of its file.
 
         Raises:
-            NotFound: No skill has that name; the hint names the nearest.
-            PermissionDenied: It contains code that is not trusted, or has changed since it was trusted.
+            NotFound: No skill has that name; the hint suggests a similar name.
+            PermissionDenied: The skill contains code that is not trusted, or has changed since it was trusted.
             SkillRefused: Its file can no longer be read as a skill.
         """
         if name in self._added:
             return self._added[name].fresh()
         metadata = self._skills.get(name)
         if metadata is None:
-            self._refuse(name)
-        # Read before trust is checked: a file that is gone or broken is reported as that, not as untrusted code.
+            self._refuse_name(name)
+        # Read before trust is checked: a missing or broken file must not be reported as untrusted code.
         skill = read_skill(metadata.path, source=metadata.source, scope=metadata.scope)
         if self._is_withheld(metadata):
             self._refuse_untrusted(metadata)
-        return skill if metadata.file not in self._locked else skill.with_fields(name=name)
+        # An installed skill may have an alias, which its file does not contain.
+        return skill.with_fields(name=name) if metadata.file in self._locked else skill
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -150,12 +151,12 @@ class SkillRegistry:
         """Return a skill as it was when the conversation activated it, with its snapshot.
 
         Args:
-            tree: Digest of the snapshot; empty for the skill's present state.
+            tree: Digest of the snapshot; empty for the skill's current state.
 
         Raises:
             NotFound: No skill has that name.
-            PermissionDenied: It is not, or no longer, trusted.
-            Conflict: The snapshot is gone or no longer trusted, and the skill must be loaded again.
+            PermissionDenied: The skill is not trusted, or no longer.
+            Conflict: The snapshot was removed or is no longer trusted; the skill must be loaded again.
         """
         metadata = self._skills.get(name)
         snapshot = self.snapshots.find(tree)
@@ -163,61 +164,64 @@ class SkillRegistry:
             skill = self.get(name)
             return skill, self.snapshot(skill, tree)
         if not self._is_allowed(metadata, tree):
-            self.get(name)  # raises a precise error if the skill is not trusted at all
+            self.get(name)  # raises `PermissionDenied` if the skill is not trusted at all
             _refuse_changed(name)
         skill = read_skill(snapshot.folder / metadata.path.name, source=metadata.source, scope=metadata.scope)
         return skill.with_fields(name=name), snapshot
 
     def snapshot(self, skill: Skill, tree: str = "") -> SkillSnapshot | None:
-        """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.
+        """Return the snapshot that a skill's scripts, resources and servers use; None for a skill without files.
 
         Args:
-            tree: Digest of the snapshot that the conversation already uses; empty for the folder's present state.
+            tree: Digest of the snapshot that the conversation already uses; empty for the folder's current state.
 
         Raises:
             PermissionDenied: The folder differs from what was trusted or installed.
-            Conflict: The snapshot `tree` is gone, and the folder has changed since.
+            Conflict: The snapshot `tree` was removed, and the folder has changed since.
             StoreError: The snapshot cannot be written.
         """
         if skill.folder is None or (not tree and _is_text_only(skill.folder)):
             return None
         if tree and (existing := self.snapshots.find(tree)) is not None:
             return existing
-        strict = skill.scope in ("project", "installed")
-        snapshot = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not strict)
+        needs_grant = skill.scope in ("project", "installed")
+        snapshot = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not needs_grant)
         if tree and snapshot.digest != tree:
             _refuse_changed(skill.name)
         metadata = self._skills.get(skill.name)
-        if metadata is not None and strict and not self._is_allowed(metadata, snapshot.digest):
+        if metadata is not None and needs_grant and not self._is_allowed(metadata, snapshot.digest):
             self._refuse_untrusted(metadata)
         # The instructions were read before the copy was made: without this check, a model could follow the text of one
         # version and run the scripts of another.
-        if skill.content_hash != _hash_file(snapshot.folder / skill.path.name if skill.path else snapshot.folder):
+        copied_file = snapshot.folder / skill.path.name if skill.path else snapshot.folder
+        if skill.content_hash != _hash_file(copied_file):
             raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return snapshot
 
     def find_grant(self, skill: Skill, digest: str) -> SkillGrant | None:
-        """Return the user's grant for a skill with this digest; None if missing."""
+        """Return the user's grant for a skill in the state that `digest` identifies; None if there is no grant."""
         if skill.scope == "installed" and skill.path is not None:
             metadata = self._skills.get(skill.name)
-            locked = None if metadata is None else self._locked.get(metadata.file)
-            return None if locked is None else SkillGrant(locked.digest, locked.hosts, locked.domains)
+            lock_entry = None if metadata is None else self._locked.get(metadata.file)
+            return None if lock_entry is None else SkillGrant(lock_entry.digest, lock_entry.hosts, lock_entry.domains)
         if self._origin is None:
             return None
         metadata = self._skills.get(skill.name)
         grant = self._origin.find_grant(skill.summary() if metadata is None else metadata)
-        return grant if grant is not None and digest and grant.digest == digest else None
+        if grant is None or not digest or grant.digest != digest:
+            return None
+        return grant
 
     def metadata(self, name: str) -> SkillMetadata:
         """Return the tier 1 metadata of a skill.
 
         Raises:
             NotFound: No skill has that name.
-            PermissionDenied: It contains code that is not trusted.
+            PermissionDenied: The skill contains code that is not trusted.
         """
         skill = self._skills.get(name)
         if skill is None:
-            self._refuse(name)
+            self._refuse_name(name)
         return skill
 
     def list_all(self) -> list[SkillMetadata]:
@@ -225,7 +229,7 @@ class SkillRegistry:
         return sorted(self._skills.values(), key=lambda skill: skill.name)
 
     def list_catalogued(self) -> list[SkillMetadata]:
-        """Return the skills that are listed for a model, sorted by name; always-active skills are not among them."""
+        """Return the skills that are listed for a model, sorted by name; without those that are always active."""
         return [skill for skill in self.list_all() if skill.catalogued]
 
     def always_active(self) -> list[Skill]:
@@ -233,7 +237,7 @@ class SkillRegistry:
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
     def may_follow(self, rule: Skill, changed_rules: Collection[str]) -> bool:
-        """Whether a rule may be applied. One that changed while the conversation's tools ran must first be trusted.
+        """Whether a rule may be applied. A rule that changed while the conversation's tools ran must be trusted first.
 
         Args:
             changed_rules: Digests of the rule files that changed while tools of the conversation ran.
@@ -243,20 +247,20 @@ class SkillRegistry:
         return self._origin is not None and self._origin.trusts_file(rule)
 
     def contents(self) -> tuple[Any, ...]:
-        """Return a value that is equal for two registries of the same folders with the same contents. O(skills).
+        """Return a value that is equal for two registries of the same folders with the same files. O(skills).
 
-        Flat files, whose text is used without being loaded, are compared by their stamps; nothing is read.
+        Reads no file. Flat files are compared by mtime, size and inode: their text is used without being loaded.
         """
-        in_code = {name: skill for name, skill in self._added.items() if skill.path is None}
-        flat = [
+        added_skills = {name: skill for name, skill in self._added.items() if skill.path is None}
+        flat_files = [
             skill.file
             for name, skill in self._skills.items()
-            if name not in in_code and not is_skill_file(skill.file.rpartition("/")[2])
+            if name not in added_skills and not is_skill_file(skill.file.rpartition("/")[2])
         ]
         return (
             tuple(self._skills.values()),
-            tuple((name, skill.content_hash) for name, skill in in_code.items()),
-            tuple((file, _stamp(file)) for file in flat),
+            tuple((name, skill.content_hash) for name, skill in added_skills.items()),
+            tuple((file, _stamp(file)) for file in flat_files),
             tuple(self._locked.items()),
             tuple(self.withheld),
             tuple(self.disabled),
@@ -275,14 +279,15 @@ class SkillRegistry:
     def __len__(self) -> int:
         return len(self._skills)
 
-    def _refuse(self, name: str) -> NoReturn:
-        for skill in self.withheld:
-            if skill.name == name:
-                self._refuse_untrusted(skill)
+    def _refuse_name(self, name: str) -> NoReturn:
+        """Raise the error for a name that no usable skill has: `PermissionDenied` if withheld, else `NotFound`."""
+        for withheld_skill in self.withheld:
+            if withheld_skill.name == name:
+                self._refuse_untrusted(withheld_skill)
         raise NotFound(f"no skill named {name[:100]!r}", hint=suggest_nearest(name, tuple(sorted(self._skills))))
 
     def explain_refusal(self, skill: SkillMetadata) -> PermissionDenied:
-        """Return the error of a skill that may not be used; it names the files that changed. O(bytes)."""
+        """Return the error for a skill that may not be used; its message names the changed files. O(bytes)."""
         if skill.scope == "installed":
             return PermissionDenied(
                 f"installed skill {skill.name!r} has changed since it was installed{self._describe_change(skill)}",
@@ -298,9 +303,9 @@ class SkillRegistry:
         raise self.explain_refusal(skill)
 
     def _describe_change(self, skill: SkillMetadata) -> str:
-        """Return the changes since a skill was trusted, at most five files; empty if it was never trusted."""
-        if (locked := self._locked.get(skill.file)) is not None:
-            trusted_files = dict(locked.files)
+        """Return up to five changes since a skill was trusted, as ` (…; …)`; empty if it was never trusted."""
+        if (lock_entry := self._locked.get(skill.file)) is not None:
+            trusted_files = dict(lock_entry.files)
         else:
             grant = self._origin.find_grant(skill) if self._origin is not None else None
             trusted_files = {} if grant is None else self.snapshots.list_files(grant.digest)
@@ -311,43 +316,47 @@ class SkillRegistry:
         return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
 
     def _is_withheld(self, skill: SkillMetadata) -> bool:
+        """Whether a skill may not be used in its current state. O(bytes) for a skill with code."""
         if skill.scope == "installed":
-            return skill.file in self._locked and not self._is_allowed(skill, _digest_now(skill))
+            return skill.file in self._locked and not self._is_allowed(skill, _digest_current(skill))
         return (
             skill.scope == "project"
             and self._origin is not None
             and contains_code(skill.path)
-            and not self._is_allowed(skill, _digest_now(skill))
+            and not self._is_allowed(skill, _digest_current(skill))
         )
 
     def _is_allowed(self, skill: SkillMetadata, digest: str) -> bool:
-        """Whether this is the digest that was trusted or installed. A skill without code needs no trust."""
+        """Whether a skill may be used in the state that `digest` identifies: trusted, installed, or without code."""
         if skill.scope == "installed":
-            locked = self._locked.get(skill.file)
-            return locked is None or locked.digest == digest
+            lock_entry = self._locked.get(skill.file)
+            return lock_entry is None or lock_entry.digest == digest
         if self._origin is None or skill.scope != "project":
             return True
         grant = self._origin.find_grant(skill)
-        return (grant is not None and bool(digest) and grant.digest == digest) or not contains_code(skill.path)
+        if grant is not None and digest and grant.digest == digest:
+            return True
+        return not contains_code(skill.path)
 
     def _discover_installed(self, root: Root) -> None:
-        """Add the skills in the lock file; folders that it does not name are not used."""
+        """Add the skills that the lock file names; other folders are ignored."""
         if not root.path.is_dir():
             return
         try:
-            locked = read_lock(root.path / NAME)
+            lock_entries = read_lock(root.path / NAME)
         except BoughError as error:
             if any(entry.is_dir() and not entry.name.startswith(".") for entry in root.path.iterdir()):
                 note = Diagnostic("lock-unusable", "warning", error.message, None, error.hint, str(root.path / NAME))
                 self.diagnostics.append(note)
             return
-        for entry in locked:
+        for entry in lock_entries:
             folder = Path(os.path.abspath(root.path / entry.folder))
             self._locked[str(find_skill_file(folder))] = entry
-            # Not indexed: an index file for a single skill would save nothing.
+            # Not indexed: an index of a single file is not faster than reading that file.
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
+        """Add the skills below a root, unless they are disabled or withheld; return the added ones."""
         if not os.path.lexists(root.path):
             return []
         index = self._open_index(root) if indexed else None
@@ -356,12 +365,12 @@ class SkillRegistry:
             index.save()
         self.diagnostics.extend(discovery.diagnostics)
         for skill in discovery.skills:
-            locked = self._locked.get(skill.file)
-            if root.scope == "installed" and locked is None:
-                continue  # a skill inside an installed skill is not itself installed
-            if locked is not None and locked.used_name != skill.name:
-                skill = SkillMetadata(locked.used_name, *skill[1:])
-            if skill.file in self._disabled_paths or (locked is not None and locked.disabled):
+            lock_entry = self._locked.get(skill.file)
+            if root.scope == "installed" and lock_entry is None:
+                continue  # a skill in the folder of an installed skill is not installed itself
+            if lock_entry is not None and lock_entry.used_name != skill.name:
+                skill = SkillMetadata(lock_entry.used_name, *skill[1:])
+            if skill.file in self._disabled_paths or (lock_entry is not None and lock_entry.disabled):
                 self.disabled.append(skill)
             elif skill.scope == "project" and self._is_withheld(skill):
                 self._withhold(skill)
@@ -376,13 +385,14 @@ class SkillRegistry:
         return SkillIndex(self._index / f"skills-{digest}.index")
 
     def _register(self, skill: SkillMetadata) -> bool:
-        first = self._skills.get(skill.name)
-        if first is None:
+        """Add a skill and return True; if its name is taken, add a diagnostic and return False."""
+        existing = self._skills.get(skill.name)
+        if existing is None:
             self._skills[skill.name] = skill
             self._search = None
             return True
-        if first.file != skill.file:
-            message = f"ignored: another skill named {skill.name!r} takes precedence: {first.path}"
+        if existing.file != skill.file:
+            message = f"ignored: another skill named {skill.name!r} takes precedence: {existing.path}"
             note = Diagnostic("duplicate-name", "warning", message, None, "rename one of them", skill.file)
             self.diagnostics.append(note)
         return False
@@ -396,16 +406,16 @@ class SkillRegistry:
 
 @dataclass(frozen=True)
 class _Origin:
-    """The folder that a registry was opened in, and the trust that applies there."""
+    """The working folder of a registry, and the store of trusted skills."""
 
     workspace: Path
     trust: TrustStore
 
     def find_grant(self, skill: SkillMetadata) -> SkillGrant | None:
-        place = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
+        project = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
         try:
-            return self.trust.find_grant(place, skill.path)
-        except StoreError:  # an unreadable trust file trusts nothing; `bough skills trust` reports it
+            return self.trust.find_grant(project, skill.path)
+        except StoreError:  # an unreadable file grants nothing; `bough skills trust` reports the error
             return None
 
     def trusts_file(self, rule: Skill) -> bool:
@@ -418,12 +428,14 @@ class _Origin:
 _MAX_CHANGES = 5
 
 
-def _digest_now(skill: SkillMetadata) -> str:
+def _digest_current(skill: SkillMetadata) -> str:
+    """Return the digest of a skill's current files; empty if they have faults."""
     tree = read_skill_tree(skill.path)
     return "" if tree.faults else tree.digest
 
 
 def _stamp(file: str) -> tuple[int, int, int] | None:
+    """Return mtime, size and inode of a file; None if it does not exist."""
     try:
         info = os.stat(file)
     except OSError:
@@ -440,10 +452,11 @@ def _refuse_changed(name: str) -> NoReturn:
 
 
 def _is_text_only(folder: Path) -> bool:
-    """Whether a skill has no files besides its instructions, so that no snapshot is needed."""
+    """Whether a skill has no files besides its instructions, so that it needs no snapshot."""
     try:
         with os.scandir(folder) as entries:
-            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in EXCLUDED)
+            own_entries = [entry for entry in entries if entry.name not in EXCLUDED]
+            return all(is_skill_file(entry.name) and entry.is_file() for entry in own_entries)
     except OSError:
         return True
 

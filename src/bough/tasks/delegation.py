@@ -159,7 +159,7 @@ class BrokerDelegation:
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
     ) -> tuple[Child, ...]:
         """Return the tasks as soon as one of them has ended or asks for input. See `Delegation.wait`."""
-        ids = list(asking.untold) if tasks is None else [await self._find_own_task(asking, id) for id in tasks]
+        ids = list(asking.unreported) if tasks is None else [await self._find_own_task(asking, id) for id in tasks]
         ended: list[Task] = []
         if ids:
             lending = asyncio.create_task(
@@ -344,7 +344,7 @@ def _check_bound(bound: SharedBound, spent: Spent, *, level: int, prefix: str) -
         prefix: Put before the limit's name in the error.
     """
     limits = bound.limits
-    tasks, depth = spent.tasks - bound.then.tasks, level - bound.level
+    tasks, depth = spent.tasks - bound.spent_at_start.tasks, level - bound.level
     if limits.tasks is not None and tasks >= limits.tasks:
         raise _make_limit_error(f"{prefix}tasks", tasks, limits.tasks)
     if limits.depth is not None and depth >= limits.depth:
@@ -364,7 +364,7 @@ def _check_task_count(tables: Tables, asking: Asking, bounds: Sequence[SharedBou
         if bound.limits.tasks is None:
             continue
         tables.run("task.lock_count", cid=tables.number(bound.conversation))
-        started = sum_spent(tables, bound.conversation).tasks - bound.then.tasks
+        started = sum_spent(tables, bound.conversation).tasks - bound.spent_at_start.tasks
         if started >= bound.limits.tasks:
             prefix = "" if bound.conversation == asking.conversation else "parent."
             raise _make_limit_error(f"{prefix}tasks", started, bound.limits.tasks)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.agents.workspace.files import MAX_LISTED, WorkspaceFiles
+from bough.agents.workspace.files import MAX_LISTED_FILES, WorkspaceFiles
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound
 
 
@@ -83,7 +83,7 @@ def test_listing_and_searching_stay_inside(files: WorkspaceFiles) -> None:
 
 
 def test_long_lists_are_cut_and_say_so(files: WorkspaceFiles) -> None:
-    for n in range(MAX_LISTED + 5):
+    for n in range(MAX_LISTED_FILES + 5):
         (files.root / f"f{n:04}").write_text("")
     assert files.list()[-1] == "[9 more]"
 

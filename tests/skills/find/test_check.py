@@ -8,7 +8,7 @@ import pytest
 
 from bough.errors import NotFound
 from bough.skills.find.check import check
-from bough.skills.find.discover import Root, WalkBounds, discover, find_skill_files
+from bough.skills.find.discover import Root, WalkLimits, discover, find_skill_files
 from bough.skills.model import Diagnostic
 
 GOOD = "---\nname: {0}\ndescription: x\n---\nx\n"
@@ -71,12 +71,12 @@ def test_no_depth_is_lost_and_a_bound_says_what_was_not_looked_at(
     found = discover(Root(tmp_path))
     assert ([skill.name for skill in found.skills], found.diagnostics) == (["near", "deep"], [])
     notes: list[Diagnostic] = []
-    paths = [path for path, _ in find_skill_files(Root(tmp_path), notes, bounds=WalkBounds(names=10))]
+    paths = [path for path, _ in find_skill_files(Root(tmp_path), notes, limits=WalkLimits(names=10))]
     assert [Path(path).parent.name for path in paths] == ["near"]
     assert [note.code for note in notes] == ["bound-files"]
     assert "search stopped after 10 names; folders skipped: 1, starting with d0/d1" in notes[0].message
     notes.clear()
-    assert list(find_skill_files(Root(tmp_path), notes, bounds=WalkBounds(seconds=-1.0))) == []
+    assert list(find_skill_files(Root(tmp_path), notes, limits=WalkLimits(seconds=-1.0))) == []
     assert [note.code for note in notes] == ["bound-seconds"]
 
 

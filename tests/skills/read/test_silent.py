@@ -44,7 +44,7 @@ def test_it_is_told_when_read_when_found_and_in_a_run(tmp_path: Path, extra: str
     assert code in [each.code for each in discover(Root(tmp_path)).diagnostics]
     registry = SkillRegistry()
     registry.discover([tmp_path])
-    assert [name for name, _ in find_always_active(registry).left_out] == ["kit"]
+    assert [name for name, _ in find_always_active(registry).omitted] == ["kit"]
 
 
 def test_what_other_clients_write_is_no_misspelling(tmp_path: Path) -> None:

@@ -77,14 +77,14 @@ async def test_an_active_skill_keeps_its_copy_until_it_is_loaded_again(project: 
     deps = ToolContext(skill_trees=lambda: {"kit": taken.digest}, active_skills=lambda: {"kit": skill.content_hash})
     tools = SkillToolset(registry)
     (kit(project) / "scripts" / "run.py").write_text("print('edited')\n")
-    assert tools._resource("kit", "scripts/run.py", deps) == "print('honest')\n"  # pyright: ignore[reportPrivateUsage]
-    fresh = SkillToolset(registry)._resource("kit", "scripts/run.py", ToolContext())  # pyright: ignore[reportPrivateUsage]
+    assert tools._read_resource("kit", "scripts/run.py", deps) == "print('honest')\n"  # pyright: ignore[reportPrivateUsage]
+    fresh = SkillToolset(registry)._read_resource("kit", "scripts/run.py", ToolContext())  # pyright: ignore[reportPrivateUsage]
     assert fresh == "print('edited')\n"
     taken.folder.parent.rename(tmp_path / "gone")
-    answer = tools._resource("kit", "scripts/run.py", deps)  # pyright: ignore[reportPrivateUsage]
+    answer = tools._read_resource("kit", "scripts/run.py", deps)  # pyright: ignore[reportPrivateUsage]
     assert isinstance(answer, dict) and answer["error_code"] == "SKILL_CHANGED"
     (kit(project) / "scripts" / "run.py").write_text("print('honest')\n")
-    assert tools._resource("kit", "scripts/run.py", deps) == "print('honest')\n"  # pyright: ignore[reportPrivateUsage]
+    assert tools._read_resource("kit", "scripts/run.py", deps) == "print('honest')\n"  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_trust_that_is_taken_back_ends_the_use_of_the_copy(project: Path, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_trust_that_is_taken_back_ends_the_use_of_the_copy(project: Path, 
     assert taken is not None
     deps = ToolContext(skill_trees=lambda: {"kit": taken.digest})
     store.revoke(project)
-    answer = SkillToolset(registry)._resource("kit", "scripts/run.py", deps)  # pyright: ignore[reportPrivateUsage]
+    answer = SkillToolset(registry)._read_resource("kit", "scripts/run.py", deps)  # pyright: ignore[reportPrivateUsage]
     assert isinstance(answer, dict) and answer["error_code"] == "SKILL_NOT_TRUSTED"
 
 

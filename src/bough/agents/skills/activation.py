@@ -1,7 +1,7 @@
-"""Adding skill texts to a conversation: within bounds, each text once, and again if it changed.
+"""Adding skill texts to a conversation, up to limits: each text once, and again after it has changed.
 
-Always-active skills are part of the instructions, which a conversation records at its start. Their text is therefore
-the same in every request and every fork, even if the files change, and condensation cannot remove it.
+Always-active skills are part of the instructions, which a conversation records at its start. So their text is the same
+in every request and every fork, even if the files change, and condensation does not remove it.
 
 Source: OpenHands (trigger `None` is active at every step; active skills are part of the agent's instructions).
 """
@@ -27,33 +27,33 @@ MAX_ALWAYS_BYTES = 64 << 10
 MAX_ACTIVE = 100
 """Maximum number of skills that keywords and paths activate in one conversation."""
 
-_SILENT = frozenset(
+_REPORTED_CODES = frozenset(
     {"trigger-bad-regex", "trigger-bad-glob", "trigger-both", "field-misspelt", "bound-files", "bound-seconds"}
 )
-"""Diagnostics that change how a skill behaves, but that a run would not show."""
+"""Codes of diagnostics about changed behaviour of a skill that a run would not show otherwise."""
 
 _MAX_REPORTED = 20
 
 CHANGED = "[This text has changed; it replaces the earlier one of this skill.]"
-"""First line of a skill's text that replaces an earlier version."""
+"""First line of a skill's text that replaces an earlier version of the text."""
 
 ActivatedBy: TypeAlias = Literal["keyword", "task", "path", "always", "slash", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AlwaysActiveSkills:
     """The always-active skills, in the current state of their files.
 
     Attributes:
-        left_out: The omitted skills, which exceed a bound or cannot be read, with the reason.
+        omitted: Names of skills that exceed a limit or cannot be read, each with the error.
     """
 
     activations: tuple[Activation, ...] = ()
-    left_out: tuple[tuple[str, BoughError], ...] = ()
+    omitted: tuple[tuple[str, BoughError], ...] = ()
 
     @property
     def text(self) -> str:
-        """Their texts in the instructions; empty without such skills."""
+        """The texts of the skills, as they are in the instructions; empty if there are none."""
         return "\n\n".join(activation.rendered for activation in self.activations)
 
 
@@ -63,53 +63,53 @@ def find_always_active(
     max_skills: int = MAX_ALWAYS_SKILLS,
     max_bytes: int = MAX_ALWAYS_BYTES,
     changed_rules: Collection[str] = (),
-) -> Standing:
-    """Return the always-active skills of a registry, within bounds; outer folders first. Reads their files.
+) -> AlwaysActiveSkills:
+    """Return the always-active skills of a registry, up to the limits; those of outer folders first. Reads their files.
 
-    A skill that cannot be read or exceeds a bound is omitted, with the reason, and affects no other.
+    A skill that cannot be read or exceeds a limit is omitted, with the error.
 
     Args:
         changed_rules: Digests of the rule files that changed while tools of the conversation ran.
     """
     activations: list[Activation] = []
-    left_out: list[tuple[str, BoughError]] = []
+    omitted: list[tuple[str, BoughError]] = []
     bytes_left = max_bytes
-    names = [skill.name for skill in registry.list_all() if _holds_always(skill)]
-    # Rules of outer folders first, so that those of inner folders can refine them.
+    names = [skill.name for skill in registry.list_all() if _is_always_active(skill)]
+    # Rules of outer folders first, so that rules of inner folders can refine them.
     for name in sorted(names, key=lambda name: name.count("/")):
         try:
             skill = registry.get(name)
             require_reviewed(registry, skill, changed_rules)
-            activation = _always(activate(skill))
+            activation = _mark_always_active(activate(skill))
         except BoughError as error:
-            left_out.append((name, error))
+            omitted.append((name, error))
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if len(activations) >= max_skills:
-            left_out.append((name, make_count_error(f"at most {max_skills} skills can be always active")))
+            omitted.append((name, make_count_error(f"at most {max_skills} skills can be always active")))
         elif size > bytes_left:
-            left_out.append((name, make_size_error(f"the always-active skills exceed {max_bytes} bytes")))
+            omitted.append((name, make_size_error(f"the always-active skills exceed {max_bytes} bytes")))
         else:
             bytes_left -= size
             activations.append(activation)
-    silent = [diagnostic for diagnostic in registry.diagnostics if diagnostic.code in _SILENT][:_MAX_REPORTED]
-    left_out += [(_name_skill(item), InvalidInput(item.message, hint=item.fix)) for item in silent]
-    return Standing(tuple(activations), tuple(left_out))
+    reported = [diagnostic for diagnostic in registry.diagnostics if diagnostic.code in _REPORTED_CODES][:_MAX_REPORTED]
+    omitted += [(_get_skill_name(item), InvalidInput(item.message, hint=item.fix)) for item in reported]
+    return AlwaysActiveSkills(tuple(activations), tuple(omitted))
 
 
-def _name_skill(diagnostic: Diagnostic) -> str:
-    """Return the folder of a `SKILL.md`, and the file's own name for a flat skill."""
+def _get_skill_name(diagnostic: Diagnostic) -> str:
+    """Return the name of a diagnostic's skill: the folder of a `SKILL.md`, or the name of a flat file."""
     parts = diagnostic.path.rsplit("/", 2)
     return parts[-2] if is_skill_file(parts[-1]) and len(parts) > 1 else parts[-1]
 
 
-def _holds_always(skill: SkillMetadata) -> bool:
-    """Whether it is a repository skill."""
-    # Not by `kind`, which gives the same answer but takes a dozen times as long for every skill of every conversation.
+def _is_always_active(skill: SkillMetadata) -> bool:
+    """Whether a skill is always active, which means that its `kind` is `repository`."""
+    # Without calling `kind`, which is twelve times as slow: this runs for every skill of every conversation.
     return skill.trigger is None and not is_skill_file(skill.file.rpartition("/")[2])
 
 
-def _always(activation: Activation) -> Activation:
+def _mark_always_active(activation: Activation) -> Activation:
     marked = activation.rendered.replace("<skill name=", '<skill always="true" name=', 1)
     return Activation(activation.name, activation.content_hash, marked, activation.missing)
 
@@ -121,11 +121,11 @@ def is_current(registry: SkillRegistry, name: str, digest: str | None) -> bool:
     try:
         return registry.get(name).content_hash == digest
     except BoughError:
-        return True  # nothing newer can be shown, so the text in the conversation stays
+        return True  # there is no newer text, so the one in the conversation remains in use
 
 
 def render_update(activation: Activation, previous_hash: str | None) -> str:
-    """Return the activation's text, marked as a new version if `previous_hash` is the hash of another text."""
+    """Return the activation's text; if `previous_hash` is the hash of another text, marked as a new version."""
     if previous_hash is None or previous_hash == activation.content_hash:
         return activation.rendered
     head, line, body = activation.rendered.partition("\n")
@@ -143,12 +143,13 @@ def make_activation_event(
 ) -> SkillActivated:
     """Return the event that records an activation.
 
-    Its text is empty if the conversation has it already. Texts of tasks and texts with inputs are always repeated.
+    Its text is empty if the conversation already contains the text. Texts of tasks and texts with inputs are always
+    repeated.
 
     Args:
-        previous_hash: Hash of the skill's text in the conversation; None if the conversation has no text of it.
+        previous_hash: Hash of the skill's text in the conversation; None if the conversation does not contain it.
     """
-    # The hash covers the file alone: with inputs, two equal hashes can stand for two different texts.
+    # The hash covers only the file: with inputs, texts with equal hashes may differ.
     is_repeated = not inputs and trigger not in ("task", "slash") and previous_hash == activation.content_hash
     return SkillActivated(
         name=activation.name,
@@ -162,10 +163,10 @@ def make_activation_event(
     )
 
 
-def make_skip_events(left_out: Iterable[tuple[str, BoughError]]) -> list[SkillSkipped]:
+def make_skip_events(omitted: Iterable[tuple[str, BoughError]]) -> list[SkillSkipped]:
     """Return the events that record which skills were skipped, and why."""
-    check = "run `bough skills check` for details"
+    default_hint = "run `bough skills check` for details"
     return [
-        SkillSkipped(name=name, code=error.code, message=error.message, hint=error.hint or check)
-        for name, error in left_out
+        SkillSkipped(name=name, code=error.code, message=error.message, hint=error.hint or default_hint)
+        for name, error in omitted
     ]

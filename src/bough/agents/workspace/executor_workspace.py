@@ -1,4 +1,4 @@
-"""An executor as a PydanticAI workspace: commands run in its sandbox, file operations work on the same folder.
+"""An executor as a PydanticAI workspace: commands run in its sandbox, file operations use the same folder.
 
 Source: the workspace protocol of PydanticAI (`pydantic_ai.workspaces`).
 """
@@ -36,15 +36,16 @@ LIMITS = ExecutionLimits(stdout_bytes=4 << 20, stderr_bytes=4 << 20)
 
 
 class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
-    """A folder for commands, which run in the sandbox of an executor, and for file operations.
+    """A folder for file operations, and for commands that run in the sandbox of an executor.
 
-    Paths are those of the sandbox (`/work/…`). Files that decide about later runs (`.git`, `.agents`, …) are read-only
-    for both. Processes that a command leaves behind end with it. Without a timeout, the executor's default applies.
+    Paths are those in the sandbox (`/work/…`). Files that affect later runs (`.git`, `.agents`, …) are read-only for
+    commands and file operations. Background processes of a command are ended with the command. Without a timeout, the
+    executor's default applies.
 
     Args:
-        folder: An existing folder; it is never created or removed here.
-        limits: Bounds of each command; output beyond them raises `WorkspaceOutputLimitError`.
-        execution_id: Lets an executor keep a sandbox warm for the commands of this workspace.
+        folder: An existing folder; it is neither created nor removed here.
+        limits: Limits of each command; more output raises `WorkspaceOutputLimitError`.
+        execution_id: Identifies the workspace, so that the executor can reuse a sandbox for its commands.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
 
     @property
     def ref(self) -> WorkspaceRef:
-        """The folder, by its absolute path on the host."""
+        """The reference to the workspace: the absolute path of the folder on the host."""
         return self._ref
 
     async def working_dir(self) -> str:
-        """Return the folder's name inside: `/work`, or its real path for an executor without a sandbox."""
-        return (await asyncio.to_thread(self._tree)).inside
+        """Return the folder's path in the sandbox: `/work`. Without a sandbox, it is the path on the host."""
+        return (await asyncio.to_thread(self._open_tree)).sandbox_path
 
     async def run(
         self,
@@ -78,26 +79,30 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a command in the sandbox and return its result; the exit code of a signal is 128 plus its number.
+        """Run a command in the sandbox and return its result. After a signal, the exit code is 128 plus its number.
 
         Raises:
-            WorkspaceTimeoutError: It took longer than `timeout` seconds, or the executor's default.
-            WorkspaceOutputLimitError: It printed more than the limits allow.
+            WorkspaceTimeoutError: The command took longer than `timeout` seconds, or than the executor's default.
+            WorkspaceOutputLimitError: The command printed more than the limits allow.
             WorkspaceUnavailableError: The folder is missing, or the executor cannot run commands.
             ValueError: The command, a variable or the timeout is invalid.
         """
         _check_command(command, shell=shell)
         if timeout is not None and not timeout > 0:
             raise ValueError("timeout must be a positive finite number or None")
-        await asyncio.to_thread(self._tree)
+        await asyncio.to_thread(self._open_tree)
         result = await self._execute(command, dict(env or {}), timeout)
-        await asyncio.to_thread(self._tree)  # raises if the folder was removed, for which the result would be empty
-        return _command_result(result, self._limits)
+        await asyncio.to_thread(self._open_tree)  # raises if the folder was removed, because the result would be empty
+        return _make_command_result(result, self._limits)
 
     async def _execute(
         self, command: WorkspaceCommand, env: dict[str, str], timeout: float | None
     ) -> CodeExecutionResult:
-        code, argv = (command, ()) if isinstance(command, str) else ('exec "$@"\n', tuple(command))
+        """Run a command in the executor, and convert its errors to those of the protocol."""
+        if isinstance(command, str):
+            code, argv = command, ()
+        else:
+            code, argv = 'exec "$@"\n', tuple(command)
         try:
             return await self._executor.execute(
                 CodeExecutionInput(
@@ -113,59 +118,59 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
                 )
             )
         except InvalidInput as error:
-            await asyncio.to_thread(self._tree)  # a missing folder is `InvalidInput` too, but not the command's fault
+            await asyncio.to_thread(self._open_tree)  # raises for a missing folder, which is not the command's fault
             raise ValueError(f"{error.message} {error.hint}".rstrip()) from error
         except ExecutorError:
-            await asyncio.to_thread(self._tree)  # reports a missing folder instead of the executor's failure
+            await asyncio.to_thread(self._open_tree)  # raises for a missing folder instead of the executor's failure
             raise
         except Unavailable as error:
             raise WorkspaceUnavailableError(f"{error.message} {error.hint}".rstrip()) from error
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the content of a file."""
-        return await self._on_tree(lambda tree: tree.read(path))
+        return await self._run_on_tree(lambda tree: tree.read(path))
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Write a file and create its folders."""
-        await self._on_tree(lambda tree: tree.write(path, data))
+        await self._run_on_tree(lambda tree: tree.write(path, data))
 
     async def stat(self, path: str) -> FileEntry:
         """Return the entry of a path, with links resolved."""
-        return await self._on_tree(lambda tree: _entry(path, tree.state(path)))
+        return await self._run_on_tree(lambda tree: _describe_entry(path, tree.stat(path)))
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
-        """Return the entries of a folder by name."""
-        return await self._on_tree(
-            lambda tree: [_make_entry(tree, f"{path.rstrip('/')}/{n}") for n in tree.names(path)]
+        """Return the entries of a folder, sorted by name."""
+        return await self._run_on_tree(
+            lambda tree: [_make_entry(tree, f"{path.rstrip('/')}/{name}") for name in tree.list_names(path)]
         )
 
     async def make_dir(self, path: str) -> None:
         """Create a folder and its parents."""
-        await self._on_tree(lambda tree: tree.make_folder(path))
+        await self._run_on_tree(lambda tree: tree.make_folder(path))
 
     async def remove(self, path: str) -> None:
-        """Remove a file, or a folder with everything in it; never the workspace itself."""
-        await self._on_tree(lambda tree: tree.remove(path))
+        """Remove a file, or a folder with its contents; the workspace itself cannot be removed."""
+        await self._run_on_tree(lambda tree: tree.remove(path))
 
     async def exists(self, path: str) -> bool:
         """Whether a path exists inside the workspace."""
-        return await self._on_tree(lambda tree: _exists(tree, path))
+        return await self._run_on_tree(lambda tree: _exists(tree, path))
 
     async def realpath(self, path: str) -> str:
-        """Return the path with links resolved as in the sandbox."""
-        return await self._on_tree(lambda tree: "/".join((tree.inside, *tree.resolve(path))))
+        """Return the path in the sandbox with links resolved."""
+        return await self._run_on_tree(lambda tree: "/".join((tree.sandbox_path, *tree.resolve(path))))
 
-    async def _on_tree(self, operation: Callable[[WorkspaceTree], _T]) -> _T:
-        return await asyncio.to_thread(lambda: operation(self._tree()))
+    async def _run_on_tree(self, operation: Callable[[WorkspaceTree], _T]) -> _T:
+        return await asyncio.to_thread(lambda: operation(self._open_tree()))
 
-    def _tree(self) -> WorkspaceTree:
-        """Return the folder in its current state, or raise `WorkspaceUnavailableError`. Blocks."""
-        real = os.path.realpath(self._folder)
-        if not os.path.isdir(real):
+    def _open_tree(self) -> WorkspaceTree:
+        """Return access to the folder; raise `WorkspaceUnavailableError` if it does not exist. Blocks."""
+        real_path = os.path.realpath(self._folder)
+        if not os.path.isdir(real_path):
             raise WorkspaceUnavailableError(f"the workspace folder {self._folder} does not exist")
         # Without a sandbox, commands see the host's paths.
-        inside = WORK if self._executor.isolation > Isolation.NONE else real
-        return WorkspaceTree(real, inside, max_file_bytes=self._limits.file_size_bytes)
+        sandbox_path = WORK if self._executor.isolation > Isolation.NONE else real_path
+        return WorkspaceTree(real_path, sandbox_path, max_file_bytes=self._limits.file_size_bytes)
 
 
 def _check_command(command: WorkspaceCommand, *, shell: bool) -> None:
@@ -175,7 +180,8 @@ def _check_command(command: WorkspaceCommand, *, shell: bool) -> None:
         raise ValueError("the command is empty")
 
 
-def _command_result(result: CodeExecutionResult, limits: ExecutionLimits) -> CommandResult:
+def _make_command_result(result: CodeExecutionResult, limits: ExecutionLimits) -> CommandResult:
+    """Return the result of a command; raise an error if it timed out or printed too much."""
     stdout, stderr = (stream.decode("utf-8", "replace") for stream in (result.stdout, result.stderr))
     if result.timed_out:
         raise WorkspaceTimeoutError(f"timed out after {result.wall_seconds:.1f} s", stdout=stdout, stderr=stderr)
@@ -193,23 +199,23 @@ def _command_result(result: CodeExecutionResult, limits: ExecutionLimits) -> Com
     return CommandResult(exit_code=exit_code, stdout=stdout, stderr=stderr)
 
 
-def _entry(path: str, state: os.stat_result) -> FileEntry:
-    is_folder = stat.S_ISDIR(state.st_mode)
-    size = state.st_size if stat.S_ISREG(state.st_mode) else None
+def _describe_entry(path: str, stat_result: os.stat_result) -> FileEntry:
+    is_folder = stat.S_ISDIR(stat_result.st_mode)
+    size = stat_result.st_size if stat.S_ISREG(stat_result.st_mode) else None
     return FileEntry(name=os.path.basename(path.rstrip("/")), path=path, is_dir=is_folder, size=size)
 
 
 def _make_entry(tree: WorkspaceTree, path: str) -> FileEntry:
-    """Return an entry of a folder, also for a link that leads nowhere or out of the workspace."""
+    """Return an entry of a folder; for a link that dangles or leaves the workspace, one without a size."""
     try:
-        return _entry(path, tree.state(path))
+        return _describe_entry(path, tree.stat(path))
     except OSError:
         return FileEntry(name=os.path.basename(path), path=path, is_dir=False, size=None)
 
 
 def _exists(tree: WorkspaceTree, path: str) -> bool:
     try:
-        tree.state(path)
+        tree.stat(path)
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""File operations of the workspace tools: confined to the folder, bounded in size and time."""
+"""File operations of the workspace tools, limited to the workspace folder, and in size and time."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from bough.execution.base import USUAL_GUARDS, Guards
 MAX_READ_BYTES = 256 << 10
 MAX_WRITE_BYTES = 4 << 20
 MAX_ENTRIES = 20_000
-MAX_LISTED = 500
-MAX_FOUND = 200
+MAX_LISTED_FILES = 500
+MAX_MATCHES = 200
 MAX_SEARCHED_BYTES = 64 << 20
 LIST_SECONDS = 2.0
 SEARCH_SECONDS = 5.0
 SKIPPED_FOLDERS = frozenset({".git", ".venv", "node_modules", "__pycache__"})
 
-_INSIDE: Final = "/work"
-"""The name of the workspace in the sandbox, which absolute links in it start with."""
+_SANDBOX_PATH: Final = "/work"
+"""The path of the workspace in the sandbox; the targets of absolute links in the workspace start with it."""
 
 
 @dataclass(frozen=True)
 class WorkspaceFiles:
-    """Reads and writes below `root` and nowhere else, by paths relative to it. All methods block.
+    """Reads and writes files below `root`, and no others, by paths relative to it. All methods block.
 
     Attributes:
         guards: The names that must not be written.
@@ -44,17 +44,17 @@ class WorkspaceFiles:
     guards: Guards = USUAL_GUARDS
 
     def read(self, path: str, *, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
-        """Return lines of a text file, at most 256 KiB, with a note how to read the following ones.
+        """Return lines of a text file, up to 256 KiB, with a note on how to read the lines after them.
 
         Args:
-            start_byte: Offset in the first line, to read lines that are longer than an answer.
+            start_byte: Offset in the first line, for lines that exceed 256 KiB.
 
         Raises:
-            NotFound: There is no such file.
-            InvalidInput: It is outside the workspace, a folder, not a regular file, or not text.
+            NotFound: The file does not exist.
+            InvalidInput: The path is outside the workspace, a folder, not a regular file, or not a text file.
         """
         start_line, start_byte = max(start_line, 1), max(start_byte, 0)
-        with _translate_errors(path), self._tree.open(self._name(path)) as file:
+        with _translate_errors(path), self._tree.open(self._make_sandbox_path(path)) as file:
             if b"\0" in file.read(8192):
                 raise InvalidInput(f"{path} is not a text file", hint="use a script that understands its format")
             size = os.fstat(file.fileno()).st_size
@@ -62,7 +62,7 @@ class WorkspaceFiles:
             if offset is None or (offset == size and start_line > 1):
                 return f"[the file has fewer than {start_line} lines]"
             file.seek(0)
-            # Lines of a large file are not counted: that would read all of it for each part.
+            # The lines of a large file are not counted, because each call would read the whole file.
             total = f" of {len(file.readlines())}" if size <= MAX_WRITE_BYTES else ""
             file.seek(offset + start_byte)
             block = file.read(MAX_READ_BYTES)
@@ -73,50 +73,50 @@ class WorkspaceFiles:
         """Write a text file, create its folders, and return a confirmation.
 
         Raises:
-            InvalidInput: It is outside the workspace or guarded.
+            InvalidInput: The path is outside the workspace or guarded.
             LimitExceeded: The content is longer than 4 MiB.
         """
         data = content.encode("utf-8", "replace")
         if len(data) > MAX_WRITE_BYTES:
             raise LimitExceeded(f"{len(data)} bytes are too large for one file", hint=f"at most {MAX_WRITE_BYTES}")
         with _translate_errors(path):
-            self._tree.replace(self._name(path), data)
+            self._tree.replace(self._make_sandbox_path(path), data)
         return f"wrote {len(data)} bytes to {path}"
 
     def edit(self, path: str, old: str, new: str) -> str:
         """Replace the only occurrence of `old` in a file, and return a confirmation.
 
         Raises:
-            NotFound: There is no such file, or `old` is not in it.
+            NotFound: The file does not exist, or does not contain `old`.
             Conflict: `old` occurs more than once.
         """
         with _translate_errors(path):
-            # Bytes that are not UTF-8 pass through unchanged: an edit must not damage the rest of the file.
-            text = self._tree.read(self._name(path)).decode("utf-8", "surrogateescape")
+            # `surrogateescape` preserves bytes that are not UTF-8: an edit must not change the rest of the file.
+            text = self._tree.read(self._make_sandbox_path(path)).decode("utf-8", "surrogateescape")
         count = text.count(old) if old else 0
         if count == 0:
             raise NotFound(f"the text to replace is not in {path}", hint="read the file and copy the text exactly")
         if count > 1:
             raise Conflict(f"the text to replace occurs {count} times in {path}", hint="include more lines around it")
         with _translate_errors(path):
-            self._tree.replace(self._name(path), text.replace(old, new).encode("utf-8", "surrogateescape"))
+            self._tree.replace(self._make_sandbox_path(path), text.replace(old, new).encode("utf-8", "surrogateescape"))
         return f"replaced 1 place in {path}"
 
     def list(self, path: str = ".", *, pattern: str = "*") -> list[str]:
         """Return at most 500 files below a folder whose path or name matches a glob, sorted.
 
-        An unreadable folder is a separate line. If the walk stopped after 20,000 names or 2 seconds, the last line
-        reports it.
+        Each unreadable folder is reported in a line. If the walk stops after 20,000 names or 2 seconds, the last line
+        says so.
         """
-        walk = _BoundedWalk(self, path, LIST_SECONDS)
+        walk = _LimitedWalk(self, path, LIST_SECONDS)
         names = sorted(name for name in walk if _matches(name, pattern))
-        more = [f"[{len(names) - MAX_LISTED} more]"] if len(names) > MAX_LISTED else []
-        return [*names[:MAX_LISTED], *more, *walk.notes]
+        omission_note = [f"[{len(names) - MAX_LISTED_FILES} more]"] if len(names) > MAX_LISTED_FILES else []
+        return [*names[:MAX_LISTED_FILES], *omission_note, *walk.notes]
 
     def search(self, expression: str, path: str = ".", *, pattern: str = "*") -> list[str]:
-        """Return at most 200 lines that match a regular expression (RE2), as `file:line: text` of 300 characters.
+        """Return up to 200 lines that match a regular expression (RE2), as `file:line: text` with up to 300 characters.
 
-        The search stops after 20,000 names, 64 MiB or 5 seconds; the last line reports which.
+        The search stops after 20,000 names, 64 MiB or 5 seconds; if so, the last line names the limit.
 
         Raises:
             InvalidInput: The expression is invalid.
@@ -125,39 +125,40 @@ class WorkspaceFiles:
         options = re2.Options()
         options.log_errors = False
         try:
-            pattern_re = re2.compile(expression, options)
+            compiled = re2.compile(expression, options)
         except re2.error as error:
             raise InvalidInput(f"invalid regular expression {expression!r}: {error}", hint="use RE2 syntax") from error
         matches: list[str] = []
-        walk = _BoundedWalk(self, path, SEARCH_SECONDS)
-        read = 0
-        for name in sorted(
-            path_name for path_name in walk if _matches(path_name, pattern) and path_name not in walk.links
-        ):
-            if walk.is_late() or read > MAX_SEARCHED_BYTES:
-                bound = f"{SEARCH_SECONDS:g} seconds" if walk.is_late() else f"{MAX_SEARCHED_BYTES >> 20} MiB"
-                return [*matches, *walk.notes, f"[stopped at {name} after {bound}]"]
+        walk = _LimitedWalk(self, path, SEARCH_SECONDS)
+        bytes_read = 0
+        names = [name for name in walk if _matches(name, pattern) and name not in walk.links]
+        for name in sorted(names):
+            if walk.is_past_deadline() or bytes_read > MAX_SEARCHED_BYTES:
+                limit = f"{SEARCH_SECONDS:g} seconds" if walk.is_past_deadline() else f"{MAX_SEARCHED_BYTES >> 20} MiB"
+                return [*matches, *walk.notes, f"[stopped at {name} after {limit}]"]
             data = self._read_text(name)
-            read += len(data)
+            bytes_read += len(data)
             lines = data.decode("utf-8", "replace").splitlines()
-            matches += [f"{name}:{n}: {line[:300]}" for n, line in enumerate(lines, 1) if pattern_re.search(line)]
-            if len(matches) >= MAX_FOUND:
-                return [*matches[:MAX_FOUND], "[more matches omitted]"]
+            matches += [
+                f"{name}:{number}: {line[:300]}" for number, line in enumerate(lines, 1) if compiled.search(line)
+            ]
+            if len(matches) >= MAX_MATCHES:
+                return [*matches[:MAX_MATCHES], "[more matches omitted]"]
         return [*matches, *walk.notes]
 
     def walk(self, path: str) -> Iterator[tuple[str, EntryKind]]:
-        """Yield (name, kind) as `WorkspaceTree.walk`; a path to a file yields that file."""
+        """Yield (path, kind) like `WorkspaceTree.walk`; for the path of a file, yield that file."""
         with _translate_errors(path):
             try:
-                yield from self._tree.walk(self._name(path), skip=SKIPPED_FOLDERS)
+                yield from self._tree.walk(self._make_sandbox_path(path), skip=SKIPPED_FOLDERS)
             except NotADirectoryError:
-                self._tree.open(self._name(path)).close()
-                yield "/".join(self._tree.resolve(self._name(path))), "file"
+                self._tree.open(self._make_sandbox_path(path)).close()
+                yield "/".join(self._tree.resolve(self._make_sandbox_path(path))), "file"
 
     def _read_text(self, name: str) -> bytes:
-        """Return the content of a file; empty if it is not text, too large, or missing."""
+        """Return the content of a file; empty if the file is not text, is too large or does not exist."""
         try:
-            data = self._tree.read(f"{_INSIDE}/{name}")
+            data = self._tree.read(f"{_SANDBOX_PATH}/{name}")
         except OSError:
             return b""
         return b"" if b"\0" in data[:8192] else data
@@ -165,26 +166,26 @@ class WorkspaceFiles:
     @property
     def _tree(self) -> WorkspaceTree:
         folder = os.fspath(self.root.resolve())
-        return WorkspaceTree(folder, _INSIDE, max_file_bytes=MAX_WRITE_BYTES, guards=self.guards)
+        return WorkspaceTree(folder, _SANDBOX_PATH, max_file_bytes=MAX_WRITE_BYTES, guards=self.guards)
 
-    def _name(self, path: str) -> str:
-        """Return the path's name in the sandbox. Links in it are checked when the file is opened."""
+    def _make_sandbox_path(self, path: str) -> str:
+        """Return the path in the sandbox. Links in it are checked when the file is opened."""
         if "\0" in path or len(path) > 4096:
             raise InvalidInput(f"invalid path {path[:80]!r}")
         root = os.fspath(self.root.resolve())
-        # Models repeat absolute paths of the host, which messages and error texts contain.
+        # Messages and error texts contain absolute paths of the host, and models use these.
         if path == root or path.startswith(root + os.sep):
             path = path[len(root) :].lstrip("/")
-        return path if path.startswith("/") else f"{_INSIDE}/{path or '.'}"
+        return path if path.startswith("/") else f"{_SANDBOX_PATH}/{path or '.'}"
 
 
 @dataclass
-class _BoundedWalk:
-    """Iterates the names of files below a folder, within a bound of names and seconds.
+class _LimitedWalk:
+    """Iterates over the paths of files below a folder, up to a number of names and seconds.
 
     Attributes:
-        notes: One line for each omission.
-        links: Names that are links.
+        notes: A line for each unreadable folder, and for a limit that was reached.
+        links: The paths that are links.
     """
 
     files: WorkspaceFiles
@@ -194,13 +195,13 @@ class _BoundedWalk:
     links: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.seconds
+        self._deadline = time.monotonic() + self.seconds
 
     def __iter__(self) -> Iterator[str]:
         for number, (name, kind) in enumerate(self.files.walk(self.path)):
-            if number >= MAX_ENTRIES or self.is_late():
-                bound = f"{MAX_ENTRIES} names" if number >= MAX_ENTRIES else f"{self.seconds:g} seconds"
-                self.notes.append(f"[stopped after {bound}: name a folder further down]")
+            if number >= MAX_ENTRIES or self.is_past_deadline():
+                limit = f"{MAX_ENTRIES} names" if number >= MAX_ENTRIES else f"{self.seconds:g} seconds"
+                self.notes.append(f"[stopped after {limit}: name a folder further down]")
                 return
             if kind == "unreadable":
                 self.notes.append(f"[unreadable: {name}]")
@@ -209,58 +210,62 @@ class _BoundedWalk:
                 self.links.add(name)
             yield name
 
-    def is_late(self) -> bool:
+    def is_past_deadline(self) -> bool:
         """Whether the time limit has passed."""
-        return time.monotonic() > self._end
+        return time.monotonic() > self._deadline
 
 
 def _find_line(file: BinaryIO, line: int) -> int | None:
-    """Return the offset of a line; None if the file has fewer lines. O(bytes before it)."""
+    """Return the byte offset of a line; None if the file has fewer lines. O(offset)."""
     file.seek(0)
-    offset, number = 0, 1
-    while number < line:
+    offset = 0
+    current_line = 1
+    while current_line < line:
         block = file.read(1 << 20)
         if not block:
             return None
-        count = block.count(b"\n")
-        if number + count < line:
-            offset, number = offset + len(block), number + count
+        line_feeds = block.count(b"\n")
+        if current_line + line_feeds < line:
+            offset += len(block)
+            current_line += line_feeds
             continue
-        place = 0
-        for _ in range(line - number):
-            place = block.index(b"\n", place) + 1
-        return offset + place
+        line_start = 0
+        for _ in range(line - current_line):
+            line_start = block.index(b"\n", line_start) + 1
+        return offset + line_start
     return offset
 
 
 def _describe_part(block: bytes, bytes_left: int, start_line: int, max_lines: int, start_byte: int, total: str) -> str:
-    """Return the whole lines at the start of `block`, or a part of the first one, and how to read on.
+    """Return the complete lines of `block`, or a part of the first line if it is not complete, and how to read on.
 
     Args:
+        block: Bytes of the file from `start_line` and `start_byte` on.
         bytes_left: Number of bytes from the start of the block to the end of the file.
+        total: The number of lines of the file as ` of N`, or empty.
     """
     lines = io.BytesIO(block).readlines()
     if lines and not lines[-1].endswith(b"\n") and len(block) < bytes_left:
-        *lines, cut = lines
+        *lines, incomplete_line = lines
         if not lines:
-            piece = _cut_whole_characters(cut)
+            piece = _cut_incomplete_character(incomplete_line)
             next_byte = start_byte + len(piece)
             text = piece.decode("utf-8", "replace")
             return f"{text}\n[read on with start_line={start_line}, start_byte={next_byte}]"
-    part = lines[:max_lines]
-    text = b"".join(part).decode("utf-8", "replace")
-    if sum(map(len, part)) >= bytes_left:
+    shown_lines = lines[:max_lines]
+    text = b"".join(shown_lines).decode("utf-8", "replace")
+    if sum(map(len, shown_lines)) >= bytes_left:
         return text
-    last = start_line + len(part) - 1
-    return f"{text}\n[lines {start_line}-{last}{total}; read on with start_line={last + 1}]"
+    last_line = start_line + len(shown_lines) - 1
+    return f"{text}\n[lines {start_line}-{last_line}{total}; read on with start_line={last_line + 1}]"
 
 
-def _cut_whole_characters(data: bytes) -> bytes:
-    """Return `data` without an incomplete UTF-8 character at its end."""
-    for back in range(1, min(4, len(data)) + 1):
-        if data[-back] & 0xC0 != 0x80:
-            width = 1 if data[-back] < 0xC0 else 2 + (data[-back] >= 0xE0) + (data[-back] >= 0xF0)
-            return data[:-back] if width > back else data
+def _cut_incomplete_character(data: bytes) -> bytes:
+    """Return `data` without an incomplete UTF-8 character at the end."""
+    for length in range(1, min(4, len(data)) + 1):
+        if data[-length] & 0xC0 != 0x80:
+            character_length = 1 if data[-length] < 0xC0 else 2 + (data[-length] >= 0xE0) + (data[-length] >= 0xF0)
+            return data[:-length] if character_length > length else data
     return data
 
 
@@ -278,6 +283,7 @@ def _translate_errors(path: str) -> Generator[None]:
 
 
 def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
+    """Return the error for the model that corresponds to an error of the operating system."""
     if isinstance(error, ValueError):
         return InvalidInput(f"invalid path {path[:200]!r}")
     match error:
@@ -285,11 +291,11 @@ def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
             return NotFound(f"no such file: {path}", hint="list_files shows the existing files")
         case IsADirectoryError():
             return InvalidInput(f"{path} is a folder", hint="list_files shows its content")
-        # The texts are those of `WorkspaceTree`, which raises both with the same number as the system.
+        # `WorkspaceTree` raises both with the error number of a missing permission, so only their texts differ.
         case PermissionError(strerror=str(reason)) if reason.startswith("Outside"):
             return InvalidInput(f"{path} is outside the workspace", hint="use paths relative to the workspace")
         case PermissionError(strerror=str(reason)) if reason.startswith("Guarded"):
-            return InvalidInput(f"{path} is protected", hint="it decides what may happen later; ask the user")
+            return InvalidInput(f"{path} is protected", hint="it affects later runs, so only the user may change it")
         case OSError(errno=errno.EFBIG):
             return LimitExceeded(f"{path} is too large to edit", hint=f"at most {MAX_WRITE_BYTES} bytes")
         case OSError(errno=errno.EINVAL | errno.ENXIO):

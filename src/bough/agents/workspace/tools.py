@@ -30,32 +30,34 @@ _VARIABLE = re.compile(r"\$\{?[#!]?([A-Za-z_][A-Za-z0-9_]*)")
 
 async def read_file(ctx: Run, path: str, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
     """Read lines of a text file of the workspace; start_byte reads on in a line that is too long for one answer."""
-    return await _off_loop(_files(ctx).read, path, start_line=start_line, max_lines=max_lines, start_byte=start_byte)
+    return await _run_in_thread(
+        _open_files(ctx).read, path, start_line=start_line, max_lines=max_lines, start_byte=start_byte
+    )
 
 
 async def list_files(ctx: Run, path: str = ".", pattern: str = "*") -> list[str]:
     """List files below a folder of the workspace; pattern is a glob for path or name."""
-    return await _off_loop(_files(ctx).list, path, pattern=pattern)
+    return await _run_in_thread(_open_files(ctx).list, path, pattern=pattern)
 
 
 async def search_files(ctx: Run, expression: str, path: str = ".", pattern: str = "*") -> list[str]:
     """Search files of the workspace for a regular expression; returns file:line: text."""
-    return await _off_loop(_files(ctx).search, expression, path, pattern=pattern)
+    return await _run_in_thread(_open_files(ctx).search, expression, path, pattern=pattern)
 
 
 async def write_file(ctx: Run, path: str, content: str) -> str:
-    """Write a text file of the workspace, replacing what was there."""
-    return await _off_loop(_files(ctx).write, path, content)
+    """Write a text file of the workspace; an existing file is replaced."""
+    return await _run_in_thread(_open_files(ctx).write, path, content)
 
 
 async def edit_file(ctx: Run, path: str, old: str, new: str) -> str:
-    """Replace a piece of a text file of the workspace; old must stand there exactly once."""
-    return await _off_loop(_files(ctx).edit, path, old, new)
+    """Replace a piece of a text file of the workspace; old must occur in it exactly once."""
+    return await _run_in_thread(_open_files(ctx).edit, path, old, new)
 
 
 async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
     """Run a shell command in the workspace, in the sandbox, without a network."""
-    # Only the secrets that the command names: its output and its processes see no others.
+    # Only the secrets that the command names, so that no other is in its output or its processes.
     names = find_variables(command) & set(ctx.deps.secret_names())
     env = dict(await asyncio.to_thread(ctx.deps.secrets, sorted(names))) if names else {}
     return await _execute(ctx, timeout_seconds, code=command, language="bash", env=env)
@@ -64,13 +66,13 @@ async def run_command(ctx: Run, command: str, timeout_seconds: float | None = No
 async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> JsonObject:
     """Run Python code in the workspace, in the sandbox; prints the value of a last expression.
 
-    Variables and imports live on until the next call; `state_lost` in an answer says that those of earlier calls are
-    gone. Where the sandbox here keeps no interpreter, each call begins anew: set up all that it needs.
+    Variables and imports remain for the next call; `state_lost` in an answer says that those of earlier calls are
+    gone. If the sandbox keeps no interpreter between calls, each call must define everything that it needs.
     """
     code_showing_value = await asyncio.to_thread(show_last_value, code)
     try:
         return await _execute(ctx, timeout_seconds, code=code_showing_value, language="python", stateful=True)
-    except NotSupported:  # raised before anything ran, so running the code now does not repeat it
+    except NotSupported:  # raised before anything ran, so the code is not run twice
         return await _execute(ctx, timeout_seconds, code=code_showing_value, language="python")
 
 
@@ -79,7 +81,7 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> J
     deps = ctx.deps
     if deps.executor is None or deps.workspace is None:
         raise Unavailable("cannot run commands here", hint="the conversation has no executor or no workspace")
-    executed = await deps.executor.execute(
+    execution = await deps.executor.execute(
         CodeExecutionInput(
             workspace=deps.workspace,
             guards=deps.guards,
@@ -89,16 +91,17 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **request: Any) -> J
         )
     )
     result: JsonObject = {
-        "exit_code": executed.exit_code,
-        "stdout": executed.text,
-        "stderr": executed.error_text,
+        "exit_code": execution.exit_code,
+        "stdout": execution.text,
+        "stderr": execution.error_text,
     }
-    if executed.killed_by:
-        result["killed_by"] = executed.killed_by
-    if executed.state_lost:
-        result["state_lost"] = f"variables of earlier calls are gone: {executed.state_lost_reason}"
-    skipped = executed.output_skipped
-    if set_aside := [f"{path}: {reason}" for path, reason in skipped if reason.startswith(GUARDED_NAME)]:
+    if execution.killed_by:
+        result["killed_by"] = execution.killed_by
+    if execution.state_lost:
+        result["state_lost"] = f"variables of earlier calls are gone: {execution.state_lost_reason}"
+    # New files with guarded names, which the executor has renamed.
+    set_aside = [f"{path}: {reason}" for path, reason in execution.output_skipped if reason.startswith(GUARDED_NAME)]
+    if set_aside:
         result["set_aside"] = set_aside
     return result
 
@@ -113,19 +116,19 @@ def show_last_value(code: str) -> str:
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code  # the interpreter in the sandbox reports the mistake, or has a newer syntax
+        return code  # the interpreter in the sandbox reports the error, or knows a newer syntax
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
         return code
-    # Offsets of the syntax tree count bytes. The end is changed first: on one line, the start would move it.
+    # The offsets of the syntax tree count bytes. The end is inserted first, because the start would shift its offset.
     lines = [line.encode() for line in io.StringIO(code, newline="")]
     lines[last.end_lineno - 1] = _insert(lines[last.end_lineno - 1], last.end_col_offset, b"))")
     lines[last.lineno - 1] = _insert(lines[last.lineno - 1], last.col_offset, b"__import__('sys').displayhook((")
     return b"".join(lines).decode()
 
 
-def _insert(line: bytes, at: int, text: bytes) -> bytes:
-    return line[:at] + text + line[at:]
+def _insert(line: bytes, offset: int, text: bytes) -> bytes:
+    return line[:offset] + text + line[offset:]
 
 
 READ = (read_file, list_files, search_files)
@@ -140,17 +143,17 @@ _BY_ACCESS: dict[WorkspaceAccess, tuple[Callable[..., Any], ...]] = {
 
 
 def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
-    """Return the tools of an access level; those that only read may run again after a crash."""
+    """Return the tools of an access level. Tools that only read may be run again after a crash."""
     return FunctionToolset(
         [Tool(function, metadata={"idempotent": function in READ}) for function in _BY_ACCESS[access]]
     )
 
 
-def _files(ctx: Run) -> WorkspaceFiles:
+def _open_files(ctx: Run) -> WorkspaceFiles:
     if ctx.deps.workspace is None:
         raise Unavailable("the conversation has no workspace", hint="start it with one")
     return WorkspaceFiles(ctx.deps.workspace, ctx.deps.guards)
 
 
-async def _off_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def _run_in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return await asyncio.to_thread(function, *args, **kwargs)

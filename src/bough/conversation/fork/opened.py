@@ -67,7 +67,7 @@ def _decide_contents(parts: Parts, request: ForkRequest, cut: CutPoint, state: S
     if blueprint is None or agent == state.agent:  # the prompt remains byte-identical
         instructions, skill_events = state.instructions, ()
     else:
-        instructions, skill_events = blueprint.instructions, tuple(make_always_active_events(blueprint.standing))
+        instructions, skill_events = blueprint.instructions, tuple(make_always_active_events(blueprint.always_active))
     return ForkContents(
         agent=agent,
         instructions=instructions,

@@ -459,7 +459,7 @@ class Runner:
             rules=self._rules.as_arguments,
             delegation=self._delegation,
             bounds=tuple if shared is None else lambda: shared.list_for_child(state),
-            untold_tasks=lambda: state.untold_tasks,
+            unreported_tasks=lambda: state.untold_tasks,
             task_of_call=lambda call: next((id for id, link in state.tasks.items() if link.call == call), None),
             leaves_calls_open=lambda: self._stop_note.leaves_calls_open,
         )

@@ -85,7 +85,7 @@ def check_usage(bound: SharedBound, spent: Spent) -> LimitReached | None:
 
 def measure_since(bound: SharedBound, spent: Spent) -> Usage:
     """Return the part of `spent` that counts against a limit: the usage since its start."""
-    return subtract_usage(spent.usage, bound.then.usage)
+    return subtract_usage(spent.usage, bound.spent_at_start.usage)
 
 
 def subtract_from(limits: Limits, used: Usage) -> dict[str, Any]:

@@ -85,7 +85,7 @@ async def list_folder(path: FilePath, request: Request, access: FileReader) -> I
     tree = place.open_tree(target, max_file_bytes=1)
 
     def read_entries() -> list[ListedFile]:
-        return [_describe(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]
+        return [_describe(target / name, tree.stat(str(target / name))) for name in tree.list_names(str(target))]
 
     return ItemPage(items=await on_tree(read_entries))
 

@@ -1,7 +1,7 @@
-"""The list of skills in a system prompt (tier 1): escaped XML, sorted, the same bytes for the same skills and request.
+"""The list of skills in a system prompt (tier 1), as escaped XML. The same skills and request give the same bytes.
 
-If the descriptions do not all fit, the skills that rank best for the request keep the most text. If not even a first
-sentence of each fits, the list says how many skills are missing and how to find them.
+If the descriptions exceed the budget, the skills that match the request best are listed with the most text. If even one
+sentence for each skill exceeds it, the list says how many skills are missing and how to find them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bough.skills.model import Scope, SkillMetadata
 
 MAX_DESCRIPTION = 1_024
 MAX_SENTENCE = 160
-_LEVELS = (MAX_DESCRIPTION, 512, 256)
-_SCOPES: dict[Scope, int] = {"configured": 0, "code": 0, "project": 1, "user": 2, "installed": 3, "builtin": 4}
+_DESCRIPTION_LENGTHS = (MAX_DESCRIPTION, 512, 256)
+_SCOPE_RANKS: dict[Scope, int] = {"configured": 0, "code": 0, "project": 1, "user": 2, "installed": 3, "builtin": 4}
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _SENTENCE = re.compile(r"[.!?。！？](?=\s|$)|[。！？]")
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
-_CLOSING_BYTES = 160
-"""Reserved for the line that says how many more skills there are."""
+_RESERVED_BYTES = 160
+"""Reserved for the line that says how many skills are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Catalog:
     """A rendered catalog.
 
     Attributes:
-        complete: Whether every skill is listed, with at least a sentence; otherwise the others must be searched for.
+        complete: Whether every skill is listed, with at least one sentence.
         shown: Names of the listed skills.
     """
 
@@ -47,57 +47,60 @@ def estimate_tokens(text: str) -> int:
 def render_catalog(
     skills: Sequence[SkillMetadata], *, budget_tokens: int, schema_bytes: int = 0, request: str = ""
 ) -> Catalog:
-    """Return the catalogue of the skills that a model may load; empty text if it may load no skill. O(text).
+    """Return the catalogue of the skills that a model may load; its text is empty if there are none. O(text).
 
     Args:
-        budget_tokens: For the catalogue and the tool schemas together.
+        budget_tokens: The limit for the catalogue and the tool schemas together.
         schema_bytes: Size of the tool schemas.
-        request: What the user asked for. If space is short, the skills that match it best are preferred.
+        request: The user's message. If not everything fits, the skills that match it best are preferred.
     """
     invocable = sorted((skill for skill in skills if skill.invocable), key=lambda skill: skill.name)
     if not invocable:
         return Catalog("", complete=True)
-    bytes_left = 4 * budget_tokens - schema_bytes - len(_OPEN) - len(_CLOSE) - _CLOSING_BYTES
-    full = [_render_line(skill, MAX_DESCRIPTION) for skill in invocable]
-    everything = frozenset(skill.name for skill in invocable)
-    if sum(map(_count_bytes, full)) <= bytes_left:
-        return Catalog(_render_list(full), complete=True, shown=everything)
-    short = {skill.name: _render_line(skill, 0) for skill in invocable}
-    bytes_left -= sum(map(_count_bytes, short.values()))
+    bytes_left = 4 * budget_tokens - schema_bytes - len(_OPEN) - len(_CLOSE) - _RESERVED_BYTES
+    full_lines = [_render_line(skill, MAX_DESCRIPTION) for skill in invocable]
+    all_names = frozenset(skill.name for skill in invocable)
+    if sum(map(_count_bytes, full_lines)) <= bytes_left:
+        return Catalog(_render_list(full_lines), complete=True, shown=all_names)
+    short_lines = {skill.name: _render_line(skill, 0) for skill in invocable}
+    bytes_left -= sum(map(_count_bytes, short_lines.values()))
     ranking = rank(invocable, request)
     if bytes_left >= 0:
-        _lengthen_descriptions(short, ranking, bytes_left)
-        return Catalog(_render_list([short[skill.name] for skill in invocable]), complete=True, shown=everything)
-    bytes_left += sum(map(_count_bytes, short.values()))
-    fitting: set[str] = set()
+        _lengthen_descriptions(short_lines, ranking, bytes_left)
+        return Catalog(_render_list([short_lines[skill.name] for skill in invocable]), complete=True, shown=all_names)
+    bytes_left += sum(map(_count_bytes, short_lines.values()))
+    shown_names: set[str] = set()
     for skill in ranking:
-        size = _count_bytes(short[skill.name])
+        size = _count_bytes(short_lines[skill.name])
         if size <= bytes_left:
             bytes_left -= size
-            fitting.add(skill.name)
-    lines = [short[skill.name] for skill in invocable if skill.name in fitting]
-    omitted = len(invocable) - len(fitting)
-    more = f'<more count="{omitted}">search_skills finds them by words; list_skills lists them</more>\n'
-    return Catalog(_render_list([*lines, more]), complete=False, shown=frozenset(fitting))
+            shown_names.add(skill.name)
+    lines = [short_lines[skill.name] for skill in invocable if skill.name in shown_names]
+    omitted = len(invocable) - len(shown_names)
+    omission_line = f'<more count="{omitted}">search_skills finds them by words; list_skills lists them</more>\n'
+    return Catalog(_render_list([*lines, omission_line]), complete=False, shown=frozenset(shown_names))
 
 
 def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
-    """Return the skills, best match for the request first, then by scope and name."""
-    places = {skill.name: place for place, skill in enumerate(SkillSearch(skills).search(request, len(skills)))}
-    return sorted(
-        skills, key=lambda skill: (places.get(skill.name, len(skills)), _SCOPES.get(skill.scope, 5), skill.name)
-    )
+    """Return the skills sorted by how well they match the request, then by scope and name."""
+    matches = SkillSearch(skills).search(request, len(skills))
+    positions = {skill.name: position for position, skill in enumerate(matches)}
+
+    def sort_key(skill: SkillMetadata) -> tuple[int, int, str]:
+        return positions.get(skill.name, len(skills)), _SCOPE_RANKS.get(skill.scope, 5), skill.name
+
+    return sorted(skills, key=sort_key)
 
 
 def _lengthen_descriptions(lines: dict[str, str], ranking: Sequence[SkillMetadata], bytes_left: int) -> None:
-    """Replace first sentences by longer descriptions, best-ranked skills first, as long as they fit."""
+    """Replace first sentences with longer descriptions while they fit, in the order of the ranking."""
     for skill in ranking:
-        for level in _LEVELS:
-            longer = _render_line(skill, level)
-            size = _count_bytes(longer) - _count_bytes(lines[skill.name])
-            if size <= bytes_left:
-                lines[skill.name] = longer
-                bytes_left -= size
+        for length in _DESCRIPTION_LENGTHS:
+            longer_line = _render_line(skill, length)
+            added_bytes = _count_bytes(longer_line) - _count_bytes(lines[skill.name])
+            if added_bytes <= bytes_left:
+                lines[skill.name] = longer_line
+                bytes_left -= added_bytes
                 break
 
 
@@ -109,16 +112,17 @@ def first_sentence(text: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Return at most `length` characters of a text, cut between words, with `…` where it was cut."""
+    """Return a text cut to at most `length` characters, between words if possible, and ending with `…` if cut."""
     if len(text) <= length:
         return text
     head = text[: length - 1]
-    whole = head.rpartition(" ")[0]
-    return (whole if len(whole) > length // 2 else head).rstrip(" ,;:") + "…"
+    complete_words = head.rpartition(" ")[0]
+    shortened = complete_words if len(complete_words) > length // 2 else head
+    return shortened.rstrip(" ,;:") + "…"
 
 
 def _render_line(skill: SkillMetadata, length: int) -> str:
-    """Return a skill's line with `length` characters of its description; 0: with its first sentence."""
+    """Return a skill's line with up to `length` characters of its description; 0: with the first sentence."""
     text = cut(_clean(skill.description), length) if length else first_sentence(skill.description)
     return f'<skill name="{escape(_clean(skill.name))}">{escape(text, quote=False)}</skill>\n'
 
@@ -132,7 +136,7 @@ def _count_bytes(text: str) -> int:
 
 
 def _clean(text: str) -> str:
-    """Return a text with single spaces; characters that XML forbids are replaced."""
-    if text.isprintable() and "  " not in text:  # the common case, in a third of the time
+    """Return a text on one line with single spaces; characters that XML forbids are replaced with U+FFFD."""
+    if text.isprintable() and "  " not in text:  # the common case, three times as fast
         return text.strip(" ")
     return " ".join(_ILLEGAL.sub("\ufffd", text).split())

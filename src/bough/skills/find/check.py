@@ -1,4 +1,4 @@
-"""Checking every skill below a folder: what loads, what does not, and why; also as SARIF, for code scanning tools."""
+"""Checking every skill below a folder: which skills can be loaded, and why others cannot. Also as SARIF."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class CheckedSkill:
     """The result of checking one skill file.
 
     Attributes:
-        file: Its path, as text: there may be thousands.
-        name: Its name; the folder's name if it was not loaded.
-        loaded: Whether it can be used.
+        file: The path of the skill file, as text, because there may be thousands.
+        name: The skill's name; the folder's name if the file was not loaded.
+        loaded: Whether the skill can be used.
     """
 
     file: str
@@ -31,7 +31,7 @@ class CheckedSkill:
 
     @property
     def path(self) -> Path:
-        """Its path."""
+        """The path of the skill file."""
         return Path(self.file)
 
     @property
@@ -55,38 +55,39 @@ def check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> l
 
 
 def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> Iterator[CheckedSkill]:
-    """Yield one entry for every skill found. Holds one file at a time, so memory does not grow with their number.
+    """Yield the result for every skill found. One file at a time is in memory.
 
     Args:
         directory: A skill's folder or file; with `recursive`, a folder of skills.
 
     Raises:
-        NotFound: There is no such folder, or it contains no skill and nothing was skipped.
+        NotFound: The folder does not exist, or it contains no skill and nothing was skipped.
     """
     if not directory.exists():
         raise NotFound(f"{directory} does not exist", hint="pass a skill's folder, or with -r a folder of skills")
     notes: list[Diagnostic] = []
     count = 0
-    for path, home in _files(directory, recursive, notes):
+    for path, folder_name in _list_skill_files(directory, recursive, notes):
         count += 1
         reading = read_file(Path(path), mode)
-        name = reading.skill.name if reading.skill else home
-        # The search's notes on this file are part of its result; the others are yielded at the end.
-        own = tuple(note for note in notes if note.path == path)
+        name = reading.skill.name if reading.skill else folder_name
+        # The search's notes about this file belong to its result; the others are yielded at the end.
+        own_notes = tuple(note for note in notes if note.path == path)
         notes[:] = [note for note in notes if note.path != path]
-        yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own))
+        yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own_notes))
     if not count and not notes:
         raise NotFound(f"no SKILL.md in {directory}", hint="pass --recursive for a folder of skills")
     for note in notes:
         yield CheckedSkill(note.path, os.path.basename(note.path), loaded=False, diagnostics=(note,))
 
 
-def _files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
+def _list_skill_files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
+    """Yield (absolute path, name of the folder) of the files to check."""
     if directory.is_file():
         is_flat = not is_skill_file(directory.name)
         yield str(directory.absolute()), directory.stem if is_flat else directory.absolute().parent.name
     elif recursive:
-        yield from find_skill_files(Root(directory), notes, bounds=THOROUGH, everything=True)
+        yield from find_skill_files(Root(directory), notes, limits=THOROUGH, thorough=True)
     elif os.path.lexists(file := find_skill_file(directory.absolute())):
         yield str(file), directory.absolute().name
 
@@ -110,14 +111,15 @@ def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[s
 
 
 def _sarif_result(finding: Diagnostic) -> Mapping[str, Any]:
+    """Return a diagnostic as a SARIF result."""
     level = {"error": "error", "warning": "warning", "info": "note"}[finding.severity]
-    place: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.path).as_posix()}}
+    location: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.path).as_posix()}}
     if finding.line:
-        place["region"] = {"startLine": finding.line}
+        location["region"] = {"startLine": finding.line}
     text = f"{finding.message}. {finding.fix}" if finding.fix else finding.message
     return {
         "ruleId": finding.code,
         "level": level,
         "message": {"text": text},
-        "locations": [{"physicalLocation": place}],
+        "locations": [{"physicalLocation": location}],
     }

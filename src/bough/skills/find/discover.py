@@ -1,7 +1,7 @@
 """Finding the files that define skills below a root: folders with a `SKILL.md`, and flat `*.md` files.
 
-A root may itself be a skill, and a skill may contain others. There is no depth limit; the number of names and the time
-are bounded, and a bound that is reached is reported.
+A root may itself be a skill, and a skill may contain other skills. The depth is unlimited. The number of names and the
+time are limited; a diagnostic says when a limit is reached.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bough.skills.read.parse import HeadReading, read_head
 
 T = TypeVar("T")
 
-_NEVER_ENTERED = frozenset({".git", ".hg", ".svn"})
-_RARELY_ENTERED = frozenset({"node_modules", "__pycache__", ".venv", "venv"})
-"""Entered only if they are a skill themselves: they contain thousands of generated or vendored folders."""
+_NEVER_SEARCHED = frozenset({".git", ".hg", ".svn"})
+_RARELY_SEARCHED = frozenset({"node_modules", "__pycache__", ".venv", "venv"})
+"""Searched only if they are a skill themselves, because they contain thousands of generated or vendored folders."""
 
-_PARTS_OF_A_SKILL = frozenset({"scripts", "references", "assets", "evals"})
-_NO_SKILL = frozenset(
+_SKILL_SUBFOLDERS = frozenset({"scripts", "references", "assets", "evals"})
+_DOCUMENT_NAMES = frozenset(
     {"readme.md", "license.md", "changelog.md", "contributing.md", "security.md", "code_of_conduct.md"}
 )
 
@@ -38,8 +38,8 @@ class Root:
     """A folder to search for skills.
 
     Attributes:
-        flat: Whether every `*.md` directly in it is a skill; otherwise only those that start with frontmatter.
-        within: Links that leave this folder are not followed; None follows links anywhere, each folder once.
+        flat: Whether every `*.md` file at its top is a skill; otherwise, only files that start with frontmatter are.
+        within: The folder that links may not leave; None: links are followed anywhere, to each folder once.
     """
 
     path: Path
@@ -50,26 +50,26 @@ class Root:
 
 @dataclass(slots=True)
 class Discovery:
-    """The skills of a root, sorted by path, and the diagnostics, which include refused files."""
+    """The skills of a root, sorted by path, and diagnostics, including those of refused files."""
 
     skills: list[SkillMetadata] = field(default_factory=list[SkillMetadata])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
 def discover(root: Root, index: SkillIndex | None = None) -> Discovery:
-    """Return the skills below `root`. O(folders); reads 4 KB of each file, or nothing if `index` knows the file.
+    """Return the skills below `root`. O(folders); reads 4 KB of each file, or nothing if `index` contains the file.
 
     A root that does not exist has no skills. An unreadable or refused file gives a diagnostic and affects no other.
     """
     result = Discovery()
     source = os.path.abspath(root.path)
-    look = read_head if index is None else index.get
+    read_metadata = read_head if index is None else index.get
 
-    def probe(path: str, home: str) -> HeadReading | None:
-        return look(path, home, source, root.scope)
+    def read_file(path: str, folder_name: str) -> HeadReading | None:
+        return read_metadata(path, folder_name, source, root.scope)
 
     with _pause_collector():
-        for metadata, diagnostics in walk(root, probe, result.diagnostics):
+        for metadata, diagnostics in walk(root, read_file, result.diagnostics):
             if diagnostics:
                 result.diagnostics.extend(diagnostics)
             if metadata is not None:
@@ -79,8 +79,8 @@ def discover(root: Root, index: SkillIndex | None = None) -> Discovery:
 
 @contextmanager
 def _pause_collector() -> Generator[None]:
-    """Pause the garbage collector: nothing created here becomes garbage, and collecting takes a tenth of the time."""
-    # The collector is part of the process: it must run again after an error, and must not start if it was off.
+    """Pause the garbage collector: discovery creates no cyclic garbage, and the collector takes a tenth of its time."""
+    # The collector belongs to the process: it must run again after an error, and must stay off if it was off.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -91,61 +91,61 @@ def _pause_collector() -> Generator[None]:
 
 
 def find_skill_files(
-    root: Root, notes: list[Diagnostic], *, bounds: WalkBounds | None = None, everything: bool = False
+    root: Root, notes: list[Diagnostic], *, limits: WalkLimits | None = None, thorough: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (absolute path, name of its folder) of every skill file; see `walk`."""
-    return walk(root, lambda path, home: (path, home), notes, bounds=bounds, everything=everything)
+    """Yield (absolute path, name of the folder) of every skill file; see `walk` for the arguments."""
+    return walk(root, lambda path, folder_name: (path, folder_name), notes, limits=limits, thorough=thorough)
 
 
 def walk(
     root: Root,
-    probe: Callable[[str, str], T | None],
+    read_file: Callable[[str, str], T | None],
     notes: list[Diagnostic],
     *,
-    bounds: WalkBounds | None = None,
-    everything: bool = False,
+    limits: WalkLimits | None = None,
+    thorough: bool = False,
 ) -> Iterator[T]:
-    """Yield what `probe` returns for each file that may define a skill, breadth first, sorted by path.
+    """Yield what `read_file` returns for each file that may define a skill, breadth first, sorted by path.
 
-    If a bound is reached, the deepest folders are skipped, and their number is reported.
+    If a limit is reached, the remaining folders, which are the deepest, are skipped; a diagnostic gives their number.
 
     Args:
-        probe: Called with a file's absolute path and the name of its folder; returns None if there is no such file.
+        read_file: Called with a file's absolute path and the name of its folder; returns None if the file is missing.
         notes: Receives a diagnostic for everything that is skipped.
-        bounds: When to stop; None: the bounds of discovery.
-        everything: Whether to enter hidden folders, the parts of skills and package folders as well.
+        limits: When to stop; None: the limits of discovery.
+        thorough: Whether to also search hidden folders, subfolders of skills such as `scripts`, and package folders.
     """
-    limit = bounds or WalkBounds()
+    used_limits = limits or WalkLimits()
     top = os.path.abspath(root.path)
     visited = _identify(top)
-    deadline = time.monotonic() + limit.seconds
-    waiting: deque[tuple[str, str]] = deque([(top, "")])
-    names = 0
-    while waiting:
-        if names > limit.names or time.monotonic() > deadline:
-            first = os.path.relpath(waiting[0][0], top)
-            notes.append(describe_bound(names > limit.names, limit, top, first, len(waiting)))
+    deadline = time.monotonic() + used_limits.seconds
+    pending: deque[tuple[str, str]] = deque([(top, "")])
+    name_count = 0
+    while pending:
+        if name_count > used_limits.names or time.monotonic() > deadline:
+            first = os.path.relpath(pending[0][0], top)
+            notes.append(describe_limit(name_count > used_limits.names, used_limits, top, first, len(pending)))
             return
-        folder, outer = waiting.popleft()
-        entries = _scan(folder, notes, missing_is_fine=folder == top)
-        names += len(entries)
-        own = _find_skill_file(entries, notes)
-        if own is not None:
-            path = f"{folder}/{own}"
-            notes += _list_place_notes(path, top, outer)
-            yield from _skip_none(probe(path, os.path.basename(folder)))
-        elif folder == top:
-            for path, home in _flat_files(entries, root, notes):
-                yield from _skip_none(probe(path, home))
+        current_folder, outer_skill = pending.popleft()
+        entries = _scan_folder(current_folder, notes, missing_is_fine=current_folder == top)
+        name_count += len(entries)
+        skill_file = _find_skill_file(entries, notes)
+        if skill_file is not None:
+            path = f"{current_folder}/{skill_file}"
+            notes += _list_location_notes(path, top, outer_skill)
+            yield from _skip_none(read_file(path, os.path.basename(current_folder)))
+        elif current_folder == top:
+            for path, folder_name in _list_flat_files(entries, root, notes):
+                yield from _skip_none(read_file(path, folder_name))
         for name, entry in entries.items():
-            if name in _NEVER_ENTERED or not (everything or _is_entered(f"{folder}/{name}", name, own)):
+            if name in _NEVER_SEARCHED or not (thorough or _is_searched(f"{current_folder}/{name}", name, skill_file)):
                 continue
             if entry.is_dir(follow_symlinks=False) or _is_followed(entry, root, visited, notes):
-                waiting.append((f"{folder}/{name}", outer if own is None else folder))
+                pending.append((f"{current_folder}/{name}", outer_skill if skill_file is None else current_folder))
 
 
 def _identify(folder: str) -> set[tuple[int, int]]:
-    """Return device and inode of a folder; empty if it does not exist."""
+    """Return a set with device and inode of a folder; empty if it does not exist."""
     try:
         info = os.stat(folder)
     except OSError:
@@ -153,53 +153,55 @@ def _identify(folder: str) -> set[tuple[int, int]]:
     return {(info.st_dev, info.st_ino)}
 
 
-def _is_entered(path: str, name: str, own: str | None) -> bool:
+def _is_searched(path: str, name: str, skill_file: str | None) -> bool:
     """Whether discovery searches a folder of this name."""
-    if name.startswith(".") or (own is not None and name in _PARTS_OF_A_SKILL):
+    if name.startswith(".") or (skill_file is not None and name in _SKILL_SUBFOLDERS):
         return False
-    return name not in _RARELY_ENTERED or _has_skill_file(path)
+    return name not in _RARELY_SEARCHED or _has_skill_file(path)
 
 
-def _list_place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
-    """Yield notes about a skill's place: inside another skill, or in a hidden folder."""
-    if outer:
-        yield Diagnostic("skill-in-skill", "info", f"inside the folder of another skill: {outer}", None, "", path)
+def _list_location_notes(path: str, top: str, outer_skill: str) -> Iterator[Diagnostic]:
+    """Yield a note if a skill is inside another skill, and one if it is in a hidden folder."""
+    if outer_skill:
+        yield Diagnostic("skill-in-skill", "info", f"inside the folder of another skill: {outer_skill}", None, "", path)
     if "/." in path[len(top) :]:
         yield Diagnostic("hidden", "info", "in a hidden folder, which discovery skips", None, "", path)
 
 
 @dataclass(frozen=True, slots=True)
-class WalkBounds:
-    """How much of a root is searched: a number of file and folder names, and seconds."""
+class WalkLimits:
+    """When a search stops: after a number of file and folder names, or of seconds."""
 
     names: int = 200_000
     seconds: float = 30.0
 
 
-THOROUGH = WalkBounds(1_000_000, 120.0)
-"""For commands about one named folder: `check -r`, `add`, `lock`."""
+THOROUGH = WalkLimits(1_000_000, 120.0)
+"""For commands on a folder that the user named: `check -r`, `add`, `lock`."""
 
 
-def describe_bound(by_names: bool, limit: WalkBounds, top: str, first: str, count: int) -> Diagnostic:
-    """Return the diagnostic of a walk that a bound ended: how many folders were skipped, and the first of them."""
-    reached = f"{limit.names} names" if by_names else f"{limit.seconds:.0f} s"
-    code = "bound-files" if by_names else "bound-seconds"
-    message = f"search stopped after {reached}; folders skipped: {count}, starting with {first}"
+def describe_limit(
+    is_name_limit: bool, limits: WalkLimits, top: str, first_folder: str, folder_count: int
+) -> Diagnostic:
+    """Return the diagnostic of a walk that reached a limit: how many folders were skipped, and the first one."""
+    reached = f"{limits.names} names" if is_name_limit else f"{limits.seconds:.0f} s"
+    code = "bound-files" if is_name_limit else "bound-seconds"
+    message = f"search stopped after {reached}; folders skipped: {folder_count}, starting with {first_folder}"
     return Diagnostic(code, "warning", message, None, "pass a folder further down", top)
 
 
 def _find_skill_file(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
-    """Return the name of the file that makes a folder a skill: `SKILL.md`, else one spelled in another case."""
+    """Return the name of the file that makes a folder a skill: `SKILL.md`, else a spelling in another case."""
     names = [name for name in entries if is_skill_file(name)]
     if not names:
         return None
-    own = "SKILL.md" if "SKILL.md" in names else names[0]
-    for other in names:
-        if other != own:
-            message = f"{other} is ignored: the folder has {own}"
-            note = Diagnostic("duplicate-skill-file", "warning", message, None, "remove one", entries[other].path)
+    skill_file = "SKILL.md" if "SKILL.md" in names else names[0]
+    for name in names:
+        if name != skill_file:
+            message = f"{name} is ignored: the folder has {skill_file}"
+            note = Diagnostic("duplicate-skill-file", "warning", message, None, "remove one", entries[name].path)
             notes.append(note)
-    return own
+    return skill_file
 
 
 def _has_skill_file(folder: str) -> bool:
@@ -215,10 +217,11 @@ def _skip_none(result: T | None) -> Iterator[T]:
         yield result
 
 
-def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dict[str, os.DirEntry[str]]:
+def _scan_folder(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dict[str, os.DirEntry[str]]:
+    """Return the entries of a folder by name, sorted; empty, with a diagnostic, if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            # Sorted: of two skills with one name the first wins, and the file system's order is arbitrary.
+            # Sorted: the first of two skills with the same name is used, and the file system's order is arbitrary.
             entries_by_name = {entry.name: entry for entry in entries}
             return {name: entries_by_name[name] for name in sorted(entries_by_name)}
     except (FileNotFoundError, NotADirectoryError):
@@ -229,9 +232,12 @@ def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dic
     return {}
 
 
-def _flat_files(entries: dict[str, os.DirEntry[str]], root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
+def _list_flat_files(
+    entries: dict[str, os.DirEntry[str]], root: Root, notes: list[Diagnostic]
+) -> Iterator[tuple[str, str]]:
+    """Yield (path, name without extension) of every flat file that is a skill."""
     for name, entry in entries.items():
-        if not name.endswith(".md") or name.lower() in _NO_SKILL:
+        if not name.endswith(".md") or name.lower() in _DOCUMENT_NAMES:
             continue
         try:
             if not entry.is_file():
@@ -252,8 +258,8 @@ def _begins_with_frontmatter(path: str) -> bool:
 
 
 def _is_followed(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
-    """Whether to follow a link to a folder: each folder once, and none outside the project."""
-    # Folders are compared by device and inode, since several links may lead to one of them.
+    """Whether to follow a link: only to a folder inside the project that was not visited before."""
+    # Folders are compared by device and inode, because several links may lead to the same folder.
     if not entry.is_symlink():
         return False
     try:
@@ -274,11 +280,11 @@ def _is_followed(entry: os.DirEntry[str], root: Root, visited: set[tuple[int, in
 
 
 def _is_above(target: str, path: str) -> bool:
-    """Whether a link points to a folder that contains it, which is already being searched."""
+    """Whether a link leads to a folder that contains the link; that folder is already being searched."""
     return os.path.realpath(os.path.dirname(path)).startswith(target.rstrip(os.sep) + os.sep)
 
 
 def _is_inside_root(target: str, root: Root) -> bool:
-    """Whether a folder is inside the root and not hidden, so that it is found without the link."""
+    """Whether a folder is inside the root and not hidden, so that the walk finds it without the link."""
     top = os.path.realpath(root.path) + os.sep
     return target.startswith(top) and "/." not in target[len(top) - 1 :]

@@ -1,4 +1,4 @@
-"""Where skills are searched for, in order of precedence: the first skill of a name wins."""
+"""The folders that are searched for skills, in order of precedence: the first skill of a name is used."""
 
 from __future__ import annotations
 
@@ -23,40 +23,41 @@ _PROJECT = (
 
 
 def list_places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[Root]:
-    """Return every folder to search: configured, project, user, installed, built-in.
+    """Return every folder to search, in this order: configured, project, user, installed, built-in.
 
     Args:
-        workspace: The working folder; project folders are searched for in it and in every folder up to the git root.
+        workspace: The working folder. It and its parents up to the git root may contain project folders.
         home: bough's own folder (`Settings.home`).
         roots: Explicitly configured folders, which take precedence.
     """
     configured = [Root(path, "configured") for path in roots]
-    own = list(_user(home))
-    mine = {root.path.absolute() for root in own}  # in the home folder, a user's own skills are not project skills
-    project = [root for root in list_project_places(workspace) if root.path not in mine]
-    return [*configured, *project, *own, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
+    user_roots = list(_list_user_places(home))
+    # If the project is the home folder, the user's own skills are not project skills.
+    user_folders = {root.path.absolute() for root in user_roots}
+    project_roots = [root for root in list_project_places(workspace) if root.path not in user_folders]
+    return [*configured, *project_roots, *user_roots, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
 
 
 def project_root(workspace: Path) -> Path:
-    """Return the folder with `.git` at or above `workspace`, else `workspace` itself."""
+    """Return the nearest folder with `.git` at or above `workspace`; `workspace` itself if there is none."""
     absolute = workspace.absolute()
     return next((folder for folder in (absolute, *absolute.parents) if os.path.exists(folder / ".git")), absolute)
 
 
 def list_project_places(workspace: Path) -> Iterator[Root]:
-    """Yield every folder in which the project of a working folder may keep skills, nearest first."""
+    """Yield every folder that may contain skills of the workspace's project, nearest first."""
     top, absolute = project_root(workspace), workspace.absolute()
     for folder in (absolute, *absolute.parents):
-        for place, flat in _PROJECT:
-            yield Root(folder / place, "project", flat, within=top)
+        for subfolder, flat in _PROJECT:
+            yield Root(folder / subfolder, "project", flat, within=top)
         if folder == top:
             return
 
 
-def _user(home: Path) -> Iterator[Root]:
-    person = home.parent if home.name == ".bough" else home
-    for place in (person / ".agents" / "skills", home / "skills", person / ".claude" / "skills"):
-        yield Root(place, "user")
+def _list_user_places(home: Path) -> Iterator[Root]:
+    user_home = home.parent if home.name == ".bough" else home
+    for folder in (user_home / ".agents" / "skills", home / "skills", user_home / ".claude" / "skills"):
+        yield Root(folder, "user")
 
 
 DISABLED = "disabled.json"

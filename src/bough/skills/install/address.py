@@ -17,10 +17,10 @@ INDEX: Final = "/.well-known/agent-skills/index.json"
 ARCHIVES: Final = (".zip", ".tar.gz", ".tgz", ".tar")
 
 _FORGES = re.compile(r"(?:[\w.-]*\.)?(?:github|gitlab|bitbucket|codeberg|gitea|sourcehut|sr)\.\w+")
-_SHORT = re.compile(r"([A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*)(?:[@#](.+))?")
-_SCP = re.compile(r"([\w.-]+@[\w.-]+):(?!//)([^@#]+)(?:[@#](.+))?")
-_AT = re.compile(r"(\w[\w+.-]*://[^/]*/[^@#]*[^/@#])[@#](.+)")
-_WEB = (
+_OWNER_AND_NAME = re.compile(r"([A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*)(?:[@#](.+))?")
+_SCP_ADDRESS = re.compile(r"([\w.-]+@[\w.-]+):(?!//)([^@#]+)(?:[@#](.+))?")
+_URL_WITH_REF = re.compile(r"(\w[\w+.-]*://[^/]*/[^@#]*[^/@#])[@#](.+)")
+_WEB_PATHS = (
     re.compile(r"/(?P<repo>.+?)/-/(?P<kind>tree|blob)/(?P<rest>.+)"),  # GitLab, also with groups in groups
     re.compile(r"/(?P<repo>[^/]+/[^/]+)/(?P<kind>tree|blob)/(?P<rest>.+)"),  # GitHub
     re.compile(r"/(?P<repo>[^/]+/[^/]+)/src/(?P<kind>branch|tag|commit)/(?P<rest>.+)"),  # Gitea, Codeberg
@@ -30,13 +30,13 @@ _WEB = (
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """A git repository, and which part of it.
+    """A git repository, and the part of it to read.
 
     Attributes:
         ref: A branch, a tag, or 7 to 40 digits of a commit; empty for the default branch.
-        path: Only what is below this folder; empty for all.
-        ref_and_path: Ref and path of a web address. Refs may contain slashes, so only the repository's list of refs
-            tells where the path begins.
+        path: The folder to read; empty for the whole repository.
+        ref_and_path: The end of a web address, if it is not split yet. Refs may contain slashes, so the repository's
+            list of refs is needed to tell where the path begins.
     """
 
     url: str
@@ -52,7 +52,7 @@ class GitSource:
 
     @property
     def name(self) -> str:
-        """The repository's own name."""
+        """The name of the repository, without its owner."""
         return re.split(r"[/:]", self.url.rstrip("/"))[-1].removesuffix(".git") or "repository"
 
 
@@ -88,23 +88,23 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
 
     Raises:
         InvalidInput: The address is not supported.
-        NotFound: It is a path that does not exist.
+        NotFound: `text` is a path that does not exist.
     """
     path = Path(text).expanduser()
-    # Local paths first: `owner/name` may be a folder here, which a repository of the same name must not replace.
+    # Local paths first: a folder `owner/name` on this machine takes precedence over a repository of that name.
     if text and path.is_dir():
-        return FolderSource(path) if not ref else GitSource(path.resolve().as_uri(), ref)
+        return GitSource(path.resolve().as_uri(), ref) if ref else FolderSource(path)
     if text and path.is_file():
         return ArchiveSource(path)
-    bare = text.removeprefix("git+")
-    if match := _SCP.fullmatch(bare):
+    address = text.removeprefix("git+")
+    if match := _SCP_ADDRESS.fullmatch(address):
         return GitSource(f"ssh://{match[1]}/{match[2]}", ref or match[3] or "")
-    if "://" in bare:
-        return _parse_url(bare, ref, is_git=bare != text)
-    # git would run a program for `ext::…`, and read a name that starts with `-` as an option.
-    if "::" in bare or bare.startswith("-"):
+    if "://" in address:
+        return _parse_url(address, ref, is_git=address != text)
+    # git would run a program for `ext::…`, and take a name that starts with `-` for an option.
+    if "::" in address or address.startswith("-"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
-    if match := _SHORT.fullmatch(bare):
+    if match := _OWNER_AND_NAME.fullmatch(address):
         return GitSource(f"https://github.com/{match[1]}", ref or match[2] or "")
     raise NotFound(
         f"no such source: {text[:200]!r}",
@@ -113,17 +113,18 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
 
 
 def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
-    match = _AT.fullmatch(text)
+    """Return the source of a URL: a repository if its form or its host suggests one, else a site."""
+    match = _URL_WITH_REF.fullmatch(text)
     url, ref_in_url = (match[1], match[2]) if match else (text, "")
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http", "ssh", "file"):
         raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
-    # Never git over plain HTTP: nothing would authenticate what is fetched. Sites are checked when they are downloaded.
+    # Never git over plain HTTP, which authenticates nothing. The address of a site is checked when it is downloaded.
     if parts.scheme == "http":
         return SiteSource(_add_index_path(text))
     if parts.scheme == "https":
-        for form in _WEB:
-            if web_match := form.fullmatch(unquote(parts.path).rstrip("/")):
+        for pattern in _WEB_PATHS:
+            if web_match := pattern.fullmatch(unquote(parts.path).rstrip("/")):
                 return _parse_web_address(web_match, parts.netloc, ref or ref_in_url)
     segments = [part for part in parts.path.split("/") if part]
     is_forge = bool(_FORGES.fullmatch(parts.hostname or "")) and len(segments) >= 2
@@ -133,16 +134,15 @@ def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
 
 
 def _parse_web_address(match: re.Match[str], host: str, ref: str) -> GitSource:
+    """Return the repository of a web page that shows one of its folders or files."""
     ref_and_path = match["rest"].strip("/")
-    # The address of a file, usually a SKILL.md, means the folder that contains it.
+    # The address of a file, usually a SKILL.md, stands for the folder that contains it.
     if match["kind"] == "blob":
         ref_and_path = ref_and_path.rpartition("/")[0] or ref_and_path
     url = f"https://{host}/{match['repo']}"
-    return (
-        GitSource(url, ref, path=ref_and_path.removeprefix(ref).strip("/"))
-        if ref
-        else GitSource(url, ref_and_path=ref_and_path)
-    )
+    if ref:
+        return GitSource(url, ref, path=ref_and_path.removeprefix(ref).strip("/"))
+    return GitSource(url, ref_and_path=ref_and_path)
 
 
 def _add_index_path(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Reading skills from a zip or tar file: regular files with safe names, within bounds, in memory."""
+"""Reading skills from a zip or tar file, in memory: only regular files with safe names, up to a total size."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
     """Return the contents of an archive.
 
     Args:
-        name: Its file name, whose extension determines the format.
+        name: The file name of the archive; its extension determines the format.
 
     Raises:
-        InvalidInput: It is not an archive, or contains a link, an unsafe name, or names that collide.
-        LimitExceeded: It is too large.
+        InvalidInput: The file is not an archive, or contains a link, an unsafe name, or names that collide.
+        LimitExceeded: The archive is too large.
     """
     entries: dict[str, SourceEntry] = {}
     folders: dict[str, str] = {}
-    lower: dict[str, str] = {}
-    size = 0
-    for raw, content, mode in _read_members(data, name):
-        path = _check_name(raw, name)
+    paths_by_lowercase: dict[str, str] = {}
+    total_bytes = 0
+    for member_name, content, mode in _read_members(data, name):
+        path = _check_name(member_name, name)
         # Counted after unpacking: the sizes that an archive declares may be false.
-        size += len(content)
-        if len(entries) >= listing.MAX_FILES or size > listing.MAX_BYTES:
+        total_bytes += len(content)
+        if len(entries) >= listing.MAX_FILES or total_bytes > listing.MAX_BYTES:
             refuse_size(name)
-        _check_collision(path, entries, folders, lower, name)
+        _check_collision(path, entries, folders, paths_by_lowercase, name)
         entries[path] = SourceEntry("file", bool(mode & 0o100), len(content), partial(bytes, content))
     stem = posixpath.basename(name)
-    for ending in (".zip", ".tar.gz", ".tgz", ".tar"):
-        stem = stem.removesuffix(ending)
+    for extension in (".zip", ".tar.gz", ".tgz", ".tar"):
+        stem = stem.removesuffix(extension)
     return SourceListing(entries, stem or "skill", origin)
 
 
@@ -56,25 +56,31 @@ def refuse_size(source: str) -> NoReturn:
 
 
 def _check_collision(
-    path: str, entries: dict[str, SourceEntry], folders: dict[str, str], lower: dict[str, str], where: str
+    path: str,
+    entries: dict[str, SourceEntry],
+    folders: dict[str, str],
+    paths_by_lowercase: dict[str, str],
+    archive_name: str,
 ) -> None:
-    """Refuse a name that already exists, in any case, or that is also a folder.
+    """Raise `InvalidInput` for a name that already exists, in any case, or that is also a folder.
 
-    Which entry wins would depend on the order in the archive and on the file system, so that the scan could read one
-    and a run the other.
+    Which of two such entries is used would depend on their order and on the file system. So the scan could read one
+    entry, and a run the other.
     """
-    other = lower.get(path.lower()) or folders.get(path)
-    above = [path[:at] for at, char in enumerate(path) if char == "/"]
-    other = other or next((folder for folder in above if folder in entries), None)
-    if other is not None:
+    colliding_path = paths_by_lowercase.get(path.lower()) or folders.get(path)
+    parent_folders = [path[:position] for position, char in enumerate(path) if char == "/"]
+    colliding_path = colliding_path or next((folder for folder in parent_folders if folder in entries), None)
+    if colliding_path is not None:
         raise InvalidInput(
-            f"{where} contains {other[:80]!r} and {path[:80]!r}, which collide", hint="remove one of them"
+            f"{archive_name} contains {colliding_path[:80]!r} and {path[:80]!r}, which collide",
+            hint="remove one of them",
         )
-    lower[path.lower()] = path
-    folders.update(dict.fromkeys(above, path))
+    paths_by_lowercase[path.lower()] = path
+    folders.update(dict.fromkeys(parent_folders, path))
 
 
 def _read_members(data: bytes, name: str) -> Iterator[tuple[str, bytes, int]]:
+    """Yield (name, bytes, mode) of each file in an archive."""
     try:
         if name.endswith(".zip"):
             yield from _read_zip(data)
@@ -93,7 +99,7 @@ def _read_zip(data: bytes) -> Iterator[tuple[str, bytes, int]]:
             mode = entry.external_attr >> 16
             if entry.is_dir():
                 continue
-            # Archives made on Windows record no file type, which reads as 0; links and devices have another one.
+            # 0o100000 is a regular file. Archives from Windows have no file type, so it is 0.
             if mode & 0o170000 not in (0, 0o100000):
                 raise InvalidInput(f"{entry.filename[:80]!r} is not a regular file", hint="pack files only")
             with archive.open(entry) as handle:
@@ -105,7 +111,7 @@ def _read_tar(data: bytes) -> Iterator[tuple[str, bytes, int]]:
         for entry in archive:
             if entry.isdir():
                 continue
-            # `isreg` first: `extractfile` would follow a link to another member.
+            # `isreg` is checked because `extractfile` would follow a link to another member.
             handle = archive.extractfile(entry) if entry.isreg() else None
             if handle is None:
                 raise InvalidInput(f"{entry.name[:80]!r} is not a regular file", hint="pack files only")
@@ -118,12 +124,13 @@ def _check_size(data: bytes) -> bytes:
     return data
 
 
-def _check_name(path: str, where: str) -> str:
-    clean = path.removeprefix("./")
-    parts = clean.split("/")
-    # `\` and `:` separate folders and drives on Windows, where such a name would lead elsewhere.
+def _check_name(path: str, archive_name: str) -> str:
+    """Return the path of a member without `./`; raise `InvalidInput` if it is not a safe relative path."""
+    normalized_path = path.removeprefix("./")
+    parts = normalized_path.split("/")
+    # On Windows, `\` and `:` separate folders and drives, so such a name could be a path out of the archive.
     if any(part in ("", ".", "..") for part in parts) or any(char in path for char in "\\\0:"):
         raise InvalidInput(
-            f"{where} contains the name {path[:80]!r}", hint="use relative names without `..`, `\\` or `:`"
+            f"{archive_name} contains the name {path[:80]!r}", hint="use relative names without `..`, `\\` or `:`"
         )
-    return clean
+    return normalized_path

@@ -35,9 +35,9 @@ class SkillUpdate:
     """The result of updating one skill.
 
     Attributes:
-        changes: Files that are new, gone or changed; empty if it is up to date.
+        changes: New, removed and changed files; empty if the skill is up to date.
         findings: New findings of the scan.
-        refused: Why it was not updated; None if it was updated or is up to date.
+        refused: The error that prevented the update; None if the skill was updated or is up to date.
     """
 
     name: str
@@ -60,25 +60,25 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
     """Return the entry of a skill by its name, its alias or `owner/name`.
 
     Raises:
-        NotFound: No installed skill has that name; the hint names the nearest.
+        NotFound: No installed skill has that name; the hint suggests a similar name.
     """
     installed = list(entries)
     for entry in installed:
-        owner = entry.source.rstrip("/").split("/")[-2:-1]
-        if name in (entry.used_name, entry.name, *(f"{parent}/{entry.name}" for parent in owner)):
+        owners = entry.source.rstrip("/").split("/")[-2:-1]  # of `https://host/owner/repository`; at most one
+        if name in (entry.used_name, entry.name, *(f"{owner}/{entry.name}" for owner in owners)):
             return entry
     names = tuple(sorted(entry.used_name for entry in installed))
     raise NotFound(f"no installed skill named {name[:100]!r}", hint=suggest_nearest(name, names))
 
 
 def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
-    """Remove installed skills and return their entries. All are removed at once, when the lock file is replaced.
+    """Remove installed skills, all at once, and return their lock entries.
 
     Raises:
-        NotFound: One of them is not installed; nothing was changed.
+        NotFound: One of the skills is not installed; nothing was changed.
     """
     with change_lock(target) as entries:
-        # All names are looked up before anything is removed: an unknown one raises, and leaves the lock file unchanged.
+        # All names are looked up first: an unknown name raises, and the lock file is unchanged.
         removed = [find_installed(entries.values(), name) for name in names]
         for entry in removed:
             entries.pop(entry.folder, None)
@@ -86,45 +86,46 @@ def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
 
 
 def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, disabled: bool) -> list[str]:
-    """Disable or enable skills, installed ones or those of the user and the project; return their names.
+    """Disable or enable skills, both installed skills and those of the user or the project; return their names.
 
     Raises:
-        NotFound: One of them does not exist; nothing was changed.
+        NotFound: One of the skills does not exist; nothing was changed.
     """
     target = home / "installed"
-    installed: list[LockedSkill] = []
-    others: list[SkillMetadata] = []
+    installed_entries: list[LockedSkill] = []
+    local_skills: list[SkillMetadata] = []
     skills_by_name = {skill.name: skill for skill in (*registry.disabled, *registry.list_all())}
     for name in names:
         skill = skills_by_name.get(name)
         if skill is not None and skill.scope not in ("installed", "builtin", "code"):
-            others.append(skill)
+            local_skills.append(skill)
             continue
         try:
-            installed.append(find_installed(list_installed(target), name))
+            installed_entries.append(find_installed(list_installed(target), name))
         except NotFound as error:
             hint = suggest_nearest(name, tuple(sorted(skills_by_name)))
             raise NotFound(f"no skill named {name[:100]!r} to disable or enable", hint=hint) from error
-    if installed:
+    if installed_entries:
         with change_lock(target) as entries:
-            for entry in installed:
-                if entry.folder not in entries:  # removed since it was listed: writing it would bring it back
+            for entry in installed_entries:
+                if entry.folder not in entries:  # removed since it was listed, so it must not be added again
                     raise NotFound(f"the skill {entry.used_name!r} was removed meanwhile", hint="bough skills list")
                 entries[entry.folder] = replace(entries[entry.folder], disabled=disabled)
-    if others:
-        paths = {str(skill.path) for skill in others}
-        _change_disabled(home, lambda old: old | paths if disabled else old - paths)
-    return sorted([*(entry.used_name for entry in installed), *(skill.name for skill in others)])
+    if local_skills:
+        paths = {str(skill.path) for skill in local_skills}
+        _change_disabled(home, lambda current: current | paths if disabled else current - paths)
+    return sorted([*(entry.used_name for entry in installed_entries), *(skill.name for skill in local_skills)])
 
 
-def _change_disabled(home: Path, change: Callable[[set[str]], set[str]]) -> None:
+def _change_disabled(home: Path, compute_new: Callable[[set[str]], set[str]]) -> None:
+    """Replace the list of disabled skills with what `compute_new` returns for the current list."""
     home.mkdir(parents=True, exist_ok=True)
     file = home / DISABLED
-    # A separate file is locked: `os.replace` gives the list a new inode, which a lock on the old one does not protect.
-    with open(file.with_suffix(".lock"), "wb") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        # Read under the lock: a concurrent change would be lost otherwise.
-        paths = sorted(change(set(read_disabled(home))))
+    # The list itself cannot be locked: `os.replace` gives it a new inode.
+    with open(file.with_suffix(".lock"), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Read under the lock: otherwise a concurrent change would be lost.
+        paths = sorted(compute_new(set(read_disabled(home))))
         handle, name = tempfile.mkstemp(dir=home, prefix=f".{DISABLED}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
@@ -145,26 +146,31 @@ def update_skills(
 ) -> list[SkillUpdate]:
     """Update installed skills from their sources; all of them if no name is given. Blocks.
 
-    A skill pinned to a commit is not updated. A skill that is refused, or whose source cannot be reached, is unchanged.
+    A skill pinned to a commit is not updated. A skill that is refused or cannot be fetched stays as it is.
 
     Raises:
-        NotFound: One of them is not installed.
+        NotFound: One of the skills is not installed.
     """
     entries = list_installed(target)
     selected = [find_installed(entries, name) for name in names] if names else entries
-    place = staging or target / ".staging"
-    remove_leftovers(place)
+    staging_parent = staging or target / ".staging"
+    remove_leftovers(staging_parent)
     updates: list[SkillUpdate] = []
     for entry in selected:
-        with StagingFolder(place) as stage:
+        with StagingFolder(staging_parent) as staging_folder:
             try:
-                updates.append(_update_one(entry, target, stage, dry_run=dry_run, accept_findings=accept_findings))
+                updates.append(
+                    _update_skill(entry, target, staging_folder, dry_run=dry_run, accept_findings=accept_findings)
+                )
             except BoughError as error:
                 updates.append(SkillUpdate(entry.used_name, refused=error))
     return updates
 
 
-def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool, accept_findings: bool) -> SkillUpdate:
+def _update_skill(
+    entry: LockedSkill, target: Path, staging_folder: Path, *, dry_run: bool, accept_findings: bool
+) -> SkillUpdate:
+    """Fetch, stage and, unless `dry_run`, publish the current version of a skill; return what changed."""
     request = InstallRequest(
         source=entry.source,
         ref=entry.ref,
@@ -173,34 +179,37 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
         accept_findings=accept_findings,
         hosts=(),
     )
-    # Recorded again, so that the next update follows the same branch.
-    listing = replace(list_source(request, stage), ref=entry.ref)
-    staged, refused = stage_skills(listing, request, stage)
+    # The requested ref stays in the lock entry, so that the next update follows the same branch.
+    listing = replace(list_source(request, staging_folder), ref=entry.ref)
+    staged, refused = stage_skills(listing, request, staging_folder)
     if not staged:
-        raise _explain_failure(refused, entry)
-    new = replace(staged[0], alias=entry.alias)
-    changes = tuple(list_differences(dict(entry.files), dict(new.files)))
-    if new.digest == entry.digest:
+        raise _make_update_error(refused, entry)
+    new_skill = replace(staged[0], alias=entry.alias)
+    changes = tuple(list_differences(dict(entry.files), dict(new_skill.files)))
+    if new_skill.digest == entry.digest:
         return SkillUpdate(entry.used_name)
-    # Only new findings are reported: the others were shown when the present version was installed.
-    old = {(note.code, note.message) for note in Scanner().scan_folder(target / entry.folder)}
-    findings = tuple(note for note in new.diagnostics if (note.code, note.message) not in old)
+    # Only new findings are reported; the others were reported when the current version was installed.
+    old_findings = {(note.code, note.message) for note in Scanner().scan_folder(target / entry.folder)}
+    findings = tuple(note for note in new_skill.diagnostics if (note.code, note.message) not in old_findings)
     if not dry_run:
-        publish_skills([new], target, listing, replace(request, hosts=_find_unchanged_hosts(entry, target, new.folder)))
-    # The digest covers executable bits, the list of files does not.
+        publish_skills(
+            [new_skill], target, listing, replace(request, hosts=_find_unchanged_hosts(entry, target, new_skill.folder))
+        )
+    # The digest also covers executable bits, which are not in the list of files.
     return SkillUpdate(entry.used_name, changes or ("changed: executable bits",), findings)
 
 
 def _find_unchanged_hosts(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
-    """Return the servers that may still run on this machine: those whose command has not changed."""
-    # A changed command needs a new consent: an update must not start another program outside the sandbox.
+    """Return the servers that may still run outside the sandbox: those with an unchanged command."""
+    # The user permitted a command: an update must not start another program outside the sandbox.
     scanner = Scanner()
     old_servers = review_skill(find_skill_file(target / entry.folder), scanner).servers
     new_servers = review_skill(find_skill_file(folder), scanner).servers
     return tuple(name for name in entry.hosts if name in old_servers and old_servers[name] == new_servers.get(name))
 
 
-def _explain_failure(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
+def _make_update_error(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
+    """Return the error for an update that staged no skill."""
     if refused:
         return refused[0].error
     return InvalidInput(f"{entry.source} no longer has a skill {entry.name!r}", hint="remove it, or add it again")

@@ -1,8 +1,8 @@
 """Installing skills from a folder, an archive, a git repository or a site's index.
 
-Skills are assembled, read and scanned in a staging folder that discovery ignores, and then moved to their place. The
-place is used as soon as the lock file names it, so a kill at any point leaves either the old state or the new one. No
-code of a skill is run.
+Skills are copied, read and scanned in a staging folder, which discovery ignores, and then moved to their final folders.
+Discovery uses a folder only if the lock file lists it. So a process that is killed at any point leaves either the old
+skills or the new ones. No code of a skill is run.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class InstallRequest:
     """What to install, and how.
 
     Attributes:
-        source: See `parse_source`.
-        names: Only these skills, by name or `owner/name`; empty for all.
-        path: Only skills at or below this folder of the source.
-        alias: The local name; for a single skill.
+        source: The address of the source; see `parse_source`.
+        names: The skills to install, by name or `owner/name`; empty for all.
+        path: The folder of the source at or below which skills are installed; empty for all.
+        alias: The local name, if a single skill is installed.
         ref: A branch, tag or commit, if the source does not include one.
         replace: Whether to replace an installed skill of the same name.
         accept_findings: Whether to install skills in which the scan finds errors.
@@ -69,8 +69,8 @@ class InstalledSkill:
     """A skill that was installed.
 
     Attributes:
-        folder: Its folder.
-        diagnostics: Of reading and scanning it.
+        folder: The folder in which it is installed.
+        diagnostics: Results of reading and scanning it.
     """
 
     name: str
@@ -85,7 +85,7 @@ class RefusedSkill:
 
     Attributes:
         path: Its folder in the source.
-        has_findings: Whether findings of the scan are the reason.
+        has_findings: Whether it was refused because of findings of the scan.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class StagedSkill:
-    """A skill that was read into the staging folder and may be installed."""
+    """A valid skill in the staging folder."""
 
     name: str
     alias: str | None
@@ -117,7 +117,7 @@ class StagedSkill:
 
     @property
     def used_name(self) -> str:
-        """Its local name."""
+        """The local name."""
         return self.alias or self.name
 
 
@@ -130,26 +130,26 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
 
     Raises:
         InvalidInput: The source is not supported, or nothing in it can be read as a skill.
-        NotFound: It does not exist, or has no skill (of those names).
+        NotFound: The source does not exist, or contains none of the requested skills.
         Conflict: A skill of that name is already installed, or two have the same name; nothing was changed.
-        PermissionDenied: The scan found errors in all of them.
-        LimitExceeded: It is too large.
-        ConnectError: It could not be fetched.
+        PermissionDenied: The scan found errors in all skills.
+        LimitExceeded: The source is too large.
+        ConnectError: The source could not be fetched.
     """
-    # Below `target` by default: skills are moved by `rename`, which works within one file system only.
-    place = staging or target / ".staging"
+    # Below `target` by default, because `rename` moves folders only within one file system.
+    staging_parent = staging or target / ".staging"
     target.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(place)
-    with StagingFolder(place) as stage:
-        listing = list_source(request, stage)
-        staged, refused = stage_skills(listing, request, stage)
+    remove_leftovers(staging_parent)
+    with StagingFolder(staging_parent) as staging_folder:
+        listing = list_source(request, staging_folder)
+        staged, refused = stage_skills(listing, request, staging_folder)
         installed = publish_skills(staged, target, listing, request) if staged else ()
     if not installed and refused:
-        raise _explain_refusal(refused)
+        raise _make_installation_error(refused)
     return Installation(tuple(installed), tuple(refused))
 
 
-def list_source(request: InstallRequest, stage: Path) -> SourceListing:
+def list_source(request: InstallRequest, staging_folder: Path) -> SourceListing:
     """Return the contents of a request's source, fetching it if necessary."""
     match parse_source(request.source, ref=request.ref):
         case FolderSource(path):
@@ -162,19 +162,22 @@ def list_source(request: InstallRequest, stage: Path) -> SourceListing:
         case SiteSource(url):
             listing = list_site(url)
         case GitSource() as source:
-            below = "/".join(filter(None, (source.path, request.path.strip("/"))))
-            return list_repository(replace(source, path=source.path if source.ref_and_path else below), stage)
+            # The path of a web address is known only after its ref: `list_repository` splits them.
+            if not source.ref_and_path:
+                folder = "/".join(filter(None, (source.path, request.path.strip("/"))))
+                source = replace(source, path=folder)
+            return list_repository(source, staging_folder)
     return replace(listing, below=request.path.strip("/"))
 
 
 def stage_skills(
-    listing: SourceListing, request: InstallRequest, stage: Path
+    listing: SourceListing, request: InstallRequest, staging_folder: Path
 ) -> tuple[list[StagedSkill], list[RefusedSkill]]:
-    """Copy the requested skills of a source into `stage`; return those that may be installed, and the refused ones.
+    """Copy the requested skills of a source into `staging_folder`; return the installable and the refused skills.
 
     Raises:
-        NotFound: There is none (of those names).
-        Conflict: Two have the same name, and the request does not choose between them.
+        NotFound: The source has none of the requested skills.
+        Conflict: Two skills have the same name, and the request does not choose between them.
     """
     paths = listing.list_skills()
     if request.path and not paths:
@@ -183,66 +186,69 @@ def stage_skills(
     refused: list[RefusedSkill] = []
     scanner = Scanner()
     for number, path in enumerate(paths):
-        home = posixpath.basename(path) or listing.name
-        # Numbered: two folders of the source may have the same name.
-        folder = stage / str(number) / home
+        folder_name = posixpath.basename(path) or listing.name
+        # In numbered folders, because two folders of the source may have the same name.
+        folder = staging_folder / str(number) / folder_name
         folder.mkdir(parents=True)
         try:
-            staged.append(_stage_one(listing, path, paths, folder, scanner))
-        except _NotInstallable as error:
+            staged.append(_stage_skill(listing, path, paths, folder, scanner))
+        except _SkillRefusal as error:
             if not request.names or error.refused.name in request.names:
                 refused.append(error.refused)
-    staged = _select(staged, listing, request)
+    staged = _select_skills(staged, listing, request)
     allowed = [skill for skill in staged if request.accept_findings or not _list_errors(skill)]
-    refused += [_refuse_findings(skill) for skill in staged if skill not in allowed]
+    refused += [_refuse_for_findings(skill) for skill in staged if skill not in allowed]
     if not staged and not refused:
         raise NotFound("the source contains no skill", hint="a skill is a folder with a SKILL.md")
     return allowed, sorted(refused, key=lambda skill: skill.name)
 
 
-class _NotInstallable(Exception):
+class _SkillRefusal(Exception):
+    """Carries the reason why a skill is not installed."""
+
     def __init__(self, refused: RefusedSkill) -> None:
         self.refused = refused
 
 
-def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path, scanner: Scanner) -> StagedSkill:
-    home = posixpath.basename(path) or listing.name
+def _stage_skill(listing: SourceListing, path: str, paths: list[str], folder: Path, scanner: Scanner) -> StagedSkill:
+    """Copy a skill into `folder`, then read, hash and scan the copy; raise `_SkillRefusal` if it is invalid."""
+    folder_name = posixpath.basename(path) or listing.name
     try:
         notes = listing.write_skill(path, paths, folder)
     except (BoughError, OSError) as error:
         cause = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
-        raise _NotInstallable(RefusedSkill(home, path, cause)) from error
-    # Read, hashed and scanned in the staging folder, never in the source: the checked files are the installed ones.
+        raise _SkillRefusal(RefusedSkill(folder_name, path, cause)) from error
+    # Read, hashed and scanned in the staging folder, not in the source, so that the checked files are installed.
     reading = read_file(find_skill_file(folder))
-    notes += [_relocate(note, folder, path) for note in reading.diagnostics]
+    notes += [_set_source_path(note, folder, path) for note in reading.diagnostics]
     if reading.skill is None:
         reason = next((note for note in reading.diagnostics if note.severity == "error"), reading.diagnostics[-1])
-        error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
-        raise _NotInstallable(RefusedSkill(home, path, error, tuple(notes)))
+        error = InvalidInput(f"not a skill: {path or folder_name}: {reason.message}", hint=reason.fix)
+        raise _SkillRefusal(RefusedSkill(folder_name, path, error, tuple(notes)))
     name = normalize_name(reading.skill.name)
     if name is None:
         name = reading.skill.name
         error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
-        raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
+        raise _SkillRefusal(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
-    notes += [_relocate(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
+    notes += [_set_source_path(note, folder, path) for note in (*tree.faults, *scanner.scan_folder(folder))]
     if tree.faults:
         error = PermissionDenied(f"{name} cannot be installed: {tree.faults[0].message}")
-        raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
+        raise _SkillRefusal(RefusedSkill(name, path, error, tuple(notes)))
     return StagedSkill(name, None, path, folder, tree.digest, tree.files, tuple(notes))
 
 
-def _relocate(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
-    """Return a diagnostic with the file's path in the source instead of in the staging folder."""
-    inside = os.path.relpath(note.path, folder) if note.path.startswith(str(folder)) else note.path
-    return note._replace(path=posixpath.join(path, inside))
+def _set_source_path(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
+    """Return a diagnostic whose path is the file's path in the source, not in the staging folder."""
+    relative_path = os.path.relpath(note.path, folder) if note.path.startswith(str(folder)) else note.path
+    return note._replace(path=posixpath.join(path, relative_path))
 
 
 def _list_errors(staged: StagedSkill) -> list[Diagnostic]:
     return [diagnostic for diagnostic in staged.diagnostics if diagnostic.severity == "error"]
 
 
-def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
+def _refuse_for_findings(staged: StagedSkill) -> RefusedSkill:
     error = PermissionDenied(
         f"{staged.used_name} was not installed: {_list_errors(staged)[0].message}",
         hint="review the findings; pass --accept-findings to install it anyway",
@@ -250,8 +256,8 @@ def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
     return RefusedSkill(staged.used_name, staged.path, error, staged.diagnostics, has_findings=True)
 
 
-def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
-    """Return the error of an installation in which every skill was refused."""
+def _make_installation_error(refused: Sequence[RefusedSkill]) -> BoughError:
+    """Return the error for an installation in which every skill was refused."""
     # Findings first: their hint says how to install the skill anyway.
     first = next((skill for skill in refused if skill.has_findings), refused[0])
     more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
@@ -259,24 +265,28 @@ def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
     return type(first.error)(f"{first.error.message}{more}", hint=first.error.hint, details={"diagnostics": notes})
 
 
-def _select(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
+def _select_skills(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
     """Return the requested skills, each with its local name."""
     selected = [skill for skill in staged if not request.names or _is_named(skill, listing, request.names)]
+    available_names = tuple(sorted(skill.name for skill in staged))
     for name in request.names:
-        if not any(_is_named(skill, listing, [name]) for skill in staged):
-            available = tuple(sorted(skill.name for skill in staged))
-            if available:
-                raise NotFound(f"the source has no skill {name[:80]!r}", hint=suggest_nearest(name, available))
-    doubled = {skill.name for skill in selected if sum(other.name == skill.name for other in selected) > 1}
-    if doubled:
-        names = ", ".join(f"{_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in doubled)
+        is_staged = any(_is_named(skill, listing, [name]) for skill in staged)
+        # If all skills were refused, the caller reports the reasons instead.
+        if not is_staged and available_names:
+            raise NotFound(f"the source has no skill {name[:80]!r}", hint=suggest_nearest(name, available_names))
+    duplicate_names = {skill.name for skill in selected if sum(other.name == skill.name for other in selected) > 1}
+    if duplicate_names:
+        listed_duplicates = ", ".join(
+            f"{_full_name(skill, listing)} ({skill.path})" for skill in selected if skill.name in duplicate_names
+        )
         if not request.take_both:
             raise Conflict(
-                f"several skills have the same name: {names}",
+                f"several skills have the same name: {listed_duplicates}",
                 hint="select one with --only OWNER/NAME or --path DIR, rename it with --as NAME, or pass --yes for all",
             )
         selected = [
-            replace(skill, alias=_full_name(skill, listing)) if skill.name in doubled else skill for skill in selected
+            replace(skill, alias=_full_name(skill, listing)) if skill.name in duplicate_names else skill
+            for skill in selected
         ]
     if request.alias is None:
         return selected
@@ -291,6 +301,7 @@ def _select(staged: list[StagedSkill], listing: SourceListing, request: InstallR
 
 
 def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str]) -> bool:
+    """Whether a skill has one of the names: its name, its path, `<parent folder>/name` or `owner/name`."""
     return any(
         name in (staged.name, staged.path, _full_name(staged, listing), f"{listing.owner}/{staged.name}")
         for name in names
@@ -299,54 +310,61 @@ def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str])
 
 def _full_name(staged: StagedSkill, listing: SourceListing) -> str:
     """Return `<parent folder>/name`, which distinguishes skills of the same name."""
-    above = posixpath.basename(posixpath.dirname(staged.path)) or listing.owner or listing.name
-    return f"{above}/{staged.name}"
+    parent_name = posixpath.basename(posixpath.dirname(staged.path)) or listing.owner or listing.name
+    return f"{parent_name}/{staged.name}"
 
 
 def publish_skills(
     staged: Sequence[StagedSkill], target: Path, listing: SourceListing, request: InstallRequest
 ) -> list[InstalledSkill]:
-    """Move staged skills to their places and add them to the lock file, all at once.
+    """Move staged skills to their final folders and add them all to the lock file at once.
 
     Raises:
         Conflict: A skill of the same name is already installed; nothing was changed.
     """
-    results: list[InstalledSkill] = []
+    installed_skills: list[InstalledSkill] = []
     with change_lock(target) as entries:
-        installed = {entry.used_name: entry for entry in entries.values()}
-        places = {skill.used_name: f"{skill.digest[:DIGEST_DIGITS]}/{skill.folder.name}" for skill in staged}
-        # Checked under the lock: of two concurrent installations of one name, only one may pass.
-        conflicts = sorted(name for name, folder in places.items() if name in installed or folder in entries)
+        entries_by_name = {entry.used_name: entry for entry in entries.values()}
+        folders = {skill.used_name: f"{skill.digest[:DIGEST_DIGITS]}/{skill.folder.name}" for skill in staged}
+        # Checked under the lock: of two concurrent installations of the same name, only one may succeed.
+        conflicts = sorted(
+            name for name, relative_folder in folders.items() if name in entries_by_name or relative_folder in entries
+        )
         if conflicts and not request.replace:
             raise Conflict(f"already installed: {', '.join(conflicts)}", hint="pass --replace to replace them")
         for skill in staged:
-            folder = places[skill.used_name]
-            place = target / folder
-            place.parent.mkdir(exist_ok=True)
-            # Moved before the lock file names it, at the end of the block: a kill in between leaves a folder that
-            # discovery does not use. A folder that exists already has the same digest, so it has the same files.
-            if not place.exists():
-                os.rename(skill.folder, place)
-            old = installed.get(skill.used_name)
-            # The old folder is removed by `change_lock`, after the new lock file no longer names it.
-            if old is not None:
-                entries.pop(old.folder, None)
-            entries[folder] = _make_lock_entry(skill, folder, listing, request, old, place)
-            results.append(InstalledSkill(skill.used_name, place, entries[folder], skill.diagnostics))
-    return sorted(results, key=lambda skill: skill.name)
+            relative_folder = folders[skill.used_name]
+            target_folder = target / relative_folder
+            target_folder.parent.mkdir(exist_ok=True)
+            # Moved before the lock file lists it, which happens at the end of the block: if the process is killed in
+            # between, discovery ignores the folder. An existing folder has the same digest, so it has the same files.
+            if not target_folder.exists():
+                os.rename(skill.folder, target_folder)
+            old_entry = entries_by_name.get(skill.used_name)
+            # `change_lock` removes the old folder when the lock file no longer lists it.
+            if old_entry is not None:
+                entries.pop(old_entry.folder, None)
+            entries[relative_folder] = _make_lock_entry(
+                skill, relative_folder, listing, request, old_entry, target_folder
+            )
+            installed_skills.append(
+                InstalledSkill(skill.used_name, target_folder, entries[relative_folder], skill.diagnostics)
+            )
+    return sorted(installed_skills, key=lambda skill: skill.name)
 
 
 def _make_lock_entry(
     staged: StagedSkill,
-    folder: str,
+    relative_folder: str,
     listing: SourceListing,
     request: InstallRequest,
-    old: LockedSkill | None,
-    place: Path,
+    old_entry: LockedSkill | None,
+    target_folder: Path,
 ) -> LockedSkill:
-    review = review_skill(find_skill_file(place), Scanner())
+    """Return the lock entry of an installed skill; of the requested hosts, only those that are its servers."""
+    review = review_skill(find_skill_file(target_folder), Scanner())
     return LockedSkill(
-        folder,
+        relative_folder,
         listing.origin,
         dict(staged.files),
         staged.digest,
@@ -354,8 +372,8 @@ def _make_lock_entry(
         ref=listing.ref,
         commit=listing.commit,
         path=staged.path,
-        disabled=old is not None and old.disabled,
-        alias=staged.alias or (old.alias if old is not None else None),
+        disabled=old_entry is not None and old_entry.disabled,
+        alias=staged.alias or (old_entry.alias if old_entry is not None else None),
         hosts=review.grant(request.hosts).hosts,
         domains=review.domains,
     )
@@ -365,35 +383,36 @@ MAX_DOWNLOAD: Final = 50 << 20
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-def list_site(index: str) -> SourceListing:
-    """Download every skill of a site's index, each into a folder of its name.
+def list_site(index_url: str) -> SourceListing:
+    """Download all skills of a site's index; in the listing, each skill is in a folder of its name.
 
     Raises:
         InvalidInput: The index is invalid, or a skill does not match its digest.
-        ConnectError: It could not be fetched.
+        ConnectError: The index or a skill could not be fetched.
     """
     entries: dict[str, SourceEntry] = {}
-    for name, kind, url, digest in _read_index(index):
-        content = _download(urljoin(index, url))
-        # Verified before it is parsed: nothing unverified reaches the code that unpacks archives.
+    for name, kind, url, digest in _read_index(index_url):
+        content = _download(urljoin(index_url, url))
+        # Verified before it is parsed, so that only verified data is unpacked.
         if hashlib.sha256(content).hexdigest() != digest:
             raise InvalidInput(f"{url} does not match its digest in the index", hint="report it to the site's owner")
         if kind == "skill-md":
             entries[f"{name}/SKILL.md"] = SourceEntry("file", False, len(content), partial(bytes, content))
             continue
-        packed = list_archive(content, urlsplit(url).path, index)
-        entries |= {f"{name}/{path}": entry for path, entry in packed.entries.items()}
-    host = (urlsplit(index).hostname or "site").removeprefix("www.")
-    return SourceListing(entries, host, index, owner=host)
+        archive_listing = list_archive(content, urlsplit(url).path, index_url)
+        entries |= {f"{name}/{path}": entry for path, entry in archive_listing.entries.items()}
+    host = (urlsplit(index_url).hostname or "site").removeprefix("www.")
+    return SourceListing(entries, host, index_url, owner=host)
 
 
-def _read_index(index: str) -> list[tuple[str, str, str, str]]:
+def _read_index(index_url: str) -> list[tuple[str, str, str, str]]:
+    """Return (name, kind, URL, sha256) of each skill in a site's index."""
     try:
-        data: Any = json.loads(_download(index))
+        data: Any = json.loads(_download(index_url))
         return [_parse_entry(entry) for entry in cast("list[Any]", data["skills"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
-            f"not an index of skills: {index}: {error!r}", hint="see the Agent Skills Discovery RFC"
+            f"not an index of skills: {index_url}: {error!r}", hint="see the Agent Skills Discovery RFC"
         ) from error
 
 
@@ -401,18 +420,19 @@ def _parse_entry(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     name, kind, url, digest = entry["name"], entry["type"], entry["url"], entry["digest"]
     match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest)
     if normalize_name(name) is None or kind not in ("skill-md", "archive") or match is None or not isinstance(url, str):
-        raise ValueError(f"bad entry {name!r}")
+        raise ValueError(f"invalid entry {name!r}")
     return name, kind, url, match[1]
 
 
 def _download(url: str) -> bytes:
+    """Return the bytes of a file, up to 50 MiB, over HTTPS only; plain HTTP is allowed for this machine."""
     parts = urlsplit(url)
     # The digests come from the index, so the index itself must be authenticated, except on this machine.
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise InvalidInput(f"unsupported address {url[:120]}", hint="use an https address")
     try:
         with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310 - the scheme is checked above
-            # urllib follows redirects, also from https to http.
+            # urllib also follows redirects from https to http.
             final_url = str(response.url)
             if urlsplit(final_url).scheme != parts.scheme:
                 raise InvalidInput(f"{url} redirects to {final_url[:120]}", hint="use an address that stays on https")

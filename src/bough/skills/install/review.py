@@ -22,12 +22,12 @@ class SkillReview:
     """A skill with code, as it was when it was reviewed.
 
     Attributes:
-        file: The file that defines it.
-        key: Its path below the project root.
+        file: The file that defines the skill.
+        key: The path of that file below the project root.
         runs: The files that would run, or configure what runs.
-        servers: Its MCP servers: name to command or address.
+        servers: The commands or addresses of its MCP servers, by name.
         domains: Domains that its servers request (`metadata: {domains: "…"}`).
-        findings: Of the scan, and the faults of its tree.
+        findings: The findings of the scan, and the faults of its tree.
     """
 
     file: Path
@@ -40,7 +40,7 @@ class SkillReview:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it cannot be trusted at all, because its tree has faults."""
+        """Whether the skill cannot be trusted, because its tree has faults."""
         return bool(self.tree.faults)
 
     @property
@@ -49,19 +49,19 @@ class SkillReview:
         return any(finding.severity == "error" for finding in self.findings)
 
     def grant(self, hosts: Collection[str] = ()) -> SkillGrant:
-        """Return the grant that trusts the skill as reviewed; `hosts`: servers that may run on this machine."""
+        """Return the grant for the skill as reviewed; `hosts` are the servers that may run outside the sandbox."""
         return SkillGrant(self.tree.digest, tuple(name for name in self.servers if name in hosts), self.domains)
 
 
 def review_project(project: Path) -> list[SkillReview]:
-    """Return a review of each skill of the project that contains code. O(bytes); runs nothing, writes nothing."""
+    """Return a review of each of the project's skills with code. O(bytes); runs and writes nothing."""
     scanner = Scanner()
     return [review_skill(file, scanner, name_in_project(file, project)) for file in list_code_files(project)]
 
 
 def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
     """Return the review of the skill that `file` defines. O(bytes)."""
-    # Hashed before it is read: a change during the review then shows in `snapshot_reviewed`, as another digest.
+    # Hashed before it is read, so that `snapshot_reviewed` detects a change during the review by the digest.
     tree = read_skill_tree(file)
     is_folder = is_skill_file(file.name)
     skill = read_file(file).skill
@@ -97,15 +97,15 @@ def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> Non
 
 
 def snapshot_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
-    """Take snapshots of the reviewed skills, so that exactly the files that were shown are run.
+    """Take snapshots of the reviewed skills, so that exactly the reviewed files are run.
 
     Raises:
-        Conflict: A skill changed after it was shown.
+        Conflict: A skill changed during the review.
     """
     for review in reviews:
         if not is_skill_file(review.file.name):
             continue
-        # The copy's digest is compared, not the folder's: the folder may change again, but the copy is what runs.
+        # The digest of the copy is compared, because the copy is what runs; the folder may change again.
         if snapshots.take(review.file.parent.resolve()).digest != review.tree.digest:
             raise Conflict(f"{review.file.parent} changed during the review", hint="run the command again")
 

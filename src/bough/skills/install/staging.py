@@ -1,4 +1,4 @@
-"""Folders for unfinished installations: locked while in use, removed afterwards, also if a process was killed."""
+"""Folders for unfinished installations. They are locked while in use; those of killed processes are removed later."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _PREFIX = "new-"
 
 
 class StagingFolder:
-    """A new folder below `place`, as a context manager that removes it on exit.
+    """A new folder in `parent`, as a context manager that removes it on exit.
 
     Args:
-        place: Created if missing; removed with its last folder.
+        parent: Created if missing; removed if it is empty at the end.
     """
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._folder = place
-        self._guard = -1
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._folder = parent
+        self._lock = -1
 
     def __enter__(self) -> Path:
         """Create the folder and lock it.
 
         Raises:
-            StoreError: It cannot be created.
+            StoreError: The folder cannot be created.
         """
         try:
-            self._folder, self._guard = make_locked_folder(self._place, _PREFIX)
+            self._folder, self._lock = make_locked_folder(self._parent, _PREFIX)
         except OSError as error:
-            raise StoreError(f"cannot write to {self._place}: {error.strerror}", hint="make it writable") from error
+            raise StoreError(f"cannot write to {self._parent}: {error.strerror}", hint="make it writable") from error
         return self._folder
 
     def __exit__(
@@ -43,36 +43,36 @@ class StagingFolder:
         """Remove the folder."""
         # Removed before the lock is released, so that no other process removes it at the same time.
         remove_tree(self._folder)
-        os.close(self._guard)
-        _remove_empty(self._place)
+        os.close(self._lock)
+        _remove_empty(self._parent)
 
 
-def remove_leftovers(place: Path) -> None:
-    """Remove the folders that killed processes left below `place`; folders in use stay."""
+def remove_leftovers(parent: Path) -> None:
+    """Remove the folders of killed processes in `parent`; folders in use are not removed."""
     try:
-        folders = sorted(place.iterdir())
+        folders = sorted(parent.iterdir())
     except OSError:
         return
     for folder in folders:
         if not folder.name.startswith(_PREFIX):
             continue
         try:
-            guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             continue
         try:
-            # Fails while the installation runs; the kernel releases the lock when its process ends, however it ends.
-            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Fails while the installation runs. The kernel releases the lock when the process ends in any way.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(folder)
         except OSError:
             continue
         finally:
-            os.close(guard)
-    _remove_empty(place)
+            os.close(lock)
+    _remove_empty(parent)
 
 
-def _remove_empty(place: Path) -> None:
+def _remove_empty(parent: Path) -> None:
     try:
-        place.rmdir()
+        parent.rmdir()
     except OSError:  # not empty or already removed, because another process uses it
         return

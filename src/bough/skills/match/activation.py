@@ -1,4 +1,4 @@
-"""The text of an active skill as the model sees it (tier 2): the instructions and the list of its files."""
+"""The text of an active skill that the model sees (tier 2): its instructions and the list of its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bough.skills.match.triggers import TriggerMatch
     from bough.skills.registry import SkillRegistry
 
-MAX_LISTED = 100
+MAX_LISTED_FILES = 100
 MAX_SKILLS = 5
 MAX_INSTRUCTIONS = 64 << 10
 MAX_BYTES = 256 << 10
@@ -35,11 +35,11 @@ class Activation:
     """A skill's text, ready to be added to a conversation.
 
     Attributes:
-        content_hash: sha256 of the skill's file, hexadecimal; equal for equal texts.
-        rendered: What the model sees.
+        content_hash: sha256 of the skill's file, hexadecimal.
+        rendered: The text that the model sees.
         missing: Required inputs without a value; `rendered` tells the model to ask for them.
-        tree: Digest of the snapshot that its scripts and files come from; empty if it has no files.
-        allowed_tools: The tools that it limits the conversation to; None for all tools.
+        tree: Digest of the snapshot that contains its scripts and files; empty if it has none.
+        allowed_tools: The only tools that the conversation may use; None for all tools.
     """
 
     name: str
@@ -52,36 +52,36 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """The skills that one message activated, and those that were skipped, each with the reason."""
+    """The skills that a message activated, and the skills that were skipped, each with the error."""
 
     activations: tuple[tuple[TriggerMatch, Activation], ...]
     skipped: tuple[tuple[TriggerMatch, BoughError], ...] = ()
 
 
 def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str = "") -> Activation:
-    """Return the text that the model sees of `skill`, with `inputs` substituted. Reads its file and lists its folder.
+    """Return the text of `skill` for the model, with `inputs` substituted. Reads the skill's file and lists its folder.
 
     Args:
-        tree: Digest of its snapshot.
+        tree: Digest of the skill's snapshot.
 
     Raises:
-        InvalidInput: The skill has no input of a name in `inputs`, or a value is invalid.
-        SkillRefused: Its file can no longer be read.
+        InvalidInput: The skill does not have one of the inputs, or a value is invalid.
+        SkillRefused: The skill's file can no longer be read.
     """
-    declared = list_inputs(skill)
+    declared_inputs = list_inputs(skill)
     raw_values = dict(inputs or {})
-    if not skill.inputs and ARGUMENTS in raw_values:  # undeclared inputs are known only now that the text is read
-        raw_values = parse_arguments(raw_values[ARGUMENTS], declared) | raw_values
-    values = check_inputs(declared, raw_values)
-    missing = missing_inputs(declared, values)
-    optional = {entry.name for entry in declared if entry.name not in values and not is_needed(entry)}
-    parts = [
-        _shorten_instructions(substitute(skill.content, values, without=optional), skill),
+    if not skill.inputs and ARGUMENTS in raw_values:  # undeclared inputs become known when the text is read
+        raw_values = parse_arguments(raw_values[ARGUMENTS], declared_inputs) | raw_values
+    values = check_inputs(declared_inputs, raw_values)
+    missing = missing_inputs(declared_inputs, values)
+    omitted = {entry.name for entry in declared_inputs if entry.name not in values and not is_needed(entry)}
+    sections = [
+        _shorten_instructions(substitute(skill.content, values, omitted=omitted), skill),
         "[Truncated: only the first 1 MB of the instructions was read.]" if skill.document.truncated else "",
-        _ask_for_inputs([entry for entry in declared if entry.name in missing]),
+        _ask_for_inputs([entry for entry in declared_inputs if entry.name in missing]),
         _list_files(skill.resources),
     ]
-    body = "\n\n".join(part for part in parts if part)
+    body = "\n\n".join(part for part in sections if part)
     rendered = f'<skill name="{escape(skill.name)}">\n{_escape_skill_tags(body)}\n</skill>'
     return Activation(skill.name, skill.content_hash, rendered, missing, tree, skill.allowed_tools)
 
@@ -94,19 +94,19 @@ def activate_matches(
     max_bytes: int = MAX_BYTES,
     changed_rules: Collection[str] = (),
 ) -> Activated:
-    """Activate the skills that a message matched, within bounds, `/name` calls first. Reads each skill's file.
+    """Activate the skills that match a message, up to the limits, `/name` calls first. Reads each skill's file.
 
-    A skill that cannot be read or is not allowed is skipped, with the reason, and affects no other.
+    A skill that cannot be read or used is skipped, with the error. The other skills are activated all the same.
 
     Args:
         max_skills: How many skills one message may activate.
-        max_bytes: Total size of their texts.
+        max_bytes: Limit for the total size of their texts.
         changed_rules: See `require_reviewed`.
     """
     activations: list[tuple[TriggerMatch, Activation]] = []
     skipped: list[tuple[TriggerMatch, BoughError]] = []
     bytes_left = max_bytes
-    # Calls by `/name` first: if a bound is reached, keywords must not displace what the user asked for by name.
+    # Calls by `/name` first: if a limit is reached, keyword matches must not displace skills that the user called.
     for match in sorted(matches, key=lambda candidate: candidate.kind != "slash"):
         if len(activations) >= max_skills:
             skipped.append((match, make_count_error(f"one message can activate at most {max_skills} skills")))
@@ -129,20 +129,20 @@ def activate_matches(
 
 
 def require_reviewed(registry: SkillRegistry, rule: Skill, changed_rules: Collection[str]) -> None:
-    """Check that no tool of the conversation wrote a rule, or that a person has trusted it since.
+    """Check that a rule did not change while tools of the conversation ran, or that a person has trusted it since.
 
     Args:
         changed_rules: Digests of the rule files that changed while tools of the conversation ran.
 
     Raises:
-        PermissionDenied: A tool wrote it, and no person has trusted it.
+        PermissionDenied: The rule changed, and no person has trusted it.
     """
     if not registry.may_follow(rule, changed_rules):
         raise make_rule_refusal(rule.name)
 
 
 def make_rule_refusal(name: str) -> PermissionDenied:
-    """Return the error of a rule that is not followed because a tool of the conversation wrote it."""
+    """Return the error for a rule that does not apply because it changed while a tool of the conversation ran."""
     return PermissionDenied(
         f"{name} changed while a tool of this conversation ran; the rules in it are not followed here",
         hint="review it, then run `bough skills trust --rules`, or start another conversation",
@@ -150,36 +150,37 @@ def make_rule_refusal(name: str) -> PermissionDenied:
 
 
 def make_count_error(reason: str) -> LimitExceeded:
-    """Return the error of a skill that exceeds a limit on the number of skills."""
+    """Return the error for a skill that exceeds a limit on the number of skills."""
     return LimitExceeded(reason, hint="select fewer skills")
 
 
 def make_size_error(reason: str) -> LimitExceeded:
-    """Return the error of a skill whose text exceeds a limit on their size."""
+    """Return the error for a skill that exceeds a limit on the size of texts."""
     return LimitExceeded(reason, hint="shorten it, or select fewer skills")
 
 
 def _shorten_instructions(text: str, skill: Skill) -> str:
-    """Return the first 64 KiB of instructions; if they are longer, with the call that reads the following lines."""
+    """Return the first 64 KiB of instructions. If they are longer, a last line names the call that reads the rest."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_INSTRUCTIONS:
         return text
     head = data[:MAX_INSTRUCTIONS].decode("utf-8", "ignore").rpartition("\n")[0] or text[: MAX_INSTRUCTIONS // 4]
     if skill.path is None or skill.folder is None:
         return f"{head}\n[truncated: the instructions have {len(data)} bytes]"
-    # Lines are counted in the file, since the call reads the file, which also has a frontmatter.
-    whole = skill.path.read_bytes().decode("utf-8", "replace")
-    line = whole.count("\n", 0, max(0, whole.find(skill.content[:200]))) + head.count("\n") + 2
-    call = f"load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={line})"
+    # The call counts the lines of the file, which also has a frontmatter.
+    file_text = skill.path.read_bytes().decode("utf-8", "replace")
+    next_line = file_text.count("\n", 0, max(0, file_text.find(skill.content[:200]))) + head.count("\n") + 2
+    call = f"load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={next_line})"
     return f"{head}\n[truncated; continue with {call}]"
 
 
 def _escape_skill_tags(body: str) -> str:
-    """Escape `skill` tags in the body, so that it cannot close the element around it."""
+    """Escape `skill` tags in a body, so that it cannot end the element that contains it."""
     return re.sub(r"<(/?skill[\s>])", r"&lt;\1", body, flags=re.IGNORECASE)
 
 
 def _ask_for_inputs(missing: list[InputMetadata]) -> str:
+    """Return the sentence that makes the model ask for missing inputs; empty if none is missing."""
     if not missing:
         return ""
     lines = [f"- {entry.name}: {entry.description}" if entry.description else f"- {entry.name}" for entry in missing]
@@ -187,7 +188,8 @@ def _ask_for_inputs(missing: list[InputMetadata]) -> str:
 
 
 def _list_files(resources: Resources) -> str:
-    listed = resources.all[:MAX_LISTED]
+    """Return the XML list of a skill's files; empty if it has none."""
+    listed = resources.all[:MAX_LISTED_FILES]
     if not listed:
         return ""
     lines = [f"<file>{escape(name, quote=False)}</file>" for name in listed]

@@ -1,4 +1,4 @@
-"""Path triggers: which skills a touched file activates.
+"""Path triggers: which skills are activated when a tool touches a file.
 
 Source: OpenHands and the rule files of other clients (`globs`, `applyTo`, `paths`).
 """
@@ -30,27 +30,29 @@ class PathIndex:
         sources: list[str] = []
         for skill in skills:
             for glob in skill.trigger.globs if isinstance(skill.trigger, PathTrigger) else ():
-                if (source := translate_glob(glob)) is None:
-                    self.diagnostics.append(_bad_glob(skill.name, glob))
+                source = translate_glob(glob)
+                if source is None:
+                    self.diagnostics.append(_make_glob_diagnostic(skill.name, glob))
                 else:
                     self._names.append(skill.name)
                     sources.append(source)
-        self._set = _compile(sources) if sources else None
+        self._pattern_set = _compile(sources) if sources else None
 
     def match(self, path: str, active: Collection[str] = ()) -> list[str]:
-        """Return the names of the skills whose patterns match, except those in `active`, in the order given.
+        """Return the names of the skills whose patterns match, in the order given, without those in `active`.
 
         Args:
             path: Relative to the workspace, with forward slashes.
         """
-        clean = re.sub(r"^(\./)+", "", path.replace("\\", "/"))
-        if self._set is None or not clean or clean.startswith(("/", "../")):
+        normalized = re.sub(r"^(\./)+", "", path.replace("\\", "/"))
+        if self._pattern_set is None or not normalized or normalized.startswith(("/", "../")):
             return []
-        hits = sorted(self._set.Match(clean) or ())
-        return list(dict.fromkeys(name for i in hits if (name := self._names[i]) not in active))
+        pattern_numbers = sorted(self._pattern_set.Match(normalized) or ())
+        return list(dict.fromkeys(name for number in pattern_numbers if (name := self._names[number]) not in active))
 
 
 def _compile(sources: list[str]) -> Any:
+    """Return an RE2 set of regular expressions that match whole paths."""
     re2: Any = import_module("re2")  # it has no type hints
     options = re2.Options()
     options.log_errors = False
@@ -60,10 +62,10 @@ def _compile(sources: list[str]) -> Any:
         try:
             pattern_set.Add(source)
         except re2.error:
-            pattern_set.Add(r"[^\s\S]")  # matches nothing; keeps the set's indices equal to those of `_names`
+            pattern_set.Add(r"[^\s\S]")  # matches nothing, so that patterns and `_names` have the same indices
     pattern_set.Compile()
     return pattern_set
 
 
-def _bad_glob(name: str, glob: str) -> Diagnostic:
+def _make_glob_diagnostic(name: str, glob: str) -> Diagnostic:
     return Diagnostic("trigger-bad-glob", "warning", f"skill {name!r} has an invalid path pattern: {glob[:80]}")

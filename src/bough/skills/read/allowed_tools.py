@@ -17,29 +17,30 @@ _TOOL = re.compile(r"[^\s,()]+(?:\([^)]*\)?)?")
 
 
 def parse_allowed_tools(value: Any) -> tuple[str, ...]:
-    """Return the entries of the field, each `Tool` or `Tool(pattern)`; text is split at blanks and commas."""
+    """Return the entries of `allowed-tools`, each `Tool` or `Tool(pattern)`; text is split at blanks and commas."""
     parts: list[str] = [as_text(item) for item in value] if isinstance(value, list) else [as_text(value)]  # pyright: ignore
     return tuple(dict.fromkeys(match for part in parts for match in _TOOL.findall(part) if match.lower() != "null"))
 
 
 def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool:
-    """Whether a tool may be used: any tool if the field is absent, otherwise those that an entry names.
+    """Whether a tool may be used: any tool if the field is absent, otherwise only tools that an entry names.
 
-    A pattern applies to a single simple command or path. An argument that chains, substitutes or redirects commands
-    matches no pattern, because the pattern covers only the first of them.
+    A pattern applies to one simple command or path. An argument that chains, substitutes or redirects commands matches
+    no pattern, because the pattern would cover only the first command.
 
     Args:
-        argument: What the tool acts on, as one text: a shell command line, a file path.
+        argument: The shell command line or file path that the tool is called with.
     """
     return allowed is None or any(_entry_allows(entry, tool, argument) for entry in allowed)
 
 
 def _entry_allows(entry: str, tool: str, argument: str) -> bool:
-    name, _, arguments = entry.partition("(")
+    """Whether an entry `Tool` or `Tool(pattern)` permits a call with this argument."""
+    name, _, pattern_text = entry.partition("(")
     if not fnmatchcase(tool, name):
         return False
-    pattern = arguments.removesuffix(")")
-    if not arguments or pattern in ("", "*"):
+    pattern = pattern_text.removesuffix(")")
+    if not pattern_text or pattern in ("", "*"):
         return True
     if _CHAINS.search(argument):
         return False

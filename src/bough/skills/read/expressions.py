@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 MAX_PATTERN = 1_000
-_MAX_BRACES = 200
+_MAX_EXPANSIONS = 200
 
 
 def explain_bad_pattern(source: str) -> str:
@@ -35,7 +35,7 @@ def explain_bad_glob(glob: str) -> str:
 
 
 def _re2() -> Any:
-    return import_module("re2")  # it has no type hints, and takes time to import that most skills do not need
+    return import_module("re2")  # untyped, and slow to import: most skills have no patterns
 
 
 def _compile(source: str) -> Any:
@@ -48,7 +48,7 @@ def translate_glob(glob: str) -> str | None:
     """Return the regular expression of a glob; None for an invalid glob.
 
     `*` and `?` match within a folder, `**` across folders, `{a,b}` either alternative, `[…]` a character class. A
-    pattern without a slash matches in every folder; one with a trailing slash matches everything below it.
+    pattern without a slash matches in every folder; with a trailing slash, it matches everything below that folder.
     """
     glob = glob.strip().removeprefix("./")
     if not glob or len(glob) > MAX_PATTERN or "\0" in glob:
@@ -58,39 +58,41 @@ def translate_glob(glob: str) -> str | None:
     if "/" not in glob and not glob.startswith("**"):
         glob = f"**/{glob}"
     variants = _expand_braces(glob.removeprefix("/"))
-    return None if variants is None else "|".join(f"(?:{_translate(variant)})" for variant in variants)
+    return None if variants is None else "|".join(f"(?:{_translate_pattern(variant)})" for variant in variants)
 
 
 def _expand_braces(glob: str) -> list[str] | None:
-    """Return a pattern's expansions without braces; None if there are too many."""
-    # Bounded at each step: `{a,b}{a,b}…` doubles the number of expansions with every pair of braces.
+    """Return the patterns without braces that a glob stands for; None if there are too many."""
+    # Counted in every step: each further `{a,b}` of a pattern doubles the number of expansions.
     expanded: list[str] = []
-    waiting = [glob]
-    while waiting:
-        expansion = waiting.pop(0)
-        match = re.search(r"\{([^{}]*,[^{}]*)\}", expansion)
+    pending = [glob]
+    while pending:
+        pattern = pending.pop(0)
+        match = re.search(r"\{([^{}]*,[^{}]*)\}", pattern)
         if match is None:
-            expanded.append(expansion)
+            expanded.append(pattern)
         else:
-            waiting += [expansion[: match.start()] + part + expansion[match.end() :] for part in match[1].split(",")]
-        if len(expanded) + len(waiting) > _MAX_BRACES:
+            pending += [pattern[: match.start()] + part + pattern[match.end() :] for part in match[1].split(",")]
+        if len(expanded) + len(pending) > _MAX_EXPANSIONS:
             return None
     return expanded
 
 
-def _translate(glob: str) -> str:
-    out, i = "", 0
-    while i < len(glob):
-        if match := re.compile(r"\*\*/|/\*\*$|\*+|\?|\[[!^]?\]?[^\]/]+\]").match(glob, i):
-            out += _translate_token(match[0])
-            i = match.end()
+def _translate_pattern(glob: str) -> str:
+    """Return the regular expression of a glob without braces."""
+    expression, position = "", 0
+    while position < len(glob):
+        if match := re.compile(r"\*\*/|/\*\*$|\*+|\?|\[[!^]?\]?[^\]/]+\]").match(glob, position):
+            expression += _translate_token(match[0])
+            position = match.end()
         else:
-            out += re.escape(glob[i])
-            i += 1
-    return out
+            expression += re.escape(glob[position])
+            position += 1
+    return expression
 
 
 def _translate_token(token: str) -> str:
+    """Return the regular expression of a wildcard or a character class."""
     match token:
         case "**/":
             return "(?:.*/)?"
@@ -101,7 +103,7 @@ def _translate_token(token: str) -> str:
         case "?":
             return "[^/]"
         case _ if token.startswith("["):
-            inside = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-            return f"[^{inside[1:]}/]" if inside[0] in "!^" else f"[{inside}]"
+            characters = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+            return f"[^{characters[1:]}/]" if characters[0] in "!^" else f"[{characters}]"
         case _:
             return "[^/]*"

@@ -1,6 +1,6 @@
-"""Converting frontmatter fields to the attributes of a skill; a value of the wrong type is coerced, with a diagnostic.
+"""Converting frontmatter fields to attributes of a skill. Values of the wrong type are converted, with a diagnostic.
 
-Source: Agent Skills specification; OpenHands (`trigger`, `inputs`, `mcp_tools`); fields other clients write
+Source: Agent Skills specification; OpenHands (`trigger`, `inputs`, `mcp_tools`); fields that other clients write
 (`globs`, `paths`, `applyTo`, `alwaysApply`, `disable-model-invocation`).
 """
 
@@ -58,36 +58,38 @@ _ALIASES: Mapping[str, str] = {
     "desc": "description",
     "title": "name",
 }
-_NEAR = 0.8
-"""Similarity from which an unknown field is reported as a misspelt known one."""
+_MIN_SIMILARITY = 0.8
+"""How similar to a known field (0 to 1) an unknown one must be to be reported as misspelt."""
 
 _NOTHING = frozenset({"", "null", "~", "none"})
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
 
 
 def rename_aliases(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return `values` with known fields under their canonical names, in whatever case or by whatever alias they are."""
+    """Return `values` with the canonical names of fields, which may be aliases or in another case."""
     if _KNOWN.issuperset(values):
         return values
-    out: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for key, value in values.items():
-        folded = key.lower()
-        canonical_name = next((name for name in (key, folded) if name in _KNOWN), _ALIASES.get(folded, key))
+        lowercase_key = key.lower()
+        canonical_name = next(
+            (name for name in (key, lowercase_key) if name in _KNOWN), _ALIASES.get(lowercase_key, key)
+        )
         if canonical_name != key and canonical_name in values:
-            canonical_name = key
+            canonical_name = key  # the canonical field is also present and takes precedence
         if canonical_name != key and canonical_name in ("name", "description", "allowed-tools"):
             notes.warn("field-name", f"`{key}` is read as `{canonical_name}`", f"write `{canonical_name}:`")
-        if canonical_name not in _KNOWN and (near := _find_near(folded)):
-            message = f"unknown field `{key}` is ignored; did you mean `{near}`?"
-            notes.warn("field-misspelt", message, f"write `{near}:`")
-        out[canonical_name] = value
-    return out
+        if canonical_name not in _KNOWN and (similar_name := _find_similar_field(lowercase_key)):
+            message = f"unknown field `{key}` is ignored; did you mean `{similar_name}`?"
+            notes.warn("field-misspelt", message, f"write `{similar_name}:`")
+        renamed[canonical_name] = value
+    return renamed
 
 
 @lru_cache(maxsize=1024)
-def _find_near(field: str) -> str:
+def _find_similar_field(field: str) -> str:
     """Return the known field most similar to an unknown one; empty if none is similar."""
-    return next(iter(get_close_matches(field, sorted(_KNOWN), 1, _NEAR)), "")
+    return next(iter(get_close_matches(field, sorted(_KNOWN), 1, _MIN_SIMILARITY)), "")
 
 
 def is_nothing(value: Any) -> bool:
@@ -96,49 +98,56 @@ def is_nothing(value: Any) -> bool:
 
 
 def means_true(value: Any) -> bool:
-    """Return whether a value is a text that means true, such as `yes`; False for anything else."""
+    """Whether a value is a text that means true, such as `yes`."""
     return isinstance(value, str) and value.strip().lower() in _TRUE
 
 
-def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: bool) -> str:
-    """Return the skill's name in NFC: the field, else `home`.
+def read_name(values: Mapping[str, Any], default_name: str, notes: Notes, *, is_folder: bool) -> str:
+    """Return the skill's name in NFC: the field `name`, else `default_name`.
 
     Args:
-        home: The folder's name, or a flat file's name without its extension.
+        default_name: The folder's name, or a flat file's name without its extension.
         is_folder: Whether the name must equal the folder's name, as the specification requires.
     """
-    value, home = values.get("name"), unicodedata.normalize("NFC", home)
+    value = values.get("name")
+    default_name = unicodedata.normalize("NFC", default_name)
     if value is None or value == "":
-        notes.warn("name-missing", f"no `name`; {home!r} is used", f"name: {home}")
-        return home
+        notes.warn("name-missing", f"no `name`; {default_name!r} is used", f"name: {default_name}")
+        return default_name
     if not isinstance(value, str):
-        notes.warn("name-not-text", f"`name` is not text; {home!r} is used", f"name: {home}")
-        return home
+        notes.warn("name-not-text", f"`name` is not text; {default_name!r} is used", f"name: {default_name}")
+        return default_name
     name = unicodedata.normalize("NFC", value.strip())
-    if is_folder and name != home and unicodedata.normalize("NFKC", name) != unicodedata.normalize("NFKC", home):
-        message = f"name {name[:80]!r} differs from the folder name {home[:80]!r}"
-        notes.warn("name-folder", message, f"name: {home}")
+    if (
+        is_folder
+        and name != default_name
+        and unicodedata.normalize("NFKC", name) != unicodedata.normalize("NFKC", default_name)
+    ):
+        message = f"name {name[:80]!r} differs from the folder name {default_name[:80]!r}"
+        notes.warn("name-folder", message, f"name: {default_name}")
     if not is_good_name(name):
         check_name(name, notes)
     return name
 
 
 def is_good_name(name: str) -> bool:
-    """Whether a name is valid by the specification, in ASCII."""
+    """Whether a name is valid by the specification and ASCII."""
     return len(name) <= MAX_NAME and _GOOD_NAME.fullmatch(name) is not None
 
 
 def normalize_name(name: str) -> str | None:
-    """Return a name that is valid by the specification in NFC; None for any other.
+    """Return a valid name in NFC; None for a name that violates the specification.
 
-    Letters and digits of any script are valid, but not forms that stand for other characters, such as full-width ones.
+    Letters and digits of any script are valid, except compatibility characters such as full-width letters.
     """
     if is_good_name(name):
         return name
     normal = unicodedata.normalize("NFC", name)
     notes: Notes = Notes()
     check_name(normal, notes)
-    return None if notes or normal != unicodedata.normalize("NFKC", name) or explain_unsafe_name(normal) else normal
+    if notes or normal != unicodedata.normalize("NFKC", name) or explain_unsafe_name(normal):
+        return None
+    return normal
 
 
 def check_name(name: str, notes: Notes) -> None:
@@ -174,16 +183,18 @@ def explain_unsafe_name(name: str) -> str | None:
 
 
 def read_text(values: Mapping[str, Any], field: str, notes: Notes) -> str | None:
-    """Return a text field; lists and mappings are converted to text."""
+    """Return a text field, None if it is absent or empty; lists and mappings are converted to text."""
     value = values.get(field)
-    if value is None or isinstance(value, str):
-        return value.strip() or None if value else None
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.strip() or None
     notes.warn(f"{field}-not-text", f"`{field}` is not text and was converted", "write it as text")
     return as_text(value) or None
 
 
 def as_text(value: Any) -> str:
-    """Return a value as one line: lists with commas, mappings as `key: value` with semicolons."""
+    """Return a value as text: list items separated by commas, `key: value` pairs of mappings by semicolons."""
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
         return "; ".join(f"{key}: {as_text(item)}" for key, item in pairs)
@@ -207,7 +218,7 @@ def read_metadata(values: Mapping[str, Any], notes: Notes) -> dict[str, str]:
 
 
 def read_words(value: Any) -> tuple[str, ...]:
-    """Return a list of words: a list's items, or the comma-separated parts of a text; stripped, without duplicates."""
+    """Return the items of a list, the keys of a mapping or the comma-separated parts of a text, without duplicates."""
     if isinstance(value, Mapping):
         value = list(cast("Mapping[str, Any]", value))
     items = cast("list[Any]", value) if isinstance(value, list) else str(value or "").split(",")
@@ -217,20 +228,20 @@ def read_words(value: Any) -> tuple[str, ...]:
 def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], notes: Notes) -> Trigger | None:
     """Return what activates the skill without a call: `trigger`, `triggers`, or path patterns.
 
-    A skill has one kind of trigger; a second kind is reported and not used.
+    A skill has one kind of trigger; a field of a second kind is ignored, with a diagnostic.
     """
-    fields = [values[name] for name in ("trigger", "triggers") if not is_nothing(values.get(name))]
-    mapping = next((cast("Mapping[str, Any]", field) for field in fields if isinstance(field, Mapping)), None)
+    word_fields = [values[name] for name in ("trigger", "triggers") if not is_nothing(values.get(name))]
+    mapping = next((cast("Mapping[str, Any]", field) for field in word_fields if isinstance(field, Mapping)), None)
     globs = (*read_globs(values.get("globs")), *read_globs(values.get("paths")))
     if mapping is not None:
         trigger = _read_trigger_mapping(mapping, inputs, notes)
-        fields = [field for field in fields if field is not mapping]
+        word_fields = [field for field in word_fields if field is not mapping]
         if trigger is not None:
-            if fields or globs:
-                _note_two_triggers("`triggers`" if fields else "`paths`", "`trigger`", notes)
+            if word_fields or globs:
+                _note_two_triggers("`triggers`" if word_fields else "`paths`", "`trigger`", notes)
             return trigger
     _check_globs(globs, notes)
-    words = tuple(dict.fromkeys(word for field in fields for word in _read_trigger_words(field, notes)))
+    words = tuple(dict.fromkeys(word for field in word_fields for word in _read_trigger_words(field, notes)))
     if globs and (words or inputs):
         _note_two_triggers("`paths`", "`triggers`" if words else "`inputs`", notes)
     if words:
@@ -241,15 +252,16 @@ def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], n
 
 
 def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata, ...], notes: Notes) -> Trigger | None:
+    """Return the trigger that a mapping describes, as in OpenHands; None, with a diagnostic, if it is empty."""
     kind = str(value.get("type", value.get("kind", ""))).lower()
     globs = read_globs(value.get("globs", value.get("paths", value.get("path"))))
-    raw = value.get("keywords", value.get("triggers", value.get("keyword", value.get("words"))))
+    raw_words = value.get("keywords", value.get("triggers", value.get("keyword", value.get("words"))))
     if globs:
         _check_globs(globs, notes)
-        if inputs or not is_nothing(raw):
-            _note_two_triggers("`inputs`" if is_nothing(raw) else "keywords", "`globs`", notes)
+        if inputs or not is_nothing(raw_words):
+            _note_two_triggers("`inputs`" if is_nothing(raw_words) else "keywords", "`globs`", notes)
         return PathTrigger(globs)
-    words = () if is_nothing(raw) else _read_trigger_words(raw, notes)
+    words = () if is_nothing(raw_words) else _read_trigger_words(raw_words, notes)
     if "task" in kind or inputs:
         return TaskTrigger(words)
     if words:
@@ -264,6 +276,7 @@ def _note_two_triggers(unused: str, used: str, notes: Notes) -> None:
 
 
 def _read_trigger_words(value: Any, notes: Notes) -> tuple[str, ...]:
+    """Return trigger words and `re:` expressions; add a diagnostic for each invalid expression."""
     if isinstance(value, list) and any(not isinstance(item, str) for item in cast("list[Any]", value)):
         notes.warn("trigger-not-text", "a trigger is not text and was converted", "use a list of words")
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
@@ -305,13 +318,14 @@ def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata,
 
 
 def _list_input_entries(value: Any) -> list[tuple[str, Any]]:
+    """Return (name, description or mapping) of each declared input."""
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).items())
     items = cast("list[Any]", value) if isinstance(value, list) else list(read_words(value))
-    return [_parse_named(item) for item in items]
+    return [_parse_input_entry(item) for item in items]
 
 
-def _parse_named(item: Any) -> tuple[str, Any]:
+def _parse_input_entry(item: Any) -> tuple[str, Any]:
     if not isinstance(item, Mapping):
         return as_text(item), ""
     entry = cast("Mapping[str, Any]", item)
@@ -323,7 +337,8 @@ def _read_input(name: str, entry: Any) -> InputMetadata:
         return InputMetadata(name, "" if is_nothing(entry) else as_text(entry))
     fields = cast("Mapping[str, Any]", entry)
     value = fields.get("default")
-    is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # valid values for a script
-    default = None if is_nothing(value) and not is_text else as_text(value)
+    # An empty text or `none` may be meant for a script, so they are defaults; `null` and an absent field are not.
+    is_default_text = isinstance(value, str) and value.strip().lower() in ("", "none")
+    default = None if is_nothing(value) and not is_default_text else as_text(value)
     required = means_true(fields["required"]) if "required" in fields else default is None
     return InputMetadata(name, as_text(fields.get("description", "")), required and default is None, default)

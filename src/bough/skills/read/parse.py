@@ -1,6 +1,6 @@
-"""Reading a skill file: leniently, loading whatever is readable, or strictly, by the specification.
+"""Reading a skill file: leniently, with whatever is readable, or strictly, by the specification.
 
-A file that is not a skill is refused with diagnostics; it does not affect other files.
+A file that is not a skill is refused with diagnostics. Other files are read all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bough.skills.model import (
     SkillMetadata,
     is_skill_file,
 )
-from bough.skills.read import fields as read
+from bough.skills.read import fields
 from bough.skills.read.encoding import decode, is_binary
 from bough.skills.read.plain import load_plain
 
@@ -44,7 +44,7 @@ class Split:
     Attributes:
         header: The frontmatter's text; None if missing.
         body: The text after it.
-        header_line: The 1-based line of the file at which `header` starts.
+        header_line: The first line of `header` in the file, 1-based.
     """
 
     header: str | None
@@ -54,33 +54,33 @@ class Split:
 
 
 def split(text: str) -> Split:
-    """Split `text`, which has line feeds only, into frontmatter and body. O(n)."""
+    """Split a file's text into frontmatter and body. O(n). Lines of `text` must end with a line feed only."""
     notes = Notes()
-    start = _find_opening(text, notes)
-    opening = _OPENING.match(text, start)
+    header_start = _find_opening(text, notes)
+    opening = _OPENING.match(text, header_start)
     if opening is None:
         return Split(None, text)
-    start = opening.end()
-    line = _line_at(text, start)
+    header_start = opening.end()
+    header_line = _line_at(text, header_start)
     if opening[1] != "---":
-        _note_inexact_fence("first", line - 1, notes)
-    closing = _FENCE.search(text, start)
-    if (fence := _find_fence_with_text(text, start, closing)) is not None:
+        _note_inexact_fence("first", header_line - 1, notes)
+    closing = _FENCE.search(text, header_start)
+    if (fence := _find_fence_with_text(text, header_start, closing)) is not None:
         message = "the frontmatter's last line has text after `---`"
         fix = "start a new line after `---`"
         notes.warn("fence-with-text", message, fix, _line_at(text, fence.start()))
-        return Split(text[start : fence.start()], fence[1] + text[fence.end() :], line, tuple(notes))
+        return Split(text[header_start : fence.start()], fence[1] + text[fence.end() :], header_line, tuple(notes))
     if closing is None:
-        return _split_unclosed(text, start, line, notes)
+        return _split_unclosed(text, header_start, header_line, notes)
     if closing[0] != "---":
         _note_inexact_fence("last", _line_at(text, closing.start()), notes)
-    return Split(text[start : closing.start()], text[closing.end() + 1 :], line, tuple(notes))
+    return Split(text[header_start : closing.start()], text[closing.end() + 1 :], header_line, tuple(notes))
 
 
 def find_exact_header(head: bytes) -> str | None:
-    """Return the frontmatter of a file's first bytes if it lies between exact fences; else None."""
+    """Return the frontmatter from a file's first bytes; None unless it is complete UTF-8 between two `---` lines."""
     end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
-    header = head[3 : end + 1]  # with the line feed before its first line
+    header = head[3 : end + 1]  # begins with the line feed of the first fence
     if end < 0 or b"\r" in header or b"\0" in header or b"\n..." in header or b"\n---" in header:
         return None
     try:
@@ -93,15 +93,15 @@ def _line_at(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-def _note_inexact_fence(place: str, line: int, notes: Notes) -> None:
-    notes.warn("fence", f"the frontmatter's {place} line is not exactly `---`", "write `---`", line)
+def _note_inexact_fence(position: str, line: int, notes: Notes) -> None:
+    notes.warn("fence", f"the frontmatter's {position} line is not exactly `---`", "write `---`", line)
 
 
 def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) -> re.Match[str] | None:
-    """Return the line of dashes with text after them that ends the frontmatter; None if there is no such line.
+    """Return the line of dashes and text that ends the frontmatter, such as `--- # Title`; None if there is none.
 
-    The text before it must be a mapping with a name or a description, and no plain fence may follow before the first
-    heading.
+    The lines before it must contain a name or a description. Between it and the next heading, there must be no
+    plain `---` line.
     """
     fence = _FENCE_WITH_TEXT.search(text, start, len(text) if closing is None else closing.start())
     if fence is None or not any(_ENTRY.match(line) for line in text[start : fence.start()].split("\n")):
@@ -114,21 +114,22 @@ def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) 
 
 
 def _find_opening(text: str, notes: Notes) -> int:
-    start = 0
-    while start < len(text) and text[start].isspace():
-        start += 1
-    if start and _OPENING.match(text, start):
+    """Return the position of the first fence, after any blank lines, code fence or comment before it."""
+    position = 0
+    while position < len(text) and text[position].isspace():
+        position += 1
+    if position and _OPENING.match(text, position):
         notes.warn("leading-blank-lines", "blank lines before the frontmatter", "start with `---`", 1)
     for pattern, wrapper in ((_CODE_FENCE, "a code fence"), (_COMMENT, "a comment")):
-        if match := pattern.match(text, start):
+        if match := pattern.match(text, position):
             notes.warn("text-before-frontmatter", f"{wrapper} before the frontmatter", "start with `---`", 1)
             return match.end()
-    return start
+    return position
 
 
-def _split_unclosed(text: str, start: int, first_line: int, notes: Notes) -> Split:
-    """Split a file whose frontmatter has no end: it consists of the entries up to the first blank line or heading."""
-    lines = text[start:].split("\n")
+def _split_unclosed(text: str, header_start: int, first_line: int, notes: Notes) -> Split:
+    """Split a file whose frontmatter has no closing fence: it ends before the first blank line or heading."""
+    lines = text[header_start:].split("\n")
     count = next((i for i, line in enumerate(lines) if not line.strip() or line.startswith("#")), len(lines))
     if not any(_ENTRY.match(line) for line in lines[:count]):
         return Split(None, text)
@@ -138,16 +139,16 @@ def _split_unclosed(text: str, start: int, first_line: int, notes: Notes) -> Spl
 
 
 def load(header: str, notes: Notes, first_line: int = 2) -> dict[str, Any]:
-    """Return the fields of a frontmatter as text, lists and mappings, repaired where necessary. O(n); never raises.
+    """Return the fields of a frontmatter as text, lists and mappings; repairs invalid YAML. O(n); never raises.
 
     Args:
         header: The text between the fences.
         notes: Receives a diagnostic for each repair.
-        first_line: The line of the file at which `header` starts, for `notes`.
+        first_line: The first line of `header` in the file, for the line numbers in `notes`.
     """
     values = load_plain(header)
     if values is None:
-        from bough.skills.read.yaml_text import load_yaml  # most libraries of skills need no YAML, slow to import
+        from bough.skills.read.yaml_text import load_yaml  # imported here: slow, and most skills need no YAML
 
         values = load_yaml(header, notes, first_line)
     return values
@@ -160,7 +161,8 @@ HEAD_BYTES = 4096
 MAX_DIAGNOSTICS = 100
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NOTHING_MORE = frozenset({"name", "description", "license", "compatibility", "allowed-tools", "metadata", "keywords"})
+_PLAIN_FIELDS = frozenset({"name", "description", "license", "compatibility", "allowed-tools", "metadata", "keywords"})
+"""A skill with no other fields has neither a trigger nor inputs."""
 
 _PARAGRAPH_SKIPS = re.compile(r"\s*(?:#|<!--|```|---|===|!\[|\|)")
 
@@ -169,14 +171,14 @@ class SkillRefused(InvalidInput):
     """A file that cannot be loaded as a skill.
 
     Attributes:
-        diagnostics: One or more with severity `error`, and all others of the file.
+        diagnostics: Of the file; at least one has the severity `error`.
     """
 
     def __init__(self, path: Path, diagnostics: tuple[Diagnostic, ...]) -> None:
-        worst = next((diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"), diagnostics[0])
+        first_error = next((diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"), diagnostics[0])
         super().__init__(
-            f"{path} is not a skill: {worst.message}",
-            hint=worst.fix or "run `bough skills check` to list every problem",
+            f"{path} is not a skill: {first_error.message}",
+            hint=first_error.fix or "run `bough skills check` to list every problem",
             details={"diagnostics": [diagnostic.as_dict() for diagnostic in diagnostics]},
         )
         self.diagnostics = diagnostics
@@ -201,7 +203,7 @@ def read_skill(path: str | Path, mode: Mode = "lenient", *, source: str = "", sc
     """Return the skill that a file, or a folder with a `SKILL.md`, defines.
 
     Raises:
-        SkillRefused: It cannot be loaded; in strict mode, also if it violates the specification in any way.
+        SkillRefused: The skill cannot be loaded or, in strict mode, violates the specification.
     """
     reading = try_read(path, mode, source=source, scope=scope)
     if reading.skill is None:
@@ -210,29 +212,30 @@ def read_skill(path: str | Path, mode: Mode = "lenient", *, source: str = "", sc
 
 
 def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scope: Scope = "code") -> Reading:
-    """Read a skill like `read_skill`, but return a refusal as a `Reading` without a skill. Never raises."""
+    """Read a skill like `read_skill`, but return a `Reading` without a skill instead of raising."""
     return read_file(find_skill_file(Path(path)), mode, source, scope)
 
 
 def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope = "code") -> Reading:
-    """Read a skill like `try_read`, from the path of the file itself."""
+    """Read a skill like `try_read`; `file` is the path of the file, not of its folder."""
     data, notes = read_bounded(file)
     return Reading(None, _set_path(notes, file)) if data is None else _read(file, data, notes, mode, source, scope)
 
 
 def _read(file: Path, data: bytes, notes: Notes, mode: Mode, source: str, scope: Scope) -> Reading:
+    """Read a skill from the bytes of its file; `notes` are the diagnostics of reading them."""
     if is_binary(data):
         notes.error("binary", "the file is not text", "write the instructions as Markdown")
         return Reading(None, _set_path(notes, file))
-    parts = split(decode(data, notes))
-    notes += parts.diagnostics
-    fields = _load_header(parts, notes)
-    skill = _build_skill(file, parts, read.rename_aliases(fields, notes), notes, source=source, scope=scope)
+    sections = split(decode(data, notes))
+    notes += sections.diagnostics
+    values = _load_header(sections, notes)
+    skill = _build_skill(file, sections, fields.rename_aliases(values, notes), notes, source=source, scope=scope)
     if mode == "strict":
         from bough.skills.read.strict import find_violations
 
         repairs = [note for note in notes if note.severity != "error"]
-        notes = find_violations(file, data, parts.header, fields)
+        notes = find_violations(file, data, sections.header, values)
         notes += repairs
         if any(note.severity == "error" for note in notes):
             skill = None
@@ -240,18 +243,18 @@ def _read(file: Path, data: bytes, notes: Notes, mode: Mode, source: str, scope:
     if skill is not None:
         attributes: dict[str, Any] = skill.__dict__
         attributes["diagnostics"] = diagnostics
-        attributes["_unhashed"] = (parts.body, data)
+        attributes["_unhashed"] = (sections.body, data)
     return Reading(skill, diagnostics)
 
 
-def read_head(path: str, home: str, source: str = "", scope: Scope = "configured") -> HeadReading | None:
-    """Read the tier 1 metadata of one file: 4 KB of it, or all if its frontmatter is longer or broken.
+def read_head(path: str, default_name: str, source: str = "", scope: Scope = "configured") -> HeadReading | None:
+    """Return the tier 1 metadata of one file; None if the file does not exist.
 
-    Returns None if there is no such file.
+    Reads 4 KB, or the whole file if its frontmatter is longer or broken.
 
     Args:
         path: Absolute path of the file.
-        home: The folder's name; for a flat file its own name without the extension.
+        default_name: The folder's name; for a flat file, the file's name without its extension.
     """
     try:
         handle = os.open(path, _FLAGS)
@@ -268,11 +271,11 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     notes: Notes = Notes()
     values = None if b"\0" in head else _load_head(head, notes)
     if values is None:
-        # The head is used only if it is the whole file: one that is cut off would look broken.
+        # Only the whole file is parsed here: a frontmatter that is cut off would look broken.
         is_whole_file = 0 < len(head) < HEAD_BYTES
         reading = _read(Path(path), head, Notes(), "lenient", source, scope) if is_whole_file else None
         return _summarize(reading or read_file(Path(path), "lenient", source, scope))
-    metadata = _read_metadata(path, home, values, "", notes, source, scope)
+    metadata = _read_metadata(path, default_name, values, "", notes, source, scope)
     return HeadReading(metadata, _set_path(notes, path) if notes else ())
 
 
@@ -281,11 +284,11 @@ def _summarize(reading: Reading) -> HeadReading:
 
 
 def _load_head(head: bytes, notes: Notes) -> dict[str, Any] | None:
-    """Return the fields of a head with a whole frontmatter and a description; None for any other head."""
+    """Return the fields of a head; None unless it has a complete frontmatter with a description."""
     header = find_exact_header(head)
     if header is None:
         return None
-    values = read.rename_aliases(load(header, notes), notes)
+    values = fields.rename_aliases(load(header, notes), notes)
     description = values.get("description")
     return values if isinstance(description, str) and description and not description.isspace() else None
 
@@ -294,7 +297,7 @@ def read_document(path: Path) -> Document:
     """Return the instructions of a file.
 
     Raises:
-        SkillRefused: The file is gone or unreadable.
+        SkillRefused: The file does not exist or cannot be read.
     """
     data, notes = read_bounded(path)
     if data is None:
@@ -309,7 +312,7 @@ class FileSkillLoader:
         """Return the instructions of a file.
 
         Raises:
-            SkillRefused: The file is gone or unreadable.
+            SkillRefused: The file does not exist or cannot be read.
         """
         return read_document(path)
 
@@ -321,9 +324,11 @@ class FileSkillLoader:
 
 
 def find_skill_file(path: Path) -> Path:
-    """Return the file that defines a skill, given that file or its folder."""
-    if not path.is_dir() or os.path.lexists(path / "SKILL.md"):
-        return path / "SKILL.md" if path.is_dir() else path
+    """Return the file that defines a skill, given the file or its folder; `SKILL.md` in any case, else `SKILL.md`."""
+    if not path.is_dir():
+        return path
+    if os.path.lexists(path / "SKILL.md"):
+        return path / "SKILL.md"
     try:
         return next(path / name for name in sorted(os.listdir(path)) if is_skill_file(name))
     except (OSError, StopIteration):
@@ -331,7 +336,7 @@ def find_skill_file(path: Path) -> Path:
 
 
 def read_bounded(path: Path) -> tuple[bytes | None, Notes]:
-    """Return at most `MAX_FILE_BYTES` of a file, or None and the reason. Does not follow links out of its folder."""
+    """Return up to 1 MiB of a file and the diagnostics; None if it is unreadable, or a link out of its folder."""
     notes = Notes()
     data = _read_bytes(str(path), MAX_FILE_BYTES, notes)
     if data is not None and len(data) >= MAX_FILE_BYTES:
@@ -339,51 +344,56 @@ def read_bounded(path: Path) -> tuple[bytes | None, Notes]:
     return data, notes
 
 
-def _read_bytes(path: str, size: int, notes: Notes) -> bytes | None:
-    # Opened without following a link, and checked on the descriptor: between a check of the path and the opening, the
-    # file could be replaced by a link that leaves the folder, or by a pipe that blocks for ever.
+def _read_bytes(path: str, max_bytes: int, notes: Notes) -> bytes | None:
+    """Return the first bytes of a regular file; None, with the reason in `notes`, if it cannot be read."""
+    # Opened without following links, then checked by its descriptor. If the path were checked first, the file could be
+    # replaced before it is opened: by a link out of the folder, or by a pipe that blocks for ever.
     try:
         handle = os.open(path, _FLAGS)
     except OSError as error:
         if os.path.islink(path):
-            return _read_link(path, size, notes)
+            return _read_link(path, max_bytes, notes)
         return notes.error("unreadable", f"cannot be read: {error.strerror}")
     except ValueError:
         return notes.error("unreadable", "cannot be read: the path contains a NUL byte")
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return notes.error("not-a-file", "not a regular file")
-        return _read_all(handle, size)
+        return _read_all(handle, max_bytes)
     except OSError as error:
         return notes.error("unreadable", f"cannot be read: {error.strerror}")
     finally:
         os.close(handle)
 
 
-def _read_all(handle: int, size: int) -> bytes:
-    data = os.read(handle, size)
-    if len(data) in (0, size) or size <= HEAD_BYTES:
-        return data
-    # One read may return less than was asked for, for example on a network file system.
-    parts = [data]
-    while (bytes_left := size - sum(map(len, parts))) and (part := os.read(handle, bytes_left)):
-        parts.append(part)
-    return b"".join(parts)
+def _read_all(handle: int, max_bytes: int) -> bytes:
+    first_chunk = os.read(handle, max_bytes)
+    if len(first_chunk) in (0, max_bytes) or max_bytes <= HEAD_BYTES:
+        return first_chunk
+    # One read may return less than requested, for example on a network file system.
+    chunks = [first_chunk]
+    bytes_left = max_bytes - len(first_chunk)
+    while bytes_left and (chunk := os.read(handle, bytes_left)):
+        chunks.append(chunk)
+        bytes_left -= len(chunk)
+    return b"".join(chunks)
 
 
-def _read_link(path: str, size: int, notes: Notes) -> bytes | None:
+def _read_link(path: str, max_bytes: int, notes: Notes) -> bytes | None:
+    """Return the first bytes of the file that a link points to; None, with the reason in `notes`, if it is refused."""
     folder, target = os.path.realpath(os.path.dirname(path)), os.path.realpath(path)
     if not target.startswith(folder + os.sep):
-        return notes.error("link-out", "the link leaves its folder", "replace the link by the file")
-    if os.path.islink(target):  # realpath returns a circular link unresolved; reading it would recurse for ever
-        return notes.error("link-circle", "the link is circular", "replace the link by the file")
-    return _read_bytes(target, size, notes)
+        return notes.error("link-out", "the link leaves its folder", "replace the link with the file")
+    if os.path.islink(target):  # realpath leaves a circular link unresolved; reading it would recurse for ever
+        return notes.error("link-circle", "the link is circular", "replace the link with the file")
+    return _read_bytes(target, max_bytes, notes)
 
 
-def _load_header(parts: Split, notes: Notes) -> dict[str, Any]:
-    header = parts.header
+def _load_header(sections: Split, notes: Notes) -> dict[str, Any]:
+    """Return the fields of a file's frontmatter, at most 64 KiB of it; empty if it has none."""
+    header = sections.header
     if header is None:
-        if parts.body.strip():
+        if sections.body.strip():
             fix = "start with `---`, `name: …`, `description: …`, `---`"
             notes.warn("frontmatter-missing", "no frontmatter", fix, 1)
         return {}
@@ -391,18 +401,18 @@ def _load_header(parts: Split, notes: Notes) -> dict[str, Any]:
         header = header[: header.rfind("\n", 0, MAX_HEADER_CHARACTERS) + 1]
         message = "only the first 64 KB of frontmatter were read"
         notes.warn("frontmatter-too-long", message, "move text into the body")
-    return load(header, notes, parts.header_line)
+    return load(header, notes, sections.header_line)
 
 
 def _build_skill(
-    file: Path, parts: Split, values: dict[str, Any], notes: Notes, *, source: str, scope: Scope
+    file: Path, sections: Split, values: dict[str, Any], notes: Notes, *, source: str, scope: Scope
 ) -> Skill | None:
     """Return the skill of a file; None, with the reason in `notes`, if it is not a skill."""
-    if not values and not parts.body.strip():
+    if not values and not sections.body.strip():
         return notes.error("empty", "the file is empty", "write frontmatter with a name and a description")
-    home = file.absolute().parent.name if is_skill_file(file.name) else file.name.removesuffix(".md")
-    fields = None if parts.header is None else values
-    metadata = _read_metadata(str(file), home, fields, parts.body, notes, source, scope)
+    default_name = file.absolute().parent.name if is_skill_file(file.name) else file.name.removesuffix(".md")
+    header_values = None if sections.header is None else values
+    metadata = _read_metadata(str(file), default_name, header_values, sections.body, notes, source, scope)
     if metadata is None:
         return None
     return Skill(
@@ -413,21 +423,21 @@ def _build_skill(
         inputs=metadata.inputs,
         mcp_tools=_read_mapping(values, "mcp_tools", notes),
         frontmatter=values,
-        license=read.read_text(values, "license", notes),
+        license=fields.read_text(values, "license", notes),
         compatibility=_read_compatibility(values, notes),
-        metadata=read.read_metadata(values, notes),
+        metadata=fields.read_metadata(values, notes),
         allowed_tools=_read_allowed_tools(values),
         source=source,
         scope=scope,
         keywords=metadata.keywords,
         invocable=metadata.invocable,
-        hooks=not read.is_nothing(values.get("hooks")),
+        hooks=not fields.is_nothing(values.get("hooks")),
         loader=FileSkillLoader(),
     )
 
 
 def _read_metadata(
-    path: str, home: str, values: dict[str, Any] | None, body: str, notes: Notes, source: str, scope: Scope
+    path: str, default_name: str, values: dict[str, Any] | None, body: str, notes: Notes, source: str, scope: Scope
 ) -> SkillMetadata | None:
     """Return a skill's tier 1 metadata; None, with the reason in `notes`, if it has no safe name or no description.
 
@@ -435,25 +445,25 @@ def _read_metadata(
         values: The fields; None if the file has no frontmatter.
         body: The text whose first paragraph replaces a missing description.
     """
-    name = _read_name(path, home, values, notes)
+    name = _read_name(path, default_name, values, notes)
     if name is None:
         return None
     values = values or {}
-    description = read.read_text(values, "description", notes)
+    description = fields.read_text(values, "description", notes)
     if description is None:
         description = extract_first_paragraph(body)
         if description is None:
             return notes.error("description-missing", "no description and no text", "description: …")
         message, fix = "no `description`; the first paragraph is used", "description: what it does and when to use it"
         notes.warn("description-missing", message, fix)
-    elif len(description) > read.MAX_DESCRIPTION:
-        message = f"the description has {len(description)} characters, more than {read.MAX_DESCRIPTION}"
+    elif len(description) > fields.MAX_DESCRIPTION:
+        message = f"the description has {len(description)} characters, more than {fields.MAX_DESCRIPTION}"
         notes.warn("description-length", message, "shorten it")
-    if _NOTHING_MORE.issuperset(values):
+    if _PLAIN_FIELDS.issuperset(values):
         return SkillMetadata(name, description, path, source, scope, keywords=_read_keywords(values))
-    inputs = read.read_inputs(values, notes)
-    trigger = read.read_trigger(values, inputs, notes)
-    invocable = not read.means_true(values.get("disable-model-invocation"))
+    inputs = fields.read_inputs(values, notes)
+    trigger = fields.read_trigger(values, inputs, notes)
+    invocable = not fields.means_true(values.get("disable-model-invocation"))
     return SkillMetadata(name, description, path, source, scope, trigger, inputs, _read_keywords(values), invocable)
 
 
@@ -469,25 +479,26 @@ def extract_first_paragraph(body: str) -> str | None:
             paragraph.append(line)
         else:
             heading = heading or line.strip("# \t")
-    return (" ".join(" ".join(paragraph).split()) or heading)[: read.MAX_DESCRIPTION] or None
+    text = " ".join(" ".join(paragraph).split()) or heading
+    return text[: fields.MAX_DESCRIPTION] or None
 
 
-def _read_name(path: str, home: str, values: dict[str, Any] | None, notes: Notes) -> str | None:
-    """Return a skill's name, which is `home` if there is no frontmatter; None if it is unsafe."""
-    name = home
+def _read_name(path: str, default_name: str, values: dict[str, Any] | None, notes: Notes) -> str | None:
+    """Return a skill's name: the field, else `default_name`; None, with the reason in `notes`, if it is unsafe."""
+    name = default_name
     if values is not None:
-        if values.get("name") == home and read.is_good_name(home):
-            return home
-        name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
-    if reason := read.explain_unsafe_name(name):
+        if values.get("name") == default_name and fields.is_good_name(default_name):
+            return default_name
+        name = fields.read_name(values, default_name, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
+    if reason := fields.explain_unsafe_name(name):
         return notes.error("name-unsafe", f"the name is refused: {reason}", "use letters, digits, hyphens")
     return name
 
 
 def _read_compatibility(values: dict[str, Any], notes: Notes) -> str | None:
-    text = read.read_text(values, "compatibility", notes)
-    if text and len(text) > read.MAX_COMPATIBILITY:
-        message = f"`compatibility` has {len(text)} characters, more than {read.MAX_COMPATIBILITY}"
+    text = fields.read_text(values, "compatibility", notes)
+    if text and len(text) > fields.MAX_COMPATIBILITY:
+        message = f"`compatibility` has {len(text)} characters, more than {fields.MAX_COMPATIBILITY}"
         notes.warn("compatibility-length", message, "shorten it")
     return text
 
@@ -496,7 +507,7 @@ def _read_mapping(values: dict[str, Any], field: str, notes: Notes) -> dict[str,
     value = values.get(field)
     if isinstance(value, dict):
         return value  # pyright: ignore[reportUnknownVariableType]
-    if not read.is_nothing(value):
+    if not fields.is_nothing(value):
         notes.warn(f"{field}-not-mapping", f"`{field}` is not a mapping; it is ignored")
     return {}
 
@@ -510,16 +521,18 @@ def _read_allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _read_keywords(values: dict[str, Any]) -> tuple[str, ...]:
+    """Return the field `keywords` or `tags`, else that of `metadata`; empty if there is none."""
     metadata = values.get("metadata")
     nested = metadata.get("keywords", metadata.get("tags")) if isinstance(metadata, dict) else None  # pyright: ignore
     value: Any = values.get("keywords", values.get("tags", nested))  # pyright: ignore
-    return read.read_words(value) if value else ()
+    return fields.read_words(value) if value else ()
 
 
 def _set_path(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics with the path of their file; if there are more than 100, with the errors first."""
     file = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
-        # Errors first: they decide whether the file is refused, and must not be displaced by warnings before them.
+        # Errors first: they decide whether the file is refused, so earlier warnings must not displace them.
         notes = [note for note in notes if note.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
         notes.append(Diagnostic("more", "info", "further diagnostics are not listed"))
     return tuple([Diagnostic(*note[:5], file) for note in notes])

@@ -17,17 +17,17 @@ _SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".ve
 
 
 def list_resources(folder: Path) -> Resources:
-    """Return the files of a skill's folder except its `SKILL.md`. O(files), at most 2,000, 8 folders deep."""
-    groups: dict[str, list[str]] = {"scripts": [], "references": [], "assets": [], "other": []}
+    """Return the files of a skill's folder except its `SKILL.md`: at most 2,000, 8 folders deep. O(files)."""
+    names_by_group: dict[str, list[str]] = {"scripts": [], "references": [], "assets": [], "other": []}
     complete = True
     for count, name in enumerate(walk_files(folder)):
         if count >= MAX_FILES or name is None:
             complete = False
             break
-        top = name.split("/", 1)[0] if "/" in name else ""
-        groups[top if top in groups else "other"].append(name)
-    parts = {key: tuple(sorted(names)) for key, names in groups.items()}
-    return Resources(**parts, complete=complete)
+        top_folder = name.split("/", 1)[0] if "/" in name else ""
+        names_by_group[top_folder if top_folder in names_by_group else "other"].append(name)
+    paths_by_group = {key: tuple(sorted(names)) for key, names in names_by_group.items()}
+    return Resources(**paths_by_group, complete=complete)
 
 
 def walk_files(folder: Path) -> Iterator[str | None]:
@@ -36,29 +36,32 @@ def walk_files(folder: Path) -> Iterator[str | None]:
     Links to files inside the folder are followed; links to folders are not.
     """
     root = os.path.realpath(folder)
-    stack = [("", 0)]
-    while stack:
-        inside, depth = stack.pop()
-        for entry in _entries(os.path.join(root, inside)):
-            name = f"{inside}/{entry.name}" if inside else entry.name
+    pending = [("", 0)]
+    while pending:
+        subfolder, depth = pending.pop()
+        for entry in _list_entries(os.path.join(root, subfolder)):
+            name = f"{subfolder}/{entry.name}" if subfolder else entry.name
             if entry.is_dir(follow_symlinks=False):
                 if depth + 1 >= MAX_DEPTH:
                     yield None
                 else:
-                    stack.append((name, depth + 1))
-            elif _is_inside(entry, root) and not (not inside and is_skill_file(entry.name)):
+                    pending.append((name, depth + 1))
+            elif not subfolder and is_skill_file(entry.name):
+                continue
+            elif _is_file_inside(entry, root):
                 yield name
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if entry.name not in _SKIPPED), key=lambda entry: entry.name)
-    except OSError:  # the folder is gone or unreadable
+    except OSError:  # the folder was removed or is unreadable
         return []
 
 
-def _is_inside(entry: os.DirEntry[str], root: str) -> bool:
+def _is_file_inside(entry: os.DirEntry[str], root: str) -> bool:
+    """Whether an entry is a file, or a link to a file inside `root`."""
     if not entry.is_symlink():
         return entry.is_file(follow_symlinks=False)
     target = os.path.realpath(entry.path)
@@ -69,8 +72,8 @@ def resolve(folder: Path, name: str) -> Path:
     """Return the absolute path of a file of the skill.
 
     Raises:
-        InvalidInput: The path is absolute, or leaves the folder by `..` or a link.
-        NotFound: There is no such file; the hint names the nearest.
+        InvalidInput: The path is absolute, or leads out of the folder by `..` or a link.
+        NotFound: The skill has no such file; the hint suggests a similar name.
     """
     parts = name.split("/")
     if not name or name.startswith("/") or "\\" in name or "\0" in name or ".." in parts:
@@ -88,13 +91,11 @@ def resolve(folder: Path, name: str) -> Path:
 
 
 def suggest_nearest(name: str, names: tuple[str, ...]) -> str:
-    """Return a hint that names the most similar of `names`, or the first few."""
-    close = (
-        get_close_matches(name, names, 1, 0.4)
-        or [candidate for candidate in names if candidate.endswith("/" + name)][:1]
-    )
-    if close:
-        return f"did you mean {close[0]!r}?"
+    """Return a hint with the one of `names` that is most similar to `name`, or with the first eight of them."""
+    similar = get_close_matches(name, names, 1, 0.4)
+    similar += [candidate for candidate in names if candidate.endswith("/" + name)]
+    if similar:
+        return f"did you mean {similar[0]!r}?"
     return f"available: {', '.join(names[:8])}" if names else "none are available"
 
 
@@ -103,9 +104,9 @@ class ResourcePart:
     """A part of a file.
 
     Attributes:
-        size: Of the whole file, in bytes.
-        next_line: The line at which to continue; None at the end of the file.
-        is_binary: Whether the file is not text; then `text` is empty.
+        size: Length of the whole file, in bytes.
+        next_line: The line after this part, 1-based; None if the part ends the file.
+        is_binary: Whether the file is not text; if so, `text` is empty.
     """
 
     text: str
@@ -115,40 +116,40 @@ class ResourcePart:
 
 
 def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 256 << 10) -> ResourcePart:
-    """Return the lines of a file of the skill from `start_line` on, at most `max_bytes` of them. O(file).
+    """Return the lines of a skill's file from `start_line` on, up to `max_bytes` in total. O(file).
 
     Raises:
-        InvalidInput: The path is not one inside the skill.
-        NotFound: There is no such file.
+        InvalidInput: The path leads out of the skill.
+        NotFound: The skill has no such file.
     """
     path = resolve(folder, name)
     lines: list[bytes] = []
-    bytes_left, number = max_bytes, 0
+    bytes_left = max_bytes
+    line_number = 0
     with path.open("rb") as handle:
         size = os.fstat(handle.fileno()).st_size
         if b"\0" in handle.read(8192):
             return ResourcePart("", size, is_binary=True)
         handle.seek(0)
-        # Bounded: a file without line feeds is one line.
+        # With a limit, because a file without line feeds is a single line.
         while line := handle.readline(max_bytes):
-            number += 1
-            if number < start_line:
+            line_number += 1
+            if line_number < start_line:
                 continue
             if len(line) > bytes_left:
-                text = b"".join(lines or [line[:bytes_left]]).decode("utf-8", "replace")
-                return ResourcePart(text, size, number if lines else number + 1)
+                return ResourcePart(b"".join(lines).decode("utf-8", "replace"), size, line_number)
             lines.append(line)
             bytes_left -= len(line)
     return ResourcePart(b"".join(lines).decode("utf-8", "replace"), size)
 
 
 def read_resource(folder: Path, name: str, *, max_bytes: int = 256 << 10) -> bytes:
-    """Return the bytes of a file of the skill (tier 3).
+    """Return the bytes of a skill's file (tier 3).
 
     Raises:
-        InvalidInput: The path is not one inside the skill.
-        NotFound: There is no such file.
-        LimitExceeded: It is longer than `max_bytes`.
+        InvalidInput: The path leads out of the skill.
+        NotFound: The skill has no such file.
+        LimitExceeded: The file is longer than `max_bytes`.
     """
     path = resolve(folder, name)
     with path.open("rb") as handle:

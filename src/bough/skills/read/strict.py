@@ -1,7 +1,7 @@
-"""Validating a skill against the Agent Skills specification, reporting all violations at once.
+"""Validating a skill against the Agent Skills specification, with all violations at once.
 
-The verdict equals the reference validator's on its documented rules, including how it finds the end of the
-frontmatter. The reference stops at the first violation; this continues with whatever is readable.
+The result is the same as the reference validator's for its documented rules, including how it finds the end of the
+frontmatter. The reference validator stops at the first violation; this one continues with whatever is readable.
 
 Source: Agent Skills specification; its reference validator `skills-ref`.
 """
@@ -23,21 +23,22 @@ def find_violations(file: Path, data: bytes, header: str | None, fields: dict[st
     """Return an `error` for every rule of the specification that a file violates.
 
     Args:
-        file: Its path; the folder's name must equal the skill's name.
-        data: Its bytes.
-        header: The frontmatter as split leniently.
-        fields: The fields as read leniently; checked if the file's frontmatter is invalid by the specification.
+        file: The file's path; the folder's name must equal the skill's name.
+        data: The bytes of the file.
+        header: The frontmatter that the lenient reader found; None if it found none.
+        fields: The fields that the lenient reader found; they are checked if strict parsing fails.
     """
     notes = Notes()
-    values = _read(data, header, notes)
+    values = _read_strictly(data, header, notes)
     if values is None and header is not None:
         values = fields
     if values is not None:
-        _check(values, file.absolute().parent.name, notes)
+        _check_fields(values, file.absolute().parent.name, notes)
     return notes
 
 
-def _read(data: bytes, lenient_header: str | None, notes: Notes) -> dict[str, Any] | None:
+def _read_strictly(data: bytes, lenient_header: str | None, notes: Notes) -> dict[str, Any] | None:
+    """Return the fields as the reference parser reads them; None, with an error in `notes`, if it cannot."""
     try:
         text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
@@ -45,33 +46,43 @@ def _read(data: bytes, lenient_header: str | None, notes: Notes) -> dict[str, An
     if not text.startswith("---"):
         message = "the file does not start with `---`" + (" but with a byte order mark" if text[:1] == "\ufeff" else "")
         return notes.error("frontmatter-missing", message, "start with a line `---`")
-    parts = text.split("---", 2)  # the reference parser ends the frontmatter at the next `---`, even inside a line
-    if len(parts) < 3:
+    sections = text.split("---", 2)  # the reference parser ends the frontmatter at the next `---`, even inside a line
+    if len(sections) < 3:
         return notes.error("frontmatter-unclosed", "the frontmatter has no closing `---`", "add a line `---`")
-    values = _load_strict(parts[1], notes)
-    if values is not None and lenient_header is not None and lenient_header.strip() != parts[1].strip():
+    values = _load_strict(sections[1], notes)
+    if values is not None and lenient_header is not None and lenient_header.strip() != sections[1].strip():
         message = "many parsers end the frontmatter at `---` inside a value"
         notes.warn("fence-in-value", message, "write a dash (—) instead of `---`")
     return values
 
 
 def _load_strict(header: str, notes: Notes) -> dict[str, Any] | None:
+    """Return the fields as strictyaml parses them; None, with an error in `notes`, if they are invalid."""
     strictyaml: Any = import_module("strictyaml")  # it has no type hints
-    base: type[Exception] = import_module("strictyaml.ruamel.error").YAMLError
+    yaml_error: type[Exception] = import_module("strictyaml.ruamel.error").YAMLError
     try:
         values: Any = strictyaml.load(header).data
-    except (base, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, RecursionError) as error:
-        mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    except (
+        yaml_error,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        AssertionError,
+        RecursionError,
+    ) as error:
+        position: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         problem = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())[:200]
         message = f"invalid YAML by the specification: {problem}"
         fix = "block style, no tags, anchors or repeated keys; quote values with `: `"
-        return notes.error("yaml-invalid", message, fix, None if mark is None else int(mark.line) + 1)
+        return notes.error("yaml-invalid", message, fix, None if position is None else int(position.line) + 1)
     if not isinstance(values, dict):
         return notes.error("frontmatter-not-mapping", "the frontmatter is not a mapping", "write `key: value` lines")
     return cast("dict[str, Any]", values)
 
 
-def _check(values: dict[str, Any], folder: str, notes: Notes) -> None:
+def _check_fields(values: dict[str, Any], folder: str, notes: Notes) -> None:
     unknown = sorted(set(values) - set(FIELDS))
     if unknown:
         notes.error(
@@ -85,6 +96,7 @@ def _check(values: dict[str, Any], folder: str, notes: Notes) -> None:
 
 
 def _check_name(values: dict[str, Any], folder: str, notes: Notes) -> None:
+    """Add an error for each rule about the name that is violated."""
     if "name" not in values:
         notes.error("name-missing", "no `name`", f"name: {folder}")
         return
@@ -114,6 +126,7 @@ def _check_name(values: dict[str, Any], folder: str, notes: Notes) -> None:
 
 
 def _check_description(values: dict[str, Any], notes: Notes) -> None:
+    """Add an error if the description is missing, empty or too long."""
     if "description" not in values:
         notes.error("description-missing", "no `description`", "description: what it does and when to use it")
         return

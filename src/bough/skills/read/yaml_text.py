@@ -1,7 +1,7 @@
-"""Reading frontmatter as YAML of text, lists and mappings: no types, no tags, bounded.
+"""Reading frontmatter as YAML with text, lists and mappings only. Types and tags are ignored; the size is limited.
 
-A frontmatter that is not valid YAML is read entry by entry, so that a bad value affects only its own key. A value that
-is not valid YAML is read as plain text, and the diagnostic says what to write instead.
+A frontmatter that is not valid YAML is read entry by entry, so an invalid value affects only its own key. An invalid
+value is read as plain text, with a diagnostic that says what to write instead.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from bough.skills.model import Notes
 from bough.skills.read.plain import load_plain
 
 MAX_NODES = 10_000
-"""How many values a frontmatter may have once its aliases are expanded."""
+"""How many values a frontmatter may have after its aliases are expanded."""
 
 MAX_DEPTH = 32
-_MAX_BROKEN_DEPTH = 4
+_MAX_REPAIR_DEPTH = 4
+"""How deep mappings are read entry by entry; deeper ones are read as text."""
 
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _ENTRY = re.compile(r"([A-Za-z_][\w-]*|\"[^\"\n]*\"|'[^'\n]*')[ \t]*:(?:[ \t]+(.*)|$)")
-_GLUED = re.compile(r"(name|description|license|compatibility|version):(\S.*)")
+_ENTRY_WITHOUT_SPACE = re.compile(r"(name|description|license|compatibility|version):(\S.*)")
 _BLOCK = re.compile(r"([|>])[-+0-9]*")
 _ESCAPES = {'\\"': '"', "\\\\": "\\", "\\n": "\n", "\\t": "\t"}
 _HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*)$", re.MULTILINE)
@@ -43,9 +44,9 @@ def load_yaml(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
         notes.error("yaml-bomb", message, "do not use aliases", first_line)
         return {}
     except InvalidYaml:
-        return _load_broken(header, notes, first_line)
+        return _load_invalid(header, notes, first_line)
     if data is not None and data != "" and not isinstance(data, dict):
-        return _load_broken(header, notes, first_line)
+        return _load_invalid(header, notes, first_line)
     notes += yaml_notes
     values = cast("dict[str, Any]", data or {})
     _restore_hash(header, first_line, values, notes)
@@ -53,27 +54,31 @@ def load_yaml(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
 
 
 def _restore_hash(header: str, first_line: int, values: dict[str, Any], notes: Notes) -> None:
-    """Restore a description that YAML ended at ` #`, which is nearly always meant as text."""
+    """Restore the end of a description that YAML took for a comment, because ` #` is nearly always meant as text."""
     match = _HASH_IN_TEXT.search(header)
-    if match is None or " #" not in (line := match[1].rstrip()):
+    if match is None:
         return
+    written_text = match[1].rstrip()
     value = values.get("description")
-    if isinstance(value, str) and line.startswith(value):
-        values["description"] = line
+    if " #" in written_text and isinstance(value, str) and written_text.startswith(value):
+        values["description"] = written_text
         message = "in YAML, ` #` starts a comment in the description"
-        number = first_line + header.count("\n", 0, match.start())
-        notes.warn("yaml-hash-in-text", message, "quote the value", number)
+        line_number = first_line + header.count("\n", 0, match.start())
+        notes.warn("yaml-hash-in-text", message, "quote the value", line_number)
 
 
 @dataclass(slots=True)
 class _Entry:
+    """A `key: value` line at the left margin, and the lines after it that continue its value."""
+
     key: str
-    first: str
+    inline_value: str
     line: int
     continuation: list[str] = field(default_factory=list[str])
 
 
-def _load_broken(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
+def _load_invalid(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
+    """Return the fields of a frontmatter that is not valid YAML, read entry by entry."""
     values = _read_block(header.split("\n"), first_line, 0, notes)
     if not values and header.strip():
         message = "the frontmatter has no `key: value` lines"
@@ -82,6 +87,7 @@ def _load_broken(header: str, notes: Notes, first_line: int) -> dict[str, Any]:
 
 
 def _read_block(lines: list[str], first_line: int, depth: int, notes: Notes) -> dict[str, Any]:
+    """Return the entries of a mapping that is not valid YAML."""
     values: dict[str, Any] = {}
     for entry in _split_entries(lines, first_line, notes):
         if entry.key in values:
@@ -91,15 +97,18 @@ def _read_block(lines: list[str], first_line: int, depth: int, notes: Notes) -> 
 
 
 def _split_entries(lines: list[str], first_line: int, notes: Notes) -> list[_Entry]:
+    """Split lines into entries; add a diagnostic for each line that belongs to none."""
     entries: list[_Entry] = []
     for number, line in enumerate(lines, first_line):
         match = _ENTRY.match(line)
-        if match is None and (match := _GLUED.fullmatch(line)):
+        if match is None and (match := _ENTRY_WITHOUT_SPACE.fullmatch(line)):
             message = f"no space after `{match[1]}:`"
             notes.warn("yaml-missing-space", message, f"{match[1]}: …", number)
         if match is not None:
             entries.append(_Entry(match[1].strip("\"'"), (match[2] or "").strip(), number))
-        elif entries and not (entries[-1].key.lower() == "name" and entries[-1].first):  # a name is a single line
+        elif entries and not (
+            entries[-1].key.lower() == "name" and entries[-1].inline_value
+        ):  # a name is a single line
             entries[-1].continuation.append(line)
         elif line.strip() and not line.lstrip().startswith("#"):
             message = f"a line that belongs to no key: {line.strip()[:60]}"
@@ -108,81 +117,89 @@ def _split_entries(lines: list[str], first_line: int, notes: Notes) -> list[_Ent
 
 
 def _read_entry(entry: _Entry, depth: int, notes: Notes) -> Any:
-    if (
-        not any(entry.continuation) and (plain := load_plain(f"key: {entry.first}")) is not None
-    ):  # a fifth of YAML's time
-        return plain["key"]
-    text = "\n".join([entry.first, *entry.continuation])
+    """Return the value of an entry: parsed as YAML if possible, else repaired or as text."""
+    if not any(entry.continuation):
+        plain = load_plain(f"key: {entry.inline_value}")  # takes a fifth of YAML's time
+        if plain is not None:
+            return plain["key"]
+    text = "\n".join([entry.inline_value, *entry.continuation])
     value = _read_value(text)
-    if value is None and "\t" in text and (value := _read_value(text.expandtabs(2))) is not None:
-        notes.warn("yaml-tab", f"tabs in `{entry.key}`", "indent with spaces", entry.line)
+    if value is None and "\t" in text:
+        value = _read_value(text.expandtabs(2))
+        if value is not None:
+            notes.warn("yaml-tab", f"tabs in `{entry.key}`", "indent with spaces", entry.line)
     if value is not None:
         return value
-    if not entry.first and depth < _MAX_BROKEN_DEPTH:
+    if not entry.inline_value and depth < _MAX_REPAIR_DEPTH:
         return _read_nested(entry, depth, notes)
     return _read_as_text(entry, notes)
 
 
 def _read_value(text: str) -> Any:
-    """Return the value as parsed by YAML; None if it is not valid YAML."""
+    """Return the value of a key as YAML parses it; None if the text is not valid YAML."""
     try:
         data = read_yaml(f"key: {text}\n", 1, Notes())
     except (InvalidYaml, OverflowError):
         return None
-    return next(iter(data.values())) if isinstance(data, dict) and list(data) == ["key"] else None  # pyright: ignore
+    has_only_key = isinstance(data, dict) and list(data) == ["key"]  # pyright: ignore
+    return data["key"] if has_only_key else None
 
 
 def _read_nested(entry: _Entry, depth: int, notes: Notes) -> Any:
+    """Return the list, mapping or text in the lines below a key, which are not valid YAML."""
     lines = [line.expandtabs(2) for line in entry.continuation]
-    filled = [line for line in lines if line.strip()]
-    if not filled:
+    filled_lines = [line for line in lines if line.strip()]
+    if not filled_lines:
         return ""
-    margin = min(len(line) - len(line.lstrip()) for line in filled)
+    margin = min(len(line) - len(line.lstrip()) for line in filled_lines)
     lines = [line[margin:] for line in lines]
-    if all(line[margin:].startswith(("-", " ")) for line in filled):
+    if all(line[margin:].startswith(("-", " ")) for line in filled_lines):
         return _read_list(lines, entry, notes)
-    if _ENTRY.match(filled[0][margin:]):
+    if _ENTRY.match(filled_lines[0][margin:]):
         return _read_block(lines, entry.line + 1, depth + 1, notes)
     return _read_as_text(entry, notes)
 
 
 def _read_list(lines: list[str], entry: _Entry, notes: Notes) -> list[Any]:
+    """Return the items of a list that is not valid YAML; each item is read like an entry."""
     items: list[_Entry] = []
     for line in lines:
         if line.startswith("-"):
             items.append(_Entry(entry.key, line[1:].strip(), entry.line))
         elif items and line.strip():
             items[-1].continuation.append(f"  {line.strip()}")
-    return [_read_entry(item, _MAX_BROKEN_DEPTH, notes) for item in items]
+    return [_read_entry(item, _MAX_REPAIR_DEPTH, notes) for item in items]
 
 
 def _read_as_text(entry: _Entry, notes: Notes) -> str:
-    code, reason = _explain(entry.first, "\n".join([entry.first, *entry.continuation]))
+    """Return the value of an entry as plain text, with a diagnostic that names the error."""
+    code, reason = _explain_invalid_value(entry.inline_value, "\n".join([entry.inline_value, *entry.continuation]))
     notes.warn(code, f"`{entry.key}`: {reason}", "put the value in quotes, or write it as `>-`", entry.line)
     continuation = [line.strip() for line in entry.continuation]
-    if block := _BLOCK.fullmatch(entry.first):
+    if block := _BLOCK.fullmatch(entry.inline_value):
         return ("\n" if block[1] == "|" else " ").join(continuation).strip()
-    return _unquote(" ".join(part for part in [entry.first, *continuation] if part))
+    return _unquote(" ".join(part for part in [entry.inline_value, *continuation] if part))
 
 
-def _explain(first: str, text: str) -> tuple[str, str]:
-    """Return the code and the reason why a value is not valid YAML."""
-    if first.startswith(("*", "&")):
-        return "yaml-unquoted-alias", f"an unquoted value cannot start with `{first[0]}`"
-    if _BLOCK.match(first):
+def _explain_invalid_value(inline_value: str, text: str) -> tuple[str, str]:
+    """Return (diagnostic code, reason) for a value that is not valid YAML."""
+    if inline_value.startswith(("*", "&")):
+        return "yaml-unquoted-alias", f"an unquoted value cannot start with `{inline_value[0]}`"
+    if _BLOCK.match(inline_value):
         return "yaml-block", "the block is not indented correctly"
-    if first.startswith('"') and re.search(r"\\[^\"\\/0abtnvfre\sNLPxuU_]", text):
+    if inline_value.startswith('"') and re.search(r"\\[^\"\\/0abtnvfre\sNLPxuU_]", text):
         return "yaml-bad-escape", "an invalid escape sequence"
-    if first.startswith(('"', "'")):
+    if inline_value.startswith(('"', "'")):
         return "yaml-stray-quote", "an unbalanced quote"
-    if first.startswith(tuple("@`%!?,]}[{")):
-        return "yaml-special-character", f"an unquoted value cannot start with `{first[0]}`"
+    if inline_value.startswith(tuple("@`%!?,]}[{")):
+        return "yaml-special-character", f"an unquoted value cannot start with `{inline_value[0]}`"
     if re.search(r":(\s|$)", text):
         return "yaml-unquoted-colon", "an unquoted `: ` in the value"
     return "yaml-invalid", "the value is not valid YAML"
 
 
 def _unquote(text: str) -> str:
+    """Return a text without its quotes, also if the closing quote is missing."""
     quote = text[:1]
     if quote not in ('"', "'"):
         return text
@@ -193,15 +210,15 @@ def _unquote(text: str) -> str:
 
 
 def read_yaml(text: str, first_line: int, notes: Notes) -> Any:
-    """Return the value of a YAML document; None for an empty one. Of duplicate keys, the last one is used.
+    """Return the value of a YAML document; None for an empty document. Of duplicate keys, the last one is used.
 
     Args:
-        first_line: The line of the file at which the text starts, for `notes`.
+        first_line: The first line of the text in the file, for the line numbers in `notes`.
         notes: Receives a diagnostic for every duplicate key.
 
     Raises:
-        InvalidYaml: It is not valid YAML, contains several documents, or has a key that is not text.
-        OverflowError: It exceeds the limits when its aliases are expanded.
+        InvalidYaml: The text is not valid YAML, contains several documents, or has a key that is not text.
+        OverflowError: The document exceeds `MAX_NODES` or `MAX_DEPTH`, with its aliases expanded.
     """
     try:
         loader = _LOADER(text)
@@ -214,13 +231,13 @@ def read_yaml(text: str, first_line: int, notes: Notes) -> Any:
 
 
 class _Builder:
-    """Builds values from a parser's events, counting them.
+    """Builds values from a parser's events, and limits their number and depth.
 
-    PyYAML's own composer recurses as deep as a file nests, which can end the process.
+    PyYAML's own composer has no limit: a deeply nested file can crash the process.
     """
 
     def __init__(self, loader: Any, first_line: int, notes: Notes) -> None:
-        self._next: Any = loader.get_event
+        self._next_event: Any = loader.get_event
         self._first_line = first_line
         self._notes = notes
         self._nodes_left = MAX_NODES
@@ -228,18 +245,19 @@ class _Builder:
 
     def read_document(self) -> Any:
         """Return the value of the stream's only document."""
-        self._next()  # the stream starts
-        if isinstance(self._next(), yaml.StreamEndEvent):
+        self._next_event()  # the stream starts
+        if isinstance(self._next_event(), yaml.StreamEndEvent):
             return None
-        value = self._read_value(self._next(), 0)
-        self._next()  # the document ends
-        if not isinstance(self._next(), yaml.StreamEndEvent):
+        value = self._read_value(self._next_event(), 0)
+        self._next_event()  # the document ends
+        if not isinstance(self._next_event(), yaml.StreamEndEvent):
             raise InvalidYaml("several documents")
         return value
 
     def _read_value(self, event: Any, depth: int) -> Any:
-        # Counted before the value is built: a count afterwards would allow a bomb to be built first.
-        self._count(1)
+        """Return the value that starts with `event`, and remember its anchor."""
+        # Counted before the value is built: otherwise a YAML bomb would already fill the memory.
+        self._count_nodes(1)
         if depth > MAX_DEPTH:
             raise OverflowError
         nodes_left = self._nodes_left
@@ -252,11 +270,11 @@ class _Builder:
                 value = self._read_list(depth)
             case _:
                 value = self._read_mapping(depth)
-        if event.anchor:  # known only when complete, so that no alias can refer to a value that contains it
+        if event.anchor:  # registered after the value is complete, so no value can contain itself
             self._anchors[event.anchor] = (value, nodes_left - self._nodes_left)
         return value
 
-    def _count(self, nodes: int) -> None:
+    def _count_nodes(self, nodes: int) -> None:
         self._nodes_left -= nodes
         if self._nodes_left < 0:
             raise OverflowError
@@ -265,25 +283,25 @@ class _Builder:
         if event.anchor not in self._anchors:
             raise InvalidYaml("an undefined alias")
         value, size = self._anchors[event.anchor]
-        # An alias counts like a copy: whoever walks over the value visits all of it again.
-        self._count(size)
+        # An alias counts as a copy, because code that walks over the result visits the value again.
+        self._count_nodes(size)
         return value
 
     def _read_list(self, depth: int) -> list[Any]:
         items: list[Any] = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+        while not isinstance(event := self._next_event(), yaml.SequenceEndEvent):
             items.append(self._read_value(event, depth + 1))
         return items
 
     def _read_mapping(self, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+        while not isinstance(event := self._next_event(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise InvalidYaml("a key is not text")
             key = str(event.value)
             if key in mapping:
                 _note_duplicate_key(key, int(event.start_mark.line) + self._first_line, self._notes)
-            mapping[key] = self._read_value(self._next(), depth + 1)
+            mapping[key] = self._read_value(self._next_event(), depth + 1)
         return mapping
 
 

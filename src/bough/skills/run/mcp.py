@@ -22,11 +22,11 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, kw_only=True)
 class McpServer:
-    """How a server is started (`stdio`) or reached (`http`, `sse`).
+    """How to start an MCP server (`stdio`) or connect to it (`http`, `sse`).
 
     Attributes:
         command: The program, for `stdio`.
-        cwd: Its working folder; None: any.
+        cwd: The working folder of the program; None: any.
         url: The address, for `http` and `sse`.
     """
 
@@ -54,7 +54,7 @@ def list_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = Non
     folder = str(skill.folder.absolute()) if skill.folder else ""
     # SKILL_ROOT last: a variable of the environment must not replace it.
     variables = {**env, "SKILL_ROOT": folder if root is None else root}
-    configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
+    configured = _read_mcp_file(skill) | _extract_servers(skill.mcp_tools, skill.name)
     return tuple(_parse_server(name, configured[name], variables) for name in sorted(configured))
 
 
@@ -64,15 +64,15 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
     If the configuration is invalid, returns the error message under the name `.mcp.json`.
     """
     try:
-        configured = _read_mcp_json(skill) | _unwrap_servers(skill.mcp_tools, skill.name)
+        configured = _read_mcp_file(skill) | _extract_servers(skill.mcp_tools, skill.name)
     except InvalidInput as error:
         return {".mcp.json": error.message}
-    # Variables are not expanded: the description is displayed, and their values may be secrets.
-    return {name: _describe(configured[name]) for name in sorted(configured)}
+    # Variables are not expanded: the result is displayed, and the values of variables may be secrets.
+    return {name: _describe_server(configured[name]) for name in sorted(configured)}
 
 
 def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return a warning if the configuration of a skill's servers is invalid. The skill works without them."""
+    """Return a warning if the MCP configuration of a skill is invalid; the skill can be used without its servers."""
     try:
         list_servers(skill, env)
     except InvalidInput as error:
@@ -81,7 +81,8 @@ def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...
     return ()
 
 
-def _describe(value: Any) -> str:
+def _describe_server(value: Any) -> str:
+    """Return a server's address, or its command with arguments, as configured."""
     if not isinstance(value, Mapping):
         return as_text(value)
     config = cast("Mapping[str, Any]", value)
@@ -92,41 +93,46 @@ def _describe(value: Any) -> str:
     return " ".join([as_text(config.get("command", "")), *words])
 
 
-def _read_mcp_json(skill: Skill) -> dict[str, Any]:
+def _read_mcp_file(skill: Skill) -> dict[str, Any]:
+    """Return the server configurations in `.mcp.json`; empty if the skill has no such file."""
     if skill.folder is None or not (skill.folder / ".mcp.json").is_file():
         return {}
     try:
         data: Any = json.loads(read_resource(skill.folder, ".mcp.json"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f".mcp.json of {skill.name!r} is not valid JSON: {error}", hint="fix that line") from error
+        raise InvalidInput(
+            f".mcp.json of {skill.name!r} is not valid JSON: {error}", hint="correct the JSON"
+        ) from error
     except BoughError as error:
         raise InvalidInput(f".mcp.json of {skill.name!r} cannot be read: {error.message}") from error
-    return _unwrap_servers(data, skill.name)
+    return _extract_servers(data, skill.name)
 
 
-def _unwrap_servers(value: Any, where: str) -> dict[str, Any]:
+def _extract_servers(value: Any, owner: str) -> dict[str, Any]:
+    """Return the configurations by server name; the key `mcpServers` around them is optional."""
     if not isinstance(value, Mapping):
-        raise _not_a_mapping(where)
+        raise _make_mapping_error(owner)
     mapping = cast("Mapping[str, Any]", value)
     inner: Any = mapping.get("mcpServers", mapping)
     if not isinstance(inner, Mapping):
-        raise _not_a_mapping(where)
+        raise _make_mapping_error(owner)
     return dict(cast("Mapping[str, Any]", inner))
 
 
-def _not_a_mapping(where: str) -> InvalidInput:
-    message = f"the MCP servers of {where!r} are not a mapping"
+def _make_mapping_error(owner: str) -> InvalidInput:
+    message = f"the MCP servers of {owner!r} are not a mapping"
     return InvalidInput(message, hint='write {"mcpServers": {"name": {…}}}')
 
 
 def _parse_server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
+    """Return a server from its configuration, with variables expanded."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"invalid MCP server name {name[:80]!r}", hint="use letters, digits, _ . -")
     if not isinstance(value, Mapping):
         raise InvalidInput(f"MCP server {name!r} is not a mapping", hint="set `command` and `args`, or `url`")
     config = cast("Mapping[str, Any]", expand(value, env, name))
     if url := as_text(config.get("url", "")):
-        headers = _parse_texts(config.get("headers"), name)
+        headers = _parse_text_mapping(config.get("headers"), name)
         return McpServer(name=name, transport=_parse_transport(config, url), url=url, headers=headers)
     command = as_text(config.get("command", ""))
     if not command:
@@ -134,10 +140,15 @@ def _parse_server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     args = config.get("args", [])
     if not isinstance(args, list):
         raise InvalidInput(f"`args` of MCP server {name!r} is not a list", hint='for example ["-m", "server"]')
-    words = tuple(as_text(arg) for arg in cast("list[Any]", args))
+    arguments = tuple(as_text(arg) for arg in cast("list[Any]", args))
     cwd = as_text(config.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
-        name=name, transport="stdio", command=command, args=words, env=_parse_texts(config.get("env"), name), cwd=cwd
+        name=name,
+        transport="stdio",
+        command=command,
+        args=arguments,
+        env=_parse_text_mapping(config.get("env"), name),
+        cwd=cwd,
     )
 
 
@@ -148,7 +159,7 @@ def _parse_transport(config: Mapping[str, Any], url: str) -> Literal["http", "ss
     return "sse" if kind == "sse" else "http"
 
 
-def _parse_texts(value: Any, name: str) -> dict[str, str]:
+def _parse_text_mapping(value: Any, name: str) -> dict[str, str]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
@@ -156,28 +167,31 @@ def _parse_texts(value: Any, name: str) -> dict[str, str]:
     return {key: as_text(item) for key, item in cast("Mapping[str, Any]", value).items()}
 
 
-def expand(value: Any, env: Mapping[str, str], where: str = "") -> Any:
-    """Return a JSON value with every `${VAR}` and `${VAR:-default}` in its texts expanded, not recursively.
+def expand(value: Any, env: Mapping[str, str], owner: str = "") -> Any:
+    """Return a JSON value with every `${VAR}` and `${VAR:-default}` in its texts replaced by the value in `env`.
+
+    Args:
+        owner: The server's name, for the error message.
 
     Raises:
         InvalidInput: A variable is not set and has no default.
     """
 
-    def put(match: re.Match[str]) -> str:
+    def replace_variable(match: re.Match[str]) -> str:
         if match[1] in env:
-            return env[match[1]]  # not expanded again: a value with `${…}` must not pull in another variable
+            return env[match[1]]  # not expanded again: a value that contains `${…}` must not insert another variable
         if match[2] is None:
             raise InvalidInput(
-                f"{where}: variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"
+                f"{owner}: variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"
             )
         return match[2]
 
     match value:
         case str():
-            return _VARIABLE.sub(put, value)
+            return _VARIABLE.sub(replace_variable, value)
         case Mapping():
-            return {key: expand(item, env, where) for key, item in cast("Mapping[str, Any]", value).items()}
+            return {key: expand(item, env, owner) for key, item in cast("Mapping[str, Any]", value).items()}
         case list():
-            return [expand(item, env, where) for item in cast("list[Any]", value)]
+            return [expand(item, env, owner) for item in cast("list[Any]", value)]
         case _:
             return value

@@ -58,7 +58,7 @@ class BadArguments(InvalidInput):
 
 
 def build_argv(args: Any = None) -> tuple[str, ...]:
-    """Return the argument vector: a list verbatim, an object as options, a text split like in a POSIX shell.
+    """Return a script's argument vector from a list, an object of options, or a text in POSIX shell syntax.
 
     `{"name": "x", "verbose": true, "tag": ["a", "b"], "_": ["in.txt"]}` becomes
     `--name x --verbose --tag a --tag b in.txt`; `false` and `null` are omitted.
@@ -68,22 +68,22 @@ def build_argv(args: Any = None) -> tuple[str, ...]:
     """
     match args:
         case None:
-            words: list[str] = []
+            arguments: list[str] = []
         case str():
-            words = _split(args)
+            arguments = _split_text(args)
         case Mapping():
-            words = _build_options(cast("Mapping[Any, Any]", args))
+            arguments = _build_options(cast("Mapping[Any, Any]", args))
         case list() | tuple():
-            words = [_convert(item) for item in cast("list[Any]", args)]
+            arguments = [_format_argument(item) for item in cast("list[Any]", args)]
         case _:
             raise BadArguments(
                 f"invalid `args` of type {type(args).__name__}: expected a list, an object or a text",
                 "INVALID_ARGS_TYPE",
             )
-    return _check_words(words)
+    return _check_arguments(arguments)
 
 
-def _split(text: str) -> list[str]:
+def _split_text(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -91,25 +91,28 @@ def _split(text: str) -> list[str]:
 
 
 def _build_options(args: Mapping[Any, Any]) -> list[str]:
-    words: list[str] = []
+    """Return `--name value` for each entry of an object, then the items of `_`."""
+    arguments: list[str] = []
     for key, value in args.items():
         if key == "_":
             continue
         if not isinstance(key, str) or not key or any(char.isspace() or char in "=\0" for char in key):
             raise BadArguments(f"invalid option name {key!r}", "INVALID_INPUT_ARGS")
         flag = key if key.startswith("-") else f"--{key}"
-        for item in _list_items(value):
-            # Only `true` itself is a flag without a value: `1` is the value 1.
-            words += [flag] if item is True else [flag, _convert(item)]
-    return words + [_convert(item) for item in _list_items(args.get("_"))]
+        for item in _list_option_values(value):
+            # Only `true` is a flag without a value; `1` is the value 1.
+            arguments += [flag] if item is True else [flag, _format_argument(item)]
+    return arguments + [_format_argument(item) for item in _list_option_values(args.get("_"))]
 
 
-def _list_items(value: Any) -> list[Any]:
+def _list_option_values(value: Any) -> list[Any]:
+    """Return the values of an option; `null` and `false` are omitted."""
     items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
     return [item for item in items if item is not None and item is not False]
 
 
-def _convert(value: Any) -> str:
+def _format_argument(value: Any) -> str:
+    """Return a text, a number or a truth value as an argument."""
     match value:
         case str():
             return value
@@ -123,18 +126,19 @@ def _convert(value: Any) -> str:
             )
 
 
-def _check_words(words: list[str]) -> tuple[str, ...]:
-    # The kernel ends an argument at NUL: the script would get less than was passed.
-    if any("\0" in word for word in words):
+def _check_arguments(arguments: list[str]) -> tuple[str, ...]:
+    """Return the arguments as a tuple, or raise `BadArguments` if the kernel could not pass them."""
+    # The kernel ends an argument at NUL, so the script would receive only the text before it.
+    if any("\0" in argument for argument in arguments):
         raise BadArguments("an argument contains a NUL byte", "INVALID_INPUT_ARGS")
     try:
-        size = sum(len(word.encode()) for word in words)
+        size = sum(len(argument.encode()) for argument in arguments)
     except UnicodeEncodeError as error:
         raise BadArguments("an argument is not valid Unicode", "INVALID_INPUT_ARGS") from error
-    # Linux refuses to start a program with an argument of 128 KiB; here the error says what is wrong.
-    if len(words) > MAX_ARGUMENTS or size > MAX_BYTES:
+    # Linux cannot start a program with an argument of 128 KiB; this error is clearer than the kernel's.
+    if len(arguments) > MAX_ARGUMENTS or size > MAX_BYTES:
         raise BadArguments(f"more than {MAX_ARGUMENTS} arguments or {MAX_BYTES} bytes", "INVALID_INPUT_ARGS")
-    return tuple(words)
+    return tuple(arguments)
 
 
 ErrorCode: TypeAlias = Literal[
@@ -156,7 +160,7 @@ MAX_ERROR = 200
 """Maximum length of an error message for the model, in characters."""
 
 MAX_SOURCE = 1 << 20
-"""How much of a script is searched for inline metadata."""
+"""How much of a script is searched for inline metadata, in bytes."""
 
 _INLINE_METADATA = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 """The expression that PEP 723 specifies."""
@@ -164,7 +168,12 @@ _INLINE_METADATA = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content
 # Without bytecode: `__pycache__` folders would be among the output files.
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
 _MAX_SKILL_ENTRIES = 64
-# uv must use the sandbox's Python: a script could otherwise request another one, to be downloaded.
+"""How many entries at the top of a skill's folder are shown in an empty working folder."""
+
+_MAX_COPIED_BYTES = 1 << 20
+"""Total size of a skill's top-level files that are copied into an empty working folder."""
+
+# uv must use the sandbox's Python: otherwise a script could request another version, which uv would download.
 _UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
 _log = logging.getLogger(__name__)
@@ -176,14 +185,14 @@ class ScriptResult:
 
     Attributes:
         status: `success` (exit code 0), `warning` (0, with output on stderr), `error` (otherwise).
-        exit_code: None if nothing was run or a signal ended it.
-        output_files: Files it created or changed in its working folder.
+        exit_code: None if nothing was run, or a signal ended the script.
+        output_files: Files that the script created or changed in its working folder.
         truncated: Whether stdout or stderr was truncated.
         duration: Wall seconds.
         isolation: The isolation in effect: `none`, `landlock`, `namespaces` or `container`; empty if nothing was run.
         error: For the model, at most 200 characters; None unless `status` is `error`.
-        details: The full error, for the log.
-        argv: The arguments as passed.
+        details: The full error message, for the log.
+        argv: The arguments that the script received.
         execution: The executor's result; None if nothing was run.
     """
 
@@ -207,25 +216,27 @@ class ScriptResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the result for a model, as JSON: files by path and size; empty fields are omitted."""
         identity = {"skill": self.skill, "script": self.script} if self.script else {}
-        out: dict[str, Any] = {**identity, "status": self.status, "stdout": self.stdout, "stderr": self.stderr}
+        result: dict[str, Any] = {**identity, "status": self.status, "stdout": self.stdout, "stderr": self.stderr}
         if self.exit_code is not None:
-            out["exit_code"] = self.exit_code
+            result["exit_code"] = self.exit_code
         if self.output_files:
-            out["output_files"] = [{"path": file.path, "size_bytes": len(file.content)} for file in self.output_files]
+            result["output_files"] = [
+                {"path": file.path, "size_bytes": len(file.content)} for file in self.output_files
+            ]
         flags = {"timed_out": self.timed_out, "truncated": self.truncated}
-        out |= {name: value for name, value in flags.items() if value}
+        result |= {name: value for name, value in flags.items() if value}
         if self.isolation:
-            out |= {"duration": round(self.duration, 3), "isolation": self.isolation}
+            result |= {"duration": round(self.duration, 3), "isolation": self.isolation}
         if self.error_code:
-            out |= {"error_code": self.error_code, "error": self.error}
-        return out
+            result |= {"error_code": self.error_code, "error": self.error}
+        return result
 
 
 class ScriptRefused(BoughError):
-    """A script that was not run.
+    """Raised for a script that cannot be run.
 
     Attributes:
-        error_code: The reason.
+        error_code: Why it cannot be run.
     """
 
     code = "invalid_input"
@@ -253,11 +264,11 @@ def shorten(message: str) -> str:
     return line if len(line) <= MAX_ERROR else line[: MAX_ERROR - 1] + "…"
 
 
-def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
+def resolve_script(skill: Skill, path: str, snapshot_folder: Path | None = None) -> str:
     """Return the path of a script relative to the skill's folder; the prefix `scripts/` is optional.
 
     Args:
-        home: The snapshot to search; None: the skill's own folder.
+        snapshot_folder: The snapshot to search; None: the skill's own folder.
 
     Raises:
         ScriptRefused: `MISSING_SCRIPT_NAME`, or `SCRIPT_NOT_FOUND` with the nearest match in the message.
@@ -265,9 +276,11 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
     name = path.strip().removeprefix("./") if isinstance(path, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
     if not name:
         raise ScriptRefused("MISSING_SCRIPT_NAME", "no script name was given")
-    folder = home if skill.folder is not None and home is not None else skill.folder
+    folder = skill.folder
     if folder is None:
         raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} is a single file and has no scripts")
+    if snapshot_folder is not None:
+        folder = snapshot_folder
     # `scripts/` first: a file of the same name at the top of the skill must not run in place of a script.
     for candidate in (f"scripts/{name.removeprefix('scripts/')}", name):
         try:
@@ -277,15 +290,15 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
         except NotFound:
             continue
         return os.path.relpath(file, os.path.realpath(folder))
-    files = list_resources(folder)
-    hint = suggest_nearest(name, files.scripts or files.all)
+    resources = list_resources(folder)
+    hint = suggest_nearest(name, resources.scripts or resources.all)
     raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} has no script {name[:60]!r}; {hint}")
 
 
 def find_interpreter(file: Path) -> tuple[str, ...] | None:
-    """Return the interpreter of a script, by its extension or its first line; the executable bit is irrelevant.
+    """Return the command that interprets a script, by its extension or first line; the executable bit is irrelevant.
 
-    None for Python, for which the executor chooses the interpreter.
+    None for a Python script, whose interpreter the executor chooses.
 
     Raises:
         ScriptRefused: `UNSUPPORTED_SCRIPT_TYPE`.
@@ -293,12 +306,14 @@ def find_interpreter(file: Path) -> tuple[str, ...] | None:
     with file.open("rb") as handle:
         head = handle.read(8192)
     program = find_script_program(file.name, head)
-    if program is not None:
-        return program.command or (None if program.language == "python" else (program.language,))
-    raise ScriptRefused(
-        "UNSUPPORTED_SCRIPT_TYPE",
-        f"not a script: {file.name!r}; expected .py .sh .bash .js .mjs .cjs or a file that starts with `#!`",
-    )
+    if program is None:
+        raise ScriptRefused(
+            "UNSUPPORTED_SCRIPT_TYPE",
+            f"not a script: {file.name!r}; expected .py .sh .bash .js .mjs .cjs or a file that starts with `#!`",
+        )
+    if program.command:
+        return program.command
+    return None if program.language == "python" else (program.language,)
 
 
 def read_dependencies(file: Path) -> tuple[str, ...]:
@@ -308,15 +323,15 @@ def read_dependencies(file: Path) -> tuple[str, ...]:
     with file.open("rb") as handle:
         source = handle.read(MAX_SOURCE).decode("utf-8", "replace")
     blocks = [match for match in _INLINE_METADATA.finditer(source.replace("\r\n", "\n")) if match["type"] == "script"]
-    if len(blocks) != 1:  # several blocks are an error by PEP 723, which `uv run --script` reports
+    if len(blocks) != 1:  # PEP 723 forbids several blocks; `uv run --script` reports them
         return ()
     lines = [line[2:] if line.startswith("# ") else line[1:] for line in blocks[0]["content"].splitlines()]
     try:
-        names: Any = tomllib.loads("\n".join(lines)).get("dependencies", [])
+        dependencies: Any = tomllib.loads("\n".join(lines)).get("dependencies", [])
     except tomllib.TOMLDecodeError:
         return ()
-    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)  # pyright: ignore
-    return tuple(names) if is_valid else ()  # pyright: ignore
+    is_valid = isinstance(dependencies, list) and all(isinstance(item, str) for item in dependencies)  # pyright: ignore
+    return tuple(dependencies) if is_valid else ()  # pyright: ignore
 
 
 async def run_script(
@@ -341,28 +356,28 @@ async def run_script(
         args: A list, an object or a text; see `build_argv`.
         workspace: The working folder; None: an empty one, whose files are returned.
         timeout_seconds: None: the executor's default.
-        network: Which domains it may reach. The dependencies that a script declares (PEP 723) are installed by
-            `uv run --script` if uv is available and any domain is allowed; otherwise only the packages of the
-            sandbox's Python are available.
-        execution_id: Identifies the conversation; an executor may reuse a warm interpreter of the same id.
-        snapshot: The snapshot of the skill to mount and run; None takes one for this run.
+        network: The domains that the script may reach. If any is allowed and uv is available, `uv run --script`
+            installs the script's declared dependencies (PEP 723). Otherwise the script can import only the packages
+            of the sandbox's Python.
+        execution_id: Identifies the conversation; an executor may reuse the warm interpreter of an earlier run.
+        snapshot: The snapshot of the skill to mount and run; None takes one for this run only.
         guards: Names in the workspace that the script cannot change.
     """
     if executor is None:
         message = "no code executor is configured; pass one to the toolset or the agent"
         return make_refusal("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
-    temporary: Path | None = None
+    temporary_folder: Path | None = None
     try:
         if snapshot is None and skill.folder is not None:
-            temporary = Path(tempfile.mkdtemp(prefix="bough-skill-"))
-            temporary.chmod(0o755)  # mkdtemp makes it 0700, but a sandbox may run as another user
-            snapshot = await asyncio.to_thread(_take_snapshot, skill.folder, temporary)
-        script, needs, request = await asyncio.to_thread(
-            _prepare, skill, snapshot, script_path, args, workspace, network
+            temporary_folder = Path(tempfile.mkdtemp(prefix="bough-skill-"))
+            temporary_folder.chmod(0o755)  # mkdtemp makes it 0700, but a sandbox may run as another user
+            snapshot = await asyncio.to_thread(_take_snapshot, skill.folder, temporary_folder)
+        script, dependencies, request = await asyncio.to_thread(
+            _prepare_request, skill, snapshot, script_path, args, workspace, network
         )
         # Held during the whole run: no other process may garbage-collect the mounted folder.
         with contextlib.nullcontext() if snapshot is None else snapshot.hold():
-            ran = await executor.execute(
+            execution = await executor.execute(
                 replace(
                     request,
                     timeout_seconds=timeout_seconds,
@@ -371,9 +386,9 @@ async def run_script(
                     guards=guards,
                 )
             )
-        home = snapshot.folder if snapshot is not None and workspace is not None else None
-        result = make_result(ran, skill=skill.name, script=script, argv=request.argv)
-        return _add_hint(result, needs, home)
+        skill_folder = snapshot.folder if snapshot is not None and workspace is not None else None
+        result = make_result(execution, skill=skill.name, script=script, argv=request.argv)
+        return _add_hint(result, dependencies, skill_folder)
     except (ScriptRefused, BadArguments) as error:
         return make_refusal(error.error_code, error.message, skill=skill.name, script=str(script_path))
     except BoughError as error:  # the model gets every failure as a result, and can react to it
@@ -384,15 +399,16 @@ async def run_script(
         return make_refusal("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
     finally:
         # Also if the run is cancelled; removing a large skill blocks, so it happens in a thread.
-        if temporary is not None:
-            await asyncio.to_thread(remove_tree, temporary)
+        if temporary_folder is not None:
+            await asyncio.to_thread(remove_tree, temporary_folder)
 
 
-def _take_snapshot(folder: Path, place: Path) -> SkillSnapshot:
-    return SnapshotStore(place).take(Path(os.path.realpath(folder)), allow_faults=True)
+def _take_snapshot(skill_folder: Path, store_folder: Path) -> SkillSnapshot:
+    """Return a snapshot of a skill in a temporary store."""
+    return SnapshotStore(store_folder).take(Path(os.path.realpath(skill_folder)), allow_faults=True)
 
 
-def _prepare(
+def _prepare_request(
     skill: Skill,
     snapshot: SkillSnapshot | None,
     script_path: str,
@@ -400,20 +416,20 @@ def _prepare(
     workspace: Path | None,
     network: Network,
 ) -> tuple[str, tuple[str, ...], CodeExecutionInput]:
-    """Return the script's path, its dependencies, and the request that runs it; reads the head of the script."""
-    # The script is looked up in the snapshot that gets mounted, never in the skill's folder, which may have changed.
-    home = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
-    script = resolve_script(skill, script_path, home)
-    file = home / script
-    needs = read_dependencies(file)
-    command = find_interpreter(file)
-    mounts = [Mount(source=str(home), target="/skill")]
-    files: tuple[File, ...] = ()
+    """Return the script's path, its dependencies, and the request that runs it. Reads the script."""
+    # Looked up in the snapshot, which is what is mounted: the skill's own folder may have changed since.
+    skill_folder = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
+    script = resolve_script(skill, script_path, skill_folder)
+    script_file = skill_folder / script
+    dependencies = read_dependencies(script_file)
+    command = find_interpreter(script_file)
+    mounts = [Mount(source=str(skill_folder), target="/skill")]
+    input_files: tuple[File, ...] = ()
     if workspace is None:
-        skill_mounts, files = _mount_skill_files(home)
+        skill_mounts, input_files = _mount_skill_files(skill_folder)
         mounts += skill_mounts
     environment = dict(_ENVIRONMENT)
-    if needs and network.domains and (uv := find_uv()):
+    if dependencies and network.domains and (uv := find_uv()):
         # The program itself is mounted: a link to it would dangle in the sandbox.
         mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
         command = ("/uv", "run", "--quiet", "--no-project", "--script")
@@ -423,32 +439,32 @@ def _prepare(
         command=command,
         argv=build_argv(args),
         mounts=tuple(mounts),
-        input_files=files,
+        input_files=input_files,
         workspace=None if workspace is None else os.path.realpath(workspace),
         network=network,
         env=environment,
     )
-    return script, needs, request
+    return script, dependencies, request
 
 
-def _mount_skill_files(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
-    """Return mounts and files that make a skill's own folders and small files visible in an empty working folder.
+def _mount_skill_files(skill_folder: Path) -> tuple[list[Mount], tuple[File, ...]]:
+    """Return mounts and files that show a skill's own folders and small files in an empty working folder.
 
-    So `open("references/format.md")` works, as in ADK. Nothing is added to a user's workspace, where a script uses
-    `$SKILL_DIR`.
+    Then `open("references/format.md")` works, as in ADK. Not used with a workspace: there, a script opens the skill's
+    files below `$SKILL_DIR`.
     """
     mounts: list[Mount] = []
-    files: list[File] = []
-    bytes_left = MAX_SOURCE
-    for path in sorted(home.iterdir())[:_MAX_SKILL_ENTRIES]:
+    copied_files: list[File] = []
+    bytes_left = _MAX_COPIED_BYTES
+    for path in sorted(skill_folder.iterdir())[:_MAX_SKILL_ENTRIES]:
         if path.is_symlink() or path.name.startswith("."):
             continue
         if path.is_dir():
             mounts.append(Mount(source=str(path), target=f"/work/{path.name}"))
         elif (size := path.stat().st_size) <= bytes_left:
             bytes_left -= size
-            files.append(File(path=path.name, content=path.read_bytes()))
-    return mounts, tuple(files)
+            copied_files.append(File(path=path.name, content=path.read_bytes()))
+    return mounts, tuple(copied_files)
 
 
 def find_uv() -> str | None:
@@ -456,62 +472,69 @@ def find_uv() -> str | None:
     return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 
-def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
-    """Add a hint to the error about a module that was not installed, or a file that is in the skill's own folder."""
-    if (
-        result.error_code == "EXECUTION_ERROR"
-        and home is not None
-        and (name := _find_missing_file(result.stderr, home))
-    ):
-        message = f"{result.details}; {name} belongs to the skill: open it below $SKILL_DIR (/skill)"
-        return replace(result, error=shorten(message), details=message)
-    if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
+def _add_hint(result: ScriptResult, dependencies: tuple[str, ...], skill_folder: Path | None) -> ScriptResult:
+    """Return a result whose error explains a missing file of the skill or a missing dependency.
+
+    Args:
+        dependencies: What the script declares.
+        skill_folder: The mounted skill; None if its files are also in the working folder.
+    """
+    if result.error_code != "EXECUTION_ERROR":
         return result
-    message = f"{result.details}; declared dependencies are not installed: {', '.join(needs)}"
-    message += "; `bough skills run … --network DOMAIN` fetches them by uv"
+    missing_file = "" if skill_folder is None else _find_missing_file(result.stderr, skill_folder)
+    if missing_file:
+        message = f"{result.details}; {missing_file} belongs to the skill: open it below $SKILL_DIR (/skill)"
+        return replace(result, error=shorten(message), details=message)
+    if not dependencies or "ModuleNotFoundError" not in result.stderr:
+        return result
+    message = f"{result.details}; declared dependencies are not installed: {', '.join(dependencies)}"
+    message += "; `bough skills run … --network DOMAIN` installs them with uv"
     return replace(result, error=shorten(message), details=message)
 
 
-def _find_missing_file(stderr: str, home: Path) -> str:
-    """Return the file name in a Python `FileNotFoundError` if the skill has that file; empty otherwise."""
-    # Relative names without `..` only: the output of a script must not make this process look elsewhere.
+def _find_missing_file(stderr: str, skill_folder: Path) -> str:
+    """Return the file that Python reports as not found, if the skill contains it; empty otherwise."""
+    # Only relative names without `..`: a script's output must not make this process test paths outside the skill.
     match = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
-    return match[1] if match and ".." not in match[1].split("/") and (home / match[1]).is_file() else ""
+    if match is None or ".." in match[1].split("/"):
+        return ""
+    return match[1] if (skill_folder / match[1]).is_file() else ""
 
 
-def make_result(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
-    """Convert an executor's result to a script's result. The status depends on exit code and timeout only."""
-    stdout, stderr = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
-    code, message = _describe_failure(ran, stderr)
+def make_result(execution: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
+    """Return the script result of an execution; its status depends on exit code, timeout and stderr."""
+    stdout, stderr = execution.stdout.decode("utf-8", "replace"), execution.stderr.decode("utf-8", "replace")
+    error_code, message = _describe_failure(execution, stderr)
     success_status: Literal["warning", "success"] = "warning" if stderr.strip() else "success"
     return ScriptResult(
-        status="error" if code else success_status,
+        status="error" if error_code else success_status,
         stdout=stdout,
         stderr=stderr,
-        exit_code=ran.exit_code,
-        output_files=ran.output_files,
-        timed_out=ran.timed_out,
-        truncated=ran.stdout_truncated or ran.stderr_truncated,
-        duration=ran.wall_seconds,
-        isolation=ran.isolation.name.lower(),
-        error_code=code,
-        error=shorten(message) if code else None,
+        exit_code=execution.exit_code,
+        output_files=execution.output_files,
+        timed_out=execution.timed_out,
+        truncated=execution.stdout_truncated or execution.stderr_truncated,
+        duration=execution.wall_seconds,
+        isolation=execution.isolation.name.lower(),
+        error_code=error_code,
+        error=shorten(message) if error_code else None,
         details=message,
         skill=skill,
         script=script,
         argv=argv,
-        execution=ran,
+        execution=execution,
     )
 
 
-def _describe_failure(ran: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
-    if ran.timed_out:
-        return "TIMEOUT", f"timed out after {ran.wall_seconds:.1f} s; the output so far was kept"
-    if ran.ok:
+def _describe_failure(execution: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
+    """Return the error code and message of an execution; None and an empty message if it succeeded."""
+    if execution.timed_out:
+        return "TIMEOUT", f"timed out after {execution.wall_seconds:.1f} s; the output so far was kept"
+    if execution.ok:
         return None, ""
     lines = stderr.strip().splitlines()
-    last = f": {lines[-1].strip()}" if lines else ""
-    if ran.exit_code is not None:
-        return "EXECUTION_ERROR", f"exit code {ran.exit_code}{last}"
-    how = ran.killed_by or (f"signal {ran.signal}" if ran.signal else "a limit")
-    return "EXECUTION_ERROR", f"killed by {how}{last}"
+    last_line = f": {lines[-1].strip()}" if lines else ""
+    if execution.exit_code is not None:
+        return "EXECUTION_ERROR", f"exit code {execution.exit_code}{last_line}"
+    cause = execution.killed_by or (f"signal {execution.signal}" if execution.signal else "a limit")
+    return "EXECUTION_ERROR", f"killed by {cause}{last_line}"

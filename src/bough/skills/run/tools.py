@@ -38,7 +38,7 @@ def get_skill_instructions(registry: SkillRegistry, name: str) -> str:
 
 
 def get_all_tools(registry: SkillRegistry) -> list[Callable[[str], str]]:
-    """Return the only tool an agent needs to use the registry: `activate_skill`."""
+    """Return `activate_skill` as a list, the only tool an agent needs to use the registry's skills."""
 
     def activate_skill(skill_name: str) -> str:
         """Return the full instructions of a skill in the catalogue, with the list of its files.
@@ -90,10 +90,10 @@ def run_skill_script(
 ) -> tuple[int, str]:
     """Run a script of a skill and return its exit code and its output, stderr after stdout. Blocks.
 
-    If the script was not run, returns -1 and the reason. `user_id` and `session_id` identify the caller: an executor
-    that keeps interpreters warm keeps a separate one for each.
+    Returns -1 and the reason if the script was not run. An executor with warm interpreters uses a separate one for each
+    `user_id` and `session_id`.
     """
-    # The NUL keeps ("a", "bc") and ("ab", "c") apart: two callers must not share an interpreter.
+    # Without the NUL, ("a", "bc") and ("ab", "c") would be the same caller and share an interpreter.
     caller_id = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
     loop = portal()
     loop.hold_weakly(manager.executor)
@@ -131,18 +131,18 @@ async def run_named_script(
 
 
 def choose_error_code(error: BoughError) -> ErrorCode:
-    """Return the error code of a script whose skill cannot be used."""
+    """Return the error code for a script whose skill raised `error` when it was looked up."""
     if isinstance(error, PermissionDenied):
         return "SKILL_NOT_TRUSTED"
     return "SKILL_CHANGED" if isinstance(error, Conflict) else "SKILL_NOT_FOUND"
 
 
 def make_script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
-    """Return the event that records a script's run, or the refusal to run it: its figures, not its output."""
+    """Return the event of a script that was run or refused. It records the script's figures, not its output."""
     from bough.events.model import ScriptRan
     from bough.execution.base import CodeExecutionResult
 
-    ran = result.execution or CodeExecutionResult()
+    execution = result.execution or CodeExecutionResult()
     return ScriptRan(
         tool_call_id=tool_call_id,
         skill=skill,
@@ -150,15 +150,15 @@ def make_script_event(result: ScriptResult, *, skill: str, script: str, tool_cal
         argv=result.argv,
         status=result.status,
         exit_code=result.exit_code,
-        signal=ran.signal,
+        signal=execution.signal,
         timed_out=result.timed_out,
-        killed_by=ran.killed_by,
+        killed_by=execution.killed_by,
         isolation=result.isolation,
-        wall_seconds=round(ran.wall_seconds, 6),
-        cpu_seconds=round(ran.cpu_seconds, 6),
-        max_rss_bytes=ran.max_rss_bytes,
-        stdout_bytes=ran.stdout_bytes,
-        stderr_bytes=ran.stderr_bytes,
+        wall_seconds=round(execution.wall_seconds, 6),
+        cpu_seconds=round(execution.cpu_seconds, 6),
+        max_rss_bytes=execution.max_rss_bytes,
+        stdout_bytes=execution.stdout_bytes,
+        stderr_bytes=execution.stderr_bytes,
         output_files=tuple(file.path for file in result.output_files),
         error=result.details or None,
     )

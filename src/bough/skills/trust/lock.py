@@ -1,4 +1,4 @@
-"""`skills.lock`: the installed skills, their sources, and digests of all their files."""
+"""`skills.lock`: the installed skills, their sources, and the digests of all their files."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LockedSkill:
-    """One skill as it was when it was locked.
+    """The lock entry of a skill: its source and its files when it was locked.
 
     Attributes:
         folder: Relative to the folder of the lock file.
-        source: Where it came from: a folder, an archive, a URL, a git repository.
-        files: Relative path to sha256, hexadecimal, or to `-> target` for a link.
-        digest: Of the whole skill; see `SkillTree.digest`.
-        name: Its own name; empty if unknown.
+        source: The folder, archive, URL or git repository it was installed from.
+        files: The sha256 of each file, hexadecimal, or `-> target` of each link, by path.
+        digest: Digest of the whole skill; see `SkillTree.digest`.
+        name: The name in its `SKILL.md`; empty if unknown.
         ref: The requested branch, tag or commit of a git repository; empty for the default branch.
         commit: The commit it was installed from.
         path: Its folder in the source.
         disabled: Whether it is installed but not used.
-        alias: The local name; None: its own name.
+        alias: The local name; None: `name` is used.
         hosts: Names of its MCP servers that may run on this machine, outside the sandbox.
         domains: Domains that its MCP servers may reach.
     """
@@ -75,36 +75,37 @@ def lock_all(
     """Return the lock entries of all skills below `root`, sorted by folder; skills with faults are omitted.
 
     Args:
-        sources: Folder to source; other entries keep the source of an existing lock file of this version.
+        sources: Sources by folder. Other skills keep the source from the existing lock file.
         faults: Receives the faults of the omitted skills.
     """
-    earlier_entries = {entry.folder: entry for entry in _read_earlier(root / NAME)}
+    existing_entries = {entry.folder: entry for entry in _read_existing(root / NAME)}
     notes: list[Diagnostic] = []
     folders = (Path(path).parent for path, _ in find_skill_files(Root(root), notes) if is_skill_file(Path(path).name))
     locked: list[LockedSkill] = []
-    for name in sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders):
-        earlier = earlier_entries.get(name, LockedSkill(name))
-        entry, entry_faults = lock_skill(root, name, (sources or {}).get(name, earlier.source))
+    for relative_folder in sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders):
+        existing = existing_entries.get(relative_folder, LockedSkill(relative_folder))
+        entry, entry_faults = lock_skill(root, relative_folder, (sources or {}).get(relative_folder, existing.source))
         if not entry_faults:
-            # Based on the earlier entry, which knows more than the folder: alias, commit, permitted hosts.
-            locked.append(replace(earlier, source=entry.source, files=entry.files, digest=entry.digest))
+            # Alias, commit and permitted hosts are only in the existing entry, not in the folder.
+            locked.append(replace(existing, source=entry.source, files=entry.files, digest=entry.digest))
         elif faults is not None:
             faults.extend(entry_faults)
     return locked
 
 
-def _read_earlier(file: Path) -> list[LockedSkill]:
+def _read_existing(file: Path) -> list[LockedSkill]:
+    """Return the entries of a lock file; empty if it does not exist or is invalid."""
     try:
         return read_lock(file)
-    except (NotFound, InvalidInput):  # it is replaced
+    except (NotFound, InvalidInput):  # an invalid lock file is replaced
         return []
 
 
 def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
-    """Write a lock file atomically; the same skills give the same bytes.
+    """Replace a lock file atomically; the same skills give the same bytes.
 
     Raises:
-        StoreError: It cannot be written; the old file is unchanged.
+        StoreError: The file cannot be written; the old file is unchanged.
     """
     entries = [asdict(skill) for skill in sorted(skills, key=lambda skill: skill.folder)]
     text = json.dumps({"version": VERSION, "skills": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -116,7 +117,7 @@ def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
                 out.write(text)
                 out.flush()
                 os.fchmod(out.fileno(), 0o644)  # mkstemp made it 0600
-                # Synced before the rename: after a power failure, the name could refer to an empty file otherwise.
+                # Synced before the rename: otherwise the lock file could be empty after a power failure.
                 os.fsync(out.fileno())
             os.replace(name, file)
         except BaseException:
@@ -128,34 +129,39 @@ def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
 
 @contextmanager
 def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
-    """Yield the entries of a lock file by folder, to be modified in place; replace the file with them at the end.
+    """Yield the entries of a lock file by folder, for the `with` block to modify; then replace the file with them.
 
-    Readers see either the old entries or the new ones. Concurrent changes are serialized by a file lock. An exception
-    in the block leaves the file unchanged. Folders of skills that are not in the new file, because they were replaced
-    or their installation was killed, are removed.
+    Readers see either the old entries or the new ones. A file lock serializes concurrent changes. An exception in the
+    block leaves the file unchanged. Folders of skills that the new file does not list are removed: these skills were
+    replaced, or their installation was killed.
     """
     root.mkdir(parents=True, exist_ok=True)
-    # A separate file is locked: `os.replace` gives the lock file a new inode, so a lock on it would protect nothing.
-    with open(root / f".{NAME}.guard", "wb") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
+    # `skills.lock` itself cannot be locked: `os.replace` gives it a new inode.
+    with open(root / f".{NAME}.guard", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         entries = {entry.folder: entry for entry in read_lock(root / NAME)} if (root / NAME).exists() else {}
         yield entries
         write_lock(root / NAME, entries.values())
-        # Before the lock is released: afterwards another installation may add a folder that these entries do not list.
+        # Before the lock is released: another installation could then add a folder that these entries do not list.
         _remove_unlisted(root, set(entries))
 
 
-def _remove_unlisted(root: Path, locked_folders: Collection[str]) -> None:
-    digits = frozenset("0123456789abcdef")
-    for place in sorted(root.iterdir()):
-        # Only folders named by a digest: anything else here was not put here by an installation.
-        if len(place.name) != DIGEST_DIGITS or not digits.issuperset(place.name) or not place.is_dir():
+def _remove_unlisted(root: Path, listed_folders: Collection[str]) -> None:
+    """Remove the folders of skills below `root` that are not in `listed_folders`."""
+    hex_digits = frozenset("0123456789abcdef")
+    for digest_folder in sorted(root.iterdir()):
+        # Only folders whose name is a digest: an installation creates no others.
+        if (
+            len(digest_folder.name) != DIGEST_DIGITS
+            or not hex_digits.issuperset(digest_folder.name)
+            or not digest_folder.is_dir()
+        ):
             continue
-        for folder in sorted(place.iterdir()):
-            if f"{place.name}/{folder.name}" not in locked_folders:
+        for folder in sorted(digest_folder.iterdir()):
+            if f"{digest_folder.name}/{folder.name}" not in listed_folders:
                 remove_tree(folder)
-        if not any(place.iterdir()):
-            place.rmdir()
+        if not any(digest_folder.iterdir()):
+            digest_folder.rmdir()
 
 
 def read_lock(file: Path) -> list[LockedSkill]:
@@ -163,7 +169,7 @@ def read_lock(file: Path) -> list[LockedSkill]:
 
     Raises:
         NotFound: The file does not exist.
-        InvalidInput: It is not a lock file, or has another version.
+        InvalidInput: The file is not a lock file, or has another version.
     """
     try:
         data: Any = json.loads(file.read_text("utf-8", errors="surrogateescape"))
@@ -180,19 +186,20 @@ def read_lock(file: Path) -> list[LockedSkill]:
 
 
 def _parse_entry(entry: Any) -> LockedSkill:
+    """Return the entry of a lock file; raise an error that `read_lock` converts if it is invalid."""
     folder, source, files, digest = entry["folder"], entry["source"], entry["files"], entry["digest"]
     parts = str(folder).split("/")
-    # Lock files come with repositories: an entry must not name a folder elsewhere on this machine.
+    # A lock file may come from an untrusted repository, so it must not name folders outside its own.
     if not isinstance(source, str) or not isinstance(digest, str) or ".." in parts or str(folder).startswith("/"):
-        raise ValueError(f"bad entry {folder!r}")
-    texts = {name: str(entry.get(name) or "") for name in ("name", "ref", "commit", "path")}
+        raise ValueError(f"invalid entry {folder!r}")
+    text_fields = {name: str(entry.get(name) or "") for name in ("name", "ref", "commit", "path")}
     alias = entry.get("alias")
     return LockedSkill(
         str(folder),
         source,
         {str(k): str(v) for k, v in cast("dict[Any, Any]", files).items()},
         digest,
-        **texts,
+        **text_fields,
         disabled=entry.get("disabled") is True,
         alias=alias if isinstance(alias, str) and alias else None,
         hosts=tuple(str(name) for name in entry.get("hosts") or ()),
@@ -201,7 +208,7 @@ def _parse_entry(entry: Any) -> LockedSkill:
 
 
 def verify_lock(root: Path) -> list[Diagnostic]:
-    """Return an error for every file below `root` that differs from the lock file; empty if nothing has changed.
+    """Return an error for each file below `root` that differs from the lock file; empty if nothing has changed.
 
     Raises:
         NotFound: There is no lock file.
@@ -213,12 +220,12 @@ def verify_lock(root: Path) -> list[Diagnostic]:
         if not (root / folder).is_dir():
             faults.append(_fault(root / folder, "lock-missing", "the skill is missing"))
             continue
-        current, current_faults = lock_skill(root, folder)
+        current_entry, current_faults = lock_skill(root, folder)
         faults += current_faults
-        differences = list_differences(dict(entry.files), dict(current.files))
-        changes = [_difference(root / folder, difference) for difference in differences]
+        differences = list_differences(dict(entry.files), dict(current_entry.files))
+        changes = [_make_difference_fault(root / folder, difference) for difference in differences]
         # The digest covers executable bits, `files` does not.
-        if not changes and not current_faults and current.digest != entry.digest:
+        if not changes and not current_faults and current_entry.digest != entry.digest:
             changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
         faults += changes
     notes: list[Diagnostic] = []
@@ -229,14 +236,15 @@ def verify_lock(root: Path) -> list[Diagnostic]:
     return faults
 
 
-def _difference(home: Path, difference: str) -> Diagnostic:
+def _make_difference_fault(folder: Path, difference: str) -> Diagnostic:
+    """Return the error for a line of `list_differences`."""
     kind, _, name = difference.partition(": ")
     code, message = {
         "new": ("lock-added", "the file is new"),
         "gone": ("lock-removed", "the file is missing"),
         "changed": ("lock-changed", "the file has changed"),
     }[kind]
-    return _fault(home / name, code, message)
+    return _fault(folder / name, code, message)
 
 
 def _fault(path: Path, code: str, message: str) -> Diagnostic:

@@ -1,8 +1,9 @@
-"""The Python code of a project that its configuration names: finding its files, copying them, importing the copy.
+"""The Python modules that a project's configuration names: finding their files, copying them, importing the copies.
 
-Python would import from folders that a script can write: a package beside a module, a module of a name that the code
-imports, or bytecode beside unchanged source would run instead of the trusted code. So everything that the code can
-import from the project is hashed and copied, and is imported only from the copy, without bytecode.
+A script can write to the folders from which Python imports. It could add a package beside a module of the same name, a
+module with the name of an import, or bytecode beside unchanged source, and Python would run these instead of the
+trusted code. So everything that the code can import from the project is hashed, copied, and imported only from the
+copy, without bytecode.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from bough.skills.model import Diagnostic
 from bough.skills.trust.tree import SkillEntry, SkillTree, read_file_tree, read_tree
 
 _MAX_SOURCE_BYTES = 4 << 20
-_IMPORTING = threading.Lock()
-"""`sys.modules` and `sys.meta_path` belong to the process, and so does the order of changes to them."""
+_IMPORT_LOCK = threading.Lock()
+"""Held while `sys.modules` and `sys.meta_path` are changed, which all threads of the process share."""
 
 
 @dataclass(frozen=True)
 class ProjectCode:
-    """The modules of a project that its configuration's code consists of.
+    """The modules of a project that its configuration imports, directly or indirectly.
 
     Attributes:
-        tree: Their files without bytecode; paths begin with the folder that Python would search.
-        roots: That folder, relative to the project, by top-level name.
+        tree: The files of the modules, without bytecode; their paths are relative to the project.
+        roots: The folder in which Python finds each top-level module, relative to the project, by module name.
     """
 
     tree: SkillTree
@@ -50,83 +51,92 @@ class ProjectCode:
 
 
 def read_code(folder: Path, modules: Iterable[str], *, copy_to: Path | None = None) -> ProjectCode:
-    """Return the named modules and, recursively, the modules of the project that they import. Runs nothing.
+    """Return the named modules and all modules of the project that they import, also indirectly. Runs nothing.
 
     Args:
-        folder: The configuration's folder. It is searched, then its `src`, then folders of `sys.path` in the project.
+        folder: The configuration's folder. It is searched first, then its `src`, then project folders in `sys.path`.
         copy_to: An empty folder to which each file is copied while it is hashed.
     """
     project = Path(os.path.realpath(project_root(folder)))
-    searched = [os.path.relpath(root, project) for root in _list_roots(folder, project)]
-    waiting = sorted({module.partition(".")[0] for module in modules})
+    search_roots = [os.path.relpath(root, project) for root in _list_roots(folder, project)]
+    pending = sorted({module.partition(".")[0] for module in modules})
     roots: dict[str, str] = {}
     entries: list[SkillEntry] = []
     faults: list[Diagnostic] = []
-    while waiting:
-        name = waiting.pop()
-        # The standard library has precedence over the project, as in `SnapshotFinder`.
-        unit = None if name in roots or name in sys.stdlib_module_names else _find_unit(project, searched, name)
-        if unit is None:
+    while pending:
+        name = pending.pop()
+        # The standard library takes precedence over the project, as in `SnapshotFinder`.
+        if name in roots or name in sys.stdlib_module_names:
             continue
-        roots[name], path = unit
-        copy = None if copy_to is None else copy_to / roots[name]
-        tree = _read_unit(project / roots[name] / path, copy)
-        prefix = os.path.normpath(os.path.join(roots[name], path if (project / roots[name] / path).is_dir() else ""))
-        inside = [entry for entry in tree.entries if not entry.is_bytecode]
-        entries += [replace(entry, path=os.path.normpath(os.path.join(prefix, entry.path))) for entry in inside]
+        found = _find_module(project, search_roots, name)
+        if found is None:
+            continue
+        root, path = found
+        roots[name] = root
+        module = project / root / path
+        tree = _read_module(module, None if copy_to is None else copy_to / root)
+        # The tree of a package is relative to the package, the tree of a single module to the root.
+        prefix = os.path.join(root, path) if module.is_dir() else root
+        new_entries = [
+            replace(entry, path=os.path.normpath(os.path.join(prefix, entry.path)))
+            for entry in tree.entries
+            if not entry.is_bytecode
+        ]
+        entries += new_entries
         faults += tree.faults
         # Imports are read from the copy: the project's file may have changed since it was hashed.
         source = project if copy_to is None else copy_to
-        waiting += sorted(
-            {name for entry in entries[len(entries) - len(inside) :] for name in _list_imports(source / entry.path)}
-        )
+        pending += sorted({imported for entry in new_entries for imported in _list_imports(source / entry.path)})
     ordered = sorted(entries, key=lambda entry: os.fsencode(entry.path))
     return ProjectCode(SkillTree(tuple(ordered), tuple(faults)), roots)
 
 
 def list_search_path(folder: Path) -> list[Path]:
-    """Return the folders of `sys.path` that are not searched as part of the project."""
+    """Return the folders of `sys.path` outside the project, and those of installed packages inside it."""
     project = Path(os.path.realpath(project_root(folder)))
-    inside = _list_roots(folder, project)
-    return [path for path in map(Path, sys.path) if Path(os.path.realpath(path)) not in inside]
+    project_roots = _list_roots(folder, project)
+    return [path for path in map(Path, sys.path) if Path(os.path.realpath(path)) not in project_roots]
 
 
 def _list_roots(folder: Path, project: Path) -> list[Path]:
-    """Return the folders of the project in which modules are searched for, in order, without links."""
+    """Return the folders of the project that are searched for modules, in order, with links resolved."""
     installed = tuple(os.path.realpath(path) for path in {sys.prefix, *sysconfig.get_paths().values()})
     roots = {Path(os.path.realpath(folder)): None, Path(os.path.realpath(folder / "src")): None}
     for entry in sys.path:
         path = Path(os.path.realpath(entry))
-        if path.is_relative_to(project) and not any(path.is_relative_to(place) for place in installed):
+        if path.is_relative_to(project) and not any(
+            path.is_relative_to(installed_folder) for installed_folder in installed
+        ):
             roots[path] = None
     return [path for path in roots if path.is_relative_to(project)]
 
 
-def _find_unit(project: Path, searched: Sequence[str], name: str) -> tuple[str, str] | None:
-    """Return root and path of a top-level package or module, as Python would find it; None if it does not exist."""
+def _find_module(project: Path, search_roots: Sequence[str], name: str) -> tuple[str, str] | None:
+    """Return (root, path) of a top-level package or module, as Python would find it; None if it does not exist."""
     # As in Python's import system, a namespace package is used only if no later folder has a package or a module.
     namespace = None
-    for root in searched:
-        place = project / root
-        if (place / name / "__init__.py").is_file():
+    for root in search_roots:
+        folder = project / root
+        if (folder / name / "__init__.py").is_file():
             return root, name
         for suffix in (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES):
-            if (place / f"{name}{suffix}").is_file():
+            if (folder / f"{name}{suffix}").is_file():
                 return root, f"{name}{suffix}"
-        if namespace is None and (place / name).is_dir():
+        if namespace is None and (folder / name).is_dir():
             namespace = root, name
     return namespace
 
 
-def _read_unit(path: Path, copy: Path | None) -> SkillTree:
+def _read_module(path: Path, copy_root: Path | None) -> SkillTree:
+    """Return the tree of a package or a single module; copy it into `copy_root` unless that is None."""
     if not path.is_dir():
-        if copy is not None:
-            copy.mkdir(parents=True, exist_ok=True)
-        return read_file_tree(path, copy_to=copy)
-    target = None if copy is None else copy / path.name
-    if target is not None:
-        target.mkdir(parents=True)
-    return read_tree(path, copy_to=target)
+        if copy_root is not None:
+            copy_root.mkdir(parents=True, exist_ok=True)
+        return read_file_tree(path, copy_to=copy_root)
+    package_copy = None if copy_root is None else copy_root / path.name
+    if package_copy is not None:
+        package_copy.mkdir(parents=True)
+    return read_tree(path, copy_to=package_copy)
 
 
 def _list_stdlib() -> list[str]:
@@ -142,7 +152,7 @@ def _list_imports(file: Path) -> Iterator[str]:
         with file.open("rb") as handle:
             nodes = ast.walk(ast.parse(handle.read(_MAX_SOURCE_BYTES)))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # Python will not import it either
+        return  # Python cannot import it either
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -154,8 +164,8 @@ class SnapshotFinder(MetaPathFinder):
     """Imports modules from a copy of a project's code.
 
     Args:
-        tree: The copy.
-        roots: The folder in it that has a top-level name, by name.
+        tree: The folder of the copy.
+        roots: The folder of each top-level module, relative to `tree`, by module name.
     """
 
     def __init__(self, tree: Path, roots: Mapping[str, str]) -> None:
@@ -167,39 +177,43 @@ class SnapshotFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return the spec of a module in the copy; None for other modules."""
         if path is None and fullname in sys.stdlib_module_names:
-            # The project may precede the standard library in `sys.path`: a script could add a module such as `json.py`.
+            # The project may precede the standard library in `sys.path`, so a script could add a module like `json.py`.
             return PathFinder.find_spec(fullname, _list_stdlib(), target)
         if path is None:
-            places = [str(self._tree / self._roots[fullname])] if fullname in self._roots else []
+            search_folders = [str(self._tree / self._roots[fullname])] if fullname in self._roots else []
         else:
-            places = [place for place in path if self._has(place)]
-        for place in places:
-            finder = FileFinder(place, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_UncachedLoader, SOURCE_SUFFIXES))
+            search_folders = [search_folder for search_folder in path if self._contains(search_folder)]
+        for search_folder in search_folders:
+            finder = FileFinder(
+                search_folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_UncachedLoader, SOURCE_SUFFIXES)
+            )
             if spec := finder.find_spec(fullname, target):
                 return spec
         return None
 
     def install(self) -> None:
-        """Let this process import from the copy, and forget modules of the same names from other copies."""
-        with _IMPORTING:
-            # A module of the same name from another copy would otherwise be returned from `sys.modules`.
-            others = [
+        """Add this finder to `sys.meta_path`, and remove modules of the same names that came from other copies."""
+        with _IMPORT_LOCK:
+            # Otherwise `sys.modules` would still return the module of another copy.
+            other_finders = [
                 finder for finder in sys.meta_path if isinstance(finder, SnapshotFinder) and finder._tree != self._tree
             ]
             for name, module in list(sys.modules.items()):
-                top = sys.modules.get(name.partition(".")[0], module)
-                if name.partition(".")[0] in self._roots and any(other._owns(top) for other in others):
+                top_name = name.partition(".")[0]
+                top_module = sys.modules.get(top_name, module)
+                if top_name in self._roots and any(finder._has_imported(top_module) for finder in other_finders):
                     del sys.modules[name]
-            finders = [finder for finder in sys.meta_path if not isinstance(finder, SnapshotFinder)]
-            # Before Python's own finders, which would import from the project's folder.
-            sys.meta_path[:] = [self, *others, *finders]
+            python_finders = [finder for finder in sys.meta_path if not isinstance(finder, SnapshotFinder)]
+            # Before Python's own finders, because those would import from the project's folder.
+            sys.meta_path[:] = [self, *other_finders, *python_finders]
 
-    def _owns(self, module: ModuleType) -> bool:
+    def _has_imported(self, module: ModuleType) -> bool:
+        """Whether a module was imported from this copy."""
         spec = getattr(module, "__spec__", None)
-        places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
-        return any(self._has(place) for place in places)
+        origins = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+        return any(self._contains(origin) for origin in origins)
 
-    def _has(self, path: str) -> bool:
+    def _contains(self, path: str) -> bool:
         return path == str(self._tree) or path.startswith(f"{self._tree}{os.sep}")
 
 

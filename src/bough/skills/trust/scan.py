@@ -26,7 +26,7 @@ class ScanRule:
     """A pattern, and the diagnostic for its matches.
 
     Attributes:
-        where: `text`: instructions and other text, `script`: programs, `any`: both.
+        where: What is searched: `text` (instructions and other text), `script` (programs) or `any` (both).
     """
 
     code: str
@@ -114,7 +114,7 @@ MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 20_000
 MAX_TOTAL_BYTES = 100 << 20
 MAX_HITS = 20
-"""How many matches of one rule are reported in one file."""
+"""How many matches of a rule are reported per file."""
 
 _SCRIPTS = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".ps1", ".bat")
 _BINARY = (
@@ -123,11 +123,15 @@ _BINARY = (
 )  # fmt: skip
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"7z\xbc\xaf\x27\x1c", b"Rar!")
 _MAX_MEMBERS = 8
-"""How many names of an archive are reported."""
+"""How many file names of an archive are listed in a finding."""
 
 _ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
 _COMMANDS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
 _TAGS = range(0xE0000, 0xE0080)
+_BLACK_FLAG = "\U0001f3f4"
+_MAX_FLAG_TAGS = 7
+"""A flag emoji is a black flag followed by at most this many tag characters."""
+
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset("\u200b\u2060\u2061\u2062\u2063\u2064\u180e\u00ad\u115f\u1160\u3164\uffa0\ufeff")
 _JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c")
@@ -135,7 +139,7 @@ _SEVERITIES = {"error": 0, "warning": 1, "info": 2}
 
 
 def scan(folder: Path) -> list[Diagnostic]:
-    """Return the findings in a skill's folder. O(bytes), bounded; runs nothing."""
+    """Return the findings in a skill's folder. Reads up to 100 MiB; runs nothing."""
     return Scanner().scan_folder(folder)
 
 
@@ -148,29 +152,36 @@ class Scanner:
         self._commands = _compile(_COMMANDS)
 
     def scan_folder(self, folder: Path) -> list[Diagnostic]:
-        """Return the findings in a skill's folder, file by file. O(bytes), bounded."""
+        """Return the findings in a skill's folder, file by file. Reads up to 100 MiB and 20,000 files."""
         findings: list[Diagnostic] = []
-        total = 0
+        total_bytes = 0
         for count, path in enumerate(_walk_files(folder, findings)):
-            if count >= MAX_FILES or total > MAX_TOTAL_BYTES:
+            if count >= MAX_FILES or total_bytes > MAX_TOTAL_BYTES:
                 message = "too many files or bytes; the rest was not scanned"
                 findings.append(_make_finding("scan-incomplete", "warning", folder, message))
                 break
-            data = _read(path, findings)
-            total += len(data)
+            data = _read_file(path, findings)
+            total_bytes += len(data)
             findings += self._scan_data(path, data)
         return findings
 
     def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
         """Return the findings in one text, errors first, then by line. O(n)."""
         data = text.encode("utf-8", "replace")
-        findings = [*_find_hidden(text, path), *self._find_payloads(data, path), *self._find_comments(data, path)]
+        findings = [
+            *_find_invisible(text, path),
+            *self._find_encoded_texts(data, path),
+            *self._find_hidden_comments(data, path),
+        ]
         for rule, pattern in self._rules:
             if rule.where == "any" or (rule.where == "script") == is_script:
-                findings += [_report_match(rule, line, match, path) for line, match in _find_hits(pattern, data)]
+                findings += [
+                    _make_match_finding(rule, line, match, path) for line, match in _find_matching_lines(pattern, data)
+                ]
         return sorted(findings, key=lambda finding: (_SEVERITIES[finding.severity], finding.line or 0, finding.code))
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
+        """Return the findings in a file by its kind: bytecode, archive, program, other binary file or text."""
         if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
             message = "bytecode, which an interpreter runs instead of the source"
             return [_make_finding("bytecode", "error", path, message, "remove it and every __pycache__")]
@@ -180,7 +191,7 @@ class Scanner:
                     "archive", "warning", path, f"an archive, not unpacked: {_list_members(path)}", "ship the files"
                 )
             ]
-        if _is_program(data):
+        if _is_executable(data):
             return [_make_finding("binary-program", "error", path, "a compiled program", "ship its source")]
         # UTF-16 text has NUL bytes, too, but it starts with a byte order mark.
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -189,32 +200,38 @@ class Scanner:
         is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
         return self.scan_text(decode(data, Notes()), str(path), is_script=is_script)
 
-    def _find_payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
-        """Yield long encoded texts; an error if they decode to something harmful."""
-        for line, match in _find_hits(self._encoded, data):
-            # Images and fonts in data URLs are encoded in any case.
+    def _find_encoded_texts(self, data: bytes, path: str) -> Iterator[Diagnostic]:
+        """Yield a finding for each long encoded text: an error if a rule matches the decoded text, else a warning."""
+        for line, match in _find_matching_lines(self._encoded, data):
+            # Data URLs of images and fonts are always encoded.
             prefix = data[max(0, match.start() - 60) : match.start()]
             if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", prefix):
                 continue
-            inner = _decode(match.group())
-            bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
-            description = "an encoded text that contains something harmful" if bad else "a long encoded text"
-            severity: Severity = "error" if bad else "warning"
-            yield Diagnostic("encoded-payload", severity, description, line, "ship it unencoded", path)
+            decoded = _decode(match.group())
+            is_harmful = any(rule.severity == "error" and pattern.search(decoded) for rule, pattern in self._rules)
+            message = "an encoded text that contains something harmful" if is_harmful else "a long encoded text"
+            severity: Severity = "error" if is_harmful else "warning"
+            yield Diagnostic("encoded-payload", severity, message, line, "ship it unencoded", path)
 
-    def _find_comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
-        """Yield instructions in comments, which are invisible in the rendered text."""
-        start, line, comment_count = 0, 1, 0
-        while comment_count < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
-            line += data.count(b"\n", start, at)
-            end = data.find(b"-->", at)
-            end = len(data) if end < 0 else end
-            if self._commands.search(data[at:end]):
-                comment_count += 1
+    def _find_hidden_comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
+        """Yield a finding for each HTML comment with instructions, because rendered Markdown does not show comments."""
+        search_start = 0
+        line = 1
+        hit_count = 0
+        while hit_count < MAX_HITS:
+            comment_start = data.find(b"<!--", search_start)
+            if comment_start < 0:
+                return
+            line += data.count(b"\n", search_start, comment_start)
+            comment_end = data.find(b"-->", comment_start)
+            if comment_end < 0:
+                comment_end = len(data)
+            if self._commands.search(data[comment_start:comment_end]):
+                hit_count += 1
                 message = "instructions in a hidden comment"
                 yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
-            line += data.count(b"\n", at, end)
-            start = end
+            line += data.count(b"\n", comment_start, comment_end)
+            search_start = comment_end
 
 
 def _compile(pattern: str) -> Any:
@@ -226,40 +243,42 @@ def _compile(pattern: str) -> Any:
     return re2.compile(f"(?m){pattern}".encode(), options)
 
 
-def _find_hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield (line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
-    line, counted, last, hit_count = 1, 0, 0, 0
+def _find_matching_lines(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, match) for the first match in each line, up to `MAX_HITS` lines. O(n)."""
+    line = 1
+    counted_until = 0
+    last_line = 0
+    hit_count = 0
     for match in pattern.finditer(data):
-        line += data.count(b"\n", counted, match.start())
-        counted = match.start()
-        if line == last:
+        line += data.count(b"\n", counted_until, match.start())
+        counted_until = match.start()
+        if line == last_line:
             continue
-        last = line
+        last_line = line
         hit_count += 1
         yield line, match
         if hit_count == MAX_HITS:
             return
 
 
-def _report_match(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
+def _make_match_finding(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
     excerpt = " ".join(match.group().decode("utf-8", "replace").split())[:80]
     return Diagnostic(rule.code, rule.severity, f"{rule.message}: {excerpt}", line, rule.fix, path)
 
 
 def _walk_files(folder: Path, findings: list[Diagnostic]) -> Iterator[Path]:
-    """Yield every regular file in the folder; anything else is a finding."""
+    """Yield every regular file in the folder; add a finding for special files and for links out of the folder."""
     root = os.path.realpath(folder)
-    for place, folders, names in os.walk(root):
-        folders.sort()
-        for name in sorted(
-            [*names, *(subfolder for subfolder in folders if os.path.islink(os.path.join(place, subfolder)))]
-        ):
-            path = Path(place, name)
+    for parent, subfolders, file_names in os.walk(root):
+        subfolders.sort()
+        links = [name for name in subfolders if os.path.islink(os.path.join(parent, name))]
+        for name in sorted([*file_names, *links]):
+            path = Path(parent, name)
             if path.is_symlink():
                 if not os.path.realpath(path).startswith(root + os.sep):
                     findings.append(
                         _make_finding(
-                            "link-out", "error", path, "a link out of the skill", "replace the link by the file"
+                            "link-out", "error", path, "a link out of the skill", "replace the link with the file"
                         )
                     )
             elif stat.S_ISREG(path.lstat().st_mode):
@@ -268,10 +287,12 @@ def _walk_files(folder: Path, findings: list[Diagnostic]) -> Iterator[Path]:
                 findings.append(_make_finding("special-file", "error", path, "not a regular file", "remove it"))
 
 
-def _read(path: Path, findings: list[Diagnostic]) -> bytes:
+def _read_file(path: Path, findings: list[Diagnostic]) -> bytes:
+    """Return the first 2 MiB of a file; add a finding if it is unreadable, longer, setuid or setgid."""
     try:
         with path.open("rb") as handle:
-            mode, data = os.fstat(handle.fileno()).st_mode, handle.read(MAX_FILE_BYTES + 1)
+            mode = os.fstat(handle.fileno()).st_mode
+            data = handle.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         findings.append(_make_finding("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
         return b""
@@ -283,7 +304,7 @@ def _read(path: Path, findings: list[Diagnostic]) -> bytes:
 
 
 def _list_members(path: Path) -> str:
-    """Return the first file names in an archive for a message, if they can be listed without unpacking it."""
+    """Return the first file names of a zip archive, for a message; for other archives, why they are not listed."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -294,39 +315,42 @@ def _list_members(path: Path) -> str:
     return "its file names are compressed"
 
 
-def _is_program(data: bytes) -> bool:
+def _is_executable(data: bytes) -> bool:
     return data.startswith(
         (b"\x7fELF", b"MZ\x90", b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\x00asm")
     )
 
 
-def _find_hidden(text: str, path: str) -> Iterator[Diagnostic]:
-    """Yield characters that are invisible to readers but not to models."""
+def _find_invisible(text: str, path: str) -> Iterator[Diagnostic]:
+    """Yield findings about characters that people cannot see but models read."""
     if text.isascii():
         return
-    kinds: dict[str, tuple[int, int]] = {}
+    lines_by_kind: dict[str, tuple[int, int]] = {}  # first line, number of lines
     for number, line in enumerate(text.split("\n"), 1):
-        for kind in () if line.isascii() else _find_hidden_kinds(line):
-            first, count = kinds.get(kind, (number, 0))
-            kinds[kind] = (first, count + 1)
-    if "tags" in kinds:
-        hidden = "".join(chr(ord(char) - 0xE0000) for char in text if 0xE0020 <= ord(char) <= 0xE007E)
-        yield Diagnostic("hidden-text", "error", f"text in invisible tag characters: {hidden[:120]}", kinds["tags"][0],
-                         "remove it", path)  # fmt: skip
-    if "bidi" in kinds:
+        if line.isascii():
+            continue
+        for kind in _find_invisible_kinds(line):
+            first, count = lines_by_kind.get(kind, (number, 0))
+            lines_by_kind[kind] = (first, count + 1)
+    if "tags" in lines_by_kind:
+        hidden_text = "".join(chr(ord(char) - 0xE0000) for char in text if 0xE0020 <= ord(char) <= 0xE007E)
+        message = f"text in invisible tag characters: {hidden_text[:120]}"
+        yield Diagnostic("hidden-text", "error", message, lines_by_kind["tags"][0], "remove it", path)
+    if "bidi" in lines_by_kind:
         yield Diagnostic(
-            "hidden-text", "error", "bidirectional control characters", kinds["bidi"][0], "remove them", path
+            "hidden-text", "error", "bidirectional control characters", lines_by_kind["bidi"][0], "remove them", path
         )
-    if "invisible" in kinds:
-        line, count = kinds["invisible"]
+    if "invisible" in lines_by_kind:
+        line, count = lines_by_kind["invisible"]
         yield Diagnostic("hidden-text", "warning", f"invisible characters on {count} lines", line, "remove them", path)
 
 
-def _find_hidden_kinds(line: str) -> set[str]:
+def _find_invisible_kinds(line: str) -> set[str]:
+    """Return the kinds of invisible characters in a line: `tags`, `bidi`, `invisible`."""
     kinds: set[str] = set()
     for i, char in enumerate(line):
         if ord(char) in _TAGS:
-            if not _in_flag(line, i):
+            if not _is_in_flag_emoji(line, i):
                 kinds.add("tags")
         elif char in _BIDI:
             kinds.add("bidi")
@@ -335,16 +359,17 @@ def _find_hidden_kinds(line: str) -> set[str]:
     return kinds
 
 
-def _in_flag(line: str, i: int) -> bool:
-    """Whether the tag characters belong to a flag emoji, their only legitimate use."""
-    start = i
-    while start > 0 and i - start < 8 and ord(line[start - 1]) in _TAGS:
-        start -= 1
-    return start > 0 and line[start - 1] == "\U0001f3f4" and i - start < 7
+def _is_in_flag_emoji(line: str, i: int) -> bool:
+    """Whether the tag character at `i` belongs to a flag emoji, the only legitimate use of tag characters."""
+    tags_start = i
+    while tags_start > 0 and i - tags_start <= _MAX_FLAG_TAGS and ord(line[tags_start - 1]) in _TAGS:
+        tags_start -= 1
+    tag_count = i - tags_start + 1
+    return tags_start > 0 and line[tags_start - 1] == _BLACK_FLAG and tag_count <= _MAX_FLAG_TAGS
 
 
 def _decode(data: bytes) -> bytes:
-    """Return the decoded bytes of an encoded text; empty if it cannot be decoded."""
+    r"""Return the bytes of a text of `\x` escapes, hexadecimal digits or base64; empty if it is none of these."""
     try:
         if data.startswith(b"\\x"):
             return bytes.fromhex(data.replace(b"\\x", b"").decode())

@@ -1,7 +1,7 @@
-"""Content-addressed copies of skills: what was checked is what is mounted and run.
+"""Content-addressed copies of skills, so that exactly the files that were checked are mounted and run.
 
-A project folder can change between a check and a run. So the check makes a copy, in the same walk and from the same
-file descriptors, and everything later uses that copy. Equal skills share a copy; a changed skill gets a new one.
+A project folder can change between a check and a run. So the check copies the files, in the same walk and from the same
+file descriptors, and every later step uses the copy. Equal skills share a copy; a changed skill is copied again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ KEPT_BYTES: Final = 2 << 30
 _MAX_STAMPS = 20_000
 _MAX_ATTEMPTS = 100
 _STAGED, _REMOVED = ".new-", ".old-"
+"""Prefixes of the folders of unfinished copies, and of copies that are being removed."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class SkillSnapshot:
     """A copy of a skill as it was when it was checked.
 
     Attributes:
-        digest: Of the whole skill, including bytecode, which is not copied.
+        digest: Digest of the whole skill, including bytecode, which is not copied.
         folder: The copy, which is read-only.
-        faults: Entries of the live folder that could not be copied.
+        faults: Errors about entries of the skill's folder that were not copied.
     """
 
     digest: str
@@ -46,19 +47,19 @@ class SkillSnapshot:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Protect the copy from garbage collection, in any process, while it is in use."""
+        """Prevent every process from removing the copy during the `with` block."""
         try:
-            handle = os.open(self.folder.parent / "manifest", os.O_RDONLY | os.O_CLOEXEC)
+            lock = os.open(self.folder.parent / "manifest", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             yield
             return
         try:
-            # Shared, because several runs may use one copy; removing it takes an exclusive lock.
-            fcntl.flock(handle, fcntl.LOCK_SH)
-            os.utime(handle)  # `collect` keeps a snapshot for 30 days after this time
+            # Shared, because several runs may use one copy; `collect` needs an exclusive lock to remove it.
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            os.utime(lock)  # `collect` keeps a snapshot for 30 days after this time
             yield
         finally:
-            os.close(handle)
+            os.close(lock)
 
 
 class SnapshotStore:
@@ -73,17 +74,17 @@ class SnapshotStore:
         self._cache: dict[str, tuple[_Stamps, str]] = {}
 
     def take(self, skill: Path, *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return a snapshot of a skill's folder in its present state. O(bytes); O(files) if nothing has changed.
+        """Return a snapshot of a skill's folder in its current state. O(bytes); O(files) if nothing has changed.
 
         Args:
-            allow_faults: Whether to copy the skill without its faulty entries, such as links that leave it; for
-                folders that the user named.
+            allow_faults: Whether to copy the skill without faulty entries, such as links that leave it, instead of
+                raising. For folders that the user named.
 
         Raises:
             PermissionDenied: The skill has faults; the message names them.
             StoreError: The copy cannot be written.
         """
-        # Compared before and after the copy: a file that changes meanwhile would be cached under a wrong digest.
+        # Read before and after the copy: otherwise a file that changes meanwhile would be cached under a wrong digest.
         stamps = _read_stamps(skill)
         cached_stamps, digest = self._cache.get(str(skill), (None, ""))
         if stamps is not None and cached_stamps == stamps and (existing := self.find(digest)) is not None:
@@ -95,8 +96,10 @@ class SnapshotStore:
 
     def find(self, digest: str) -> SkillSnapshot | None:
         """Return the snapshot with this digest; None if it does not exist."""
-        place = self.folder / digest
-        return SkillSnapshot(digest, place / "tree") if digest and (place / "manifest").is_file() else None
+        snapshot_folder = self.folder / digest
+        if not digest or not (snapshot_folder / "manifest").is_file():
+            return None
+        return SkillSnapshot(digest, snapshot_folder / "tree")
 
     def list_files(self, digest: str) -> dict[str, str]:
         """Return the digest of every file of a snapshot by path; empty if there is no such snapshot."""
@@ -106,35 +109,40 @@ class SnapshotStore:
             return {}
 
     def collect(self, protected: Collection[str] = ()) -> int:
-        """Remove snapshots unused for 30 days, then the least recently used beyond 2 GiB; return how many.
+        """Remove snapshots unused for 30 days and, beyond 2 GiB in total, the least recently used; return their number.
 
         Args:
-            protected: Digests that are trusted or locked, which are never removed.
+            protected: Digests of snapshots that are not removed, because they are trusted or locked.
         """
-        removed = sum(_remove_unlocked(leftover) for leftover in self._leftovers())
-        now, total = time.time(), 0
-        # Most recently used first: `total` is the size of the snapshots that stay.
-        for used, size, place in sorted(self._snapshots(), reverse=True):
-            total += size
-            if place.name in protected or (now - used < KEPT_SECONDS and total <= KEPT_BYTES):
+        removed = sum(_remove_unlocked(leftover) for leftover in self._list_leftovers())
+        now = time.time()
+        kept_bytes = 0
+        # Most recently used first, so that the others are removed once the limit is reached.
+        for last_used, size, snapshot_folder in sorted(self._list_snapshots(), reverse=True):
+            kept_bytes += size
+            if snapshot_folder.name in protected or (now - last_used < KEPT_SECONDS and kept_bytes <= KEPT_BYTES):
                 continue
-            total -= size
-            removed += _remove_unlocked(place)
+            kept_bytes -= size
+            removed += _remove_unlocked(snapshot_folder)
         return removed
 
     def add(self, name: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return a new snapshot whose files `copy` writes into the empty folder that it is called with.
+        """Return a snapshot of the files that `copy` writes.
 
         Args:
-            name: The original, for error messages.
+            name: The original of the copy, for error messages.
+            copy: Called with an empty folder; writes the files into it and returns their tree.
 
-        Raises: see `take`.
+        Raises:
+            PermissionDenied: The tree has faults.
+            StoreError: The copy cannot be written.
         """
         return self._stage(name, copy, allow_faults=allow_faults)[1]
 
     def _stage(
         self, skill: Path, copy: Callable[[Path], SkillTree], *, allow_faults: bool
     ) -> tuple[SkillTree, SkillSnapshot]:
+        """Copy a skill into a staging folder, check the copy and publish it; return its tree and snapshot."""
         try:
             staging, guard = make_locked_folder(self.folder, _STAGED)
         except OSError as error:
@@ -147,41 +155,43 @@ class SnapshotStore:
         except OSError as error:
             raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
         finally:
-            # Once published, the folder has another name, and nothing is removed here. Unlocked last: another process
-            # may remove a staging folder that is not locked.
+            # A published folder has another name, so this removes only a failed copy. Unlocked afterwards: other
+            # processes remove staging folders that are not locked.
             remove_tree(staging)
             os.close(guard)
 
     def _publish(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
-        """Move a finished copy to its place, unless an equal copy exists."""
+        """Rename a finished copy to its digest, unless an equal copy exists; return its snapshot."""
         # Written after the files and synced before the rename: `find` takes a manifest as proof of a complete copy.
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
             out.flush()
             os.fsync(out.fileno())
-        place = self.folder / tree.digest
-        os.chmod(staging, 0o755)  # noqa: S103 - a run's own user reads the copy
+        snapshot_folder = self.folder / tree.digest
+        os.chmod(staging, 0o755)  # noqa: S103 - a sandbox may run as another user
         os.chmod(staging / "tree", 0o555)  # noqa: S103 - likewise
         try:
-            os.rename(staging, place)
+            os.rename(staging, snapshot_folder)
         except OSError:
-            # A rename onto a folder with files fails: another process has made the same copy first.
-            if not (place / "manifest").is_file():
+            # The target exists if another process has published an equal copy first.
+            if not (snapshot_folder / "manifest").is_file():
                 raise
-        return SkillSnapshot(tree.digest, place / "tree", tree.faults)
+        return SkillSnapshot(tree.digest, snapshot_folder / "tree", tree.faults)
 
-    def _snapshots(self) -> Iterator[tuple[float, int, Path]]:
-        for place in self._places():
-            if not place.name.startswith((_STAGED, _REMOVED)):
+    def _list_snapshots(self) -> Iterator[tuple[float, int, Path]]:
+        """Yield (time of last use, bytes, folder) of every snapshot."""
+        for snapshot_folder in self._list_folders():
+            if not snapshot_folder.name.startswith((_STAGED, _REMOVED)):
                 try:
-                    yield (place / "manifest").stat().st_mtime, _sum_sizes(place), place
+                    yield (snapshot_folder / "manifest").stat().st_mtime, _sum_sizes(snapshot_folder), snapshot_folder
                 except OSError:
                     continue
 
-    def _leftovers(self) -> list[Path]:
-        return [place for place in self._places() if place.name.startswith((_STAGED, _REMOVED))]
+    def _list_leftovers(self) -> list[Path]:
+        """Return the folders of unfinished copies and unfinished removals."""
+        return [folder for folder in self._list_folders() if folder.name.startswith((_STAGED, _REMOVED))]
 
-    def _places(self) -> list[Path]:
+    def _list_folders(self) -> list[Path]:
         try:
             return sorted(self.folder.iterdir())
         except OSError:
@@ -192,7 +202,7 @@ def check_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) ->
     """Check that a tree can be trusted and mounted.
 
     Raises:
-        PermissionDenied: It has a fault; with `allow_faults`, only if it is too large to be copied completely.
+        PermissionDenied: The tree has a fault; with `allow_faults`, only if it is too large to be copied completely.
     """
     faults = [fault for fault in tree.faults if not allow_faults or fault.code == "too-large-to-trust"]
     if faults:
@@ -204,78 +214,84 @@ def check_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) ->
         )
 
 
-def make_locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
-    """Create a folder below `place` that no cleanup removes; return it and the descriptor that holds its lock.
+def make_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
+    """Create a folder in `parent` and lock it, so that no cleanup removes it; return it and the lock's descriptor.
 
     Raises:
         OSError: It cannot be created.
     """
     for _ in range(_MAX_ATTEMPTS):
         try:
-            # Created again in each attempt: a cleanup also removes `place` once it is empty.
-            place.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
-            guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, FileExistsError):  # a cleanup removed `place` or the new folder meanwhile
+            # Created in each attempt, because a cleanup removes `parent` when it is empty.
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, FileExistsError):  # a cleanup removed `parent` or the new folder meanwhile
             continue
-        fcntl.flock(guard, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():  # a cleanup may have removed it before it was locked
-            return folder, guard
-        os.close(guard)
-    raise NotADirectoryError(errno.ENOTDIR, "not a folder, or removed again and again", str(place))
+            return folder, lock
+        os.close(lock)
+    raise NotADirectoryError(errno.ENOTDIR, "not a folder, or removed repeatedly", str(parent))
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, including read-only subfolders, as far as possible; does nothing if it does not exist."""
+    """Remove a folder with its read-only subfolders; errors are ignored, so some of its files may remain."""
     with suppress(OSError):
         remove(folder)
 
 
-def _remove_unlocked(place: Path) -> bool:
-    """Remove a snapshot or a leftover unless it is in use; return whether it was removed."""
-    # A snapshot in use is locked by its manifest (`hold`), an unfinished one by its folder.
-    lock = place / "manifest" if (place / "manifest").is_file() else place
+def _remove_unlocked(snapshot_folder: Path) -> bool:
+    """Remove the folder of a snapshot or a leftover unless it is locked; return whether it was removed."""
+    # Users of a snapshot lock its manifest (`hold`); the process that makes a copy locks the folder.
+    lock_path = snapshot_folder / "manifest" if (snapshot_folder / "manifest").is_file() else snapshot_folder
     try:
-        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        old = place if place.name.startswith(_REMOVED) else place.with_name(f"{_REMOVED}{os.urandom(6).hex()}")
-        # Renamed before it is removed, so that no process can find a half-removed copy.
-        os.rename(place, old)
-        remove_tree(old)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        renamed = (
+            snapshot_folder
+            if snapshot_folder.name.startswith(_REMOVED)
+            else snapshot_folder.with_name(f"{_REMOVED}{os.urandom(6).hex()}")
+        )
+        # Renamed first, so that no process can find a partly removed copy.
+        os.rename(snapshot_folder, renamed)
+        remove_tree(renamed)
     except OSError:
         return False
     finally:
-        os.close(handle)
+        os.close(descriptor)
     return True
 
 
 def _sum_sizes(folder: Path) -> int:
-    return sum(os.lstat(os.path.join(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_size for parent, _, file_names in os.walk(folder) for name in file_names
+    )
 
 
 _Stamps = tuple[tuple[str, int, int, int, int], ...]
-"""Path, device, inode, mtime and ctime of every entry of a folder; ctime cannot be forged."""
+"""Path, device, inode, mtime and ctime of every entry of a folder; unlike mtime, ctime cannot be set."""
 
 
 def _read_stamps(folder: Path) -> _Stamps | None:
-    """Return the stamps of a folder's entries without reading them; None if there are too many."""
+    """Return the stamps of all entries below a folder; None if there are too many. Opens no file."""
     stamps: list[tuple[str, int, int, int, int]] = []
-    waiting = [""]
+    pending = [""]
     try:
-        while waiting:
-            inside = waiting.pop()
-            with os.scandir(folder / inside) as entries:
+        while pending:
+            subfolder = pending.pop()
+            with os.scandir(folder / subfolder) as entries:
                 for entry in entries:
-                    if not inside and entry.name in EXCLUDED:
+                    if not subfolder and entry.name in EXCLUDED:
                         continue
                     info = entry.stat(follow_symlinks=False)
-                    path = f"{inside}/{entry.name}" if inside else entry.name
+                    path = f"{subfolder}/{entry.name}" if subfolder else entry.name
                     stamps.append((path, info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns))
                     if stat.S_ISDIR(info.st_mode):
-                        waiting.append(path)
+                        pending.append(path)
             if len(stamps) > _MAX_STAMPS:
                 return None
     except OSError:

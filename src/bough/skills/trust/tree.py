@@ -1,8 +1,8 @@
-"""The walk over a skill's folder that defines "the skill" for trust, lock, scan and mounts.
+"""Walking over a skill's folder: the files that count as the skill for trust, lock, scan and mounts.
 
-It covers every byte that can run, at any depth, including `__pycache__` and `node_modules`: malicious files could hide
-in anything that is not covered. The walk uses file descriptors and follows no links, so an entry that is replaced
-during the walk is either not read, or hashed and copied from the same descriptor.
+The walk covers every file, at any depth, including `__pycache__` and `node_modules`: malicious files could hide in
+folders that it leaves out. It uses file descriptors and follows no links. So an entry that is replaced during the walk
+is either not read, or hashed and copied from the same descriptor.
 
 Source: git's tree objects (a digest over modes, digests and names).
 """
@@ -29,11 +29,13 @@ MAX_FILES: Final = 20_000
 MAX_BYTES: Final = 512 << 20
 MAX_SECONDS: Final = 30.0
 EXCLUDED: Final = frozenset({".git", ".hg", ".svn"})
-"""Not part of a skill if they are at the top of its folder: neither hashed nor mounted."""
+"""Folders that are neither hashed nor mounted if they are at the top of a skill's folder."""
 
 _FIRST_LINE = "bough-tree-1"
 _PIECE_BYTES = 1 << 20
-_MAX_LINKS = 40
+_MAX_LINK_STEPS = 2_000
+"""How many names are looked up to follow a link before it is regarded as circular."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -59,14 +61,14 @@ class SkillEntry:
 
     @property
     def line(self) -> str:
-        """Its line in the manifest."""
+        """The line of the entry in the manifest."""
         if self.kind == "l":
             return f"l {self.target} {self.path}"
         return f"f {'x' if self.executable else '-'} {self.size} {self.digest} {self.path}"
 
     @property
     def is_bytecode(self) -> bool:
-        """Whether an interpreter may run it instead of its source."""
+        """Whether the file is Python bytecode, which an interpreter may run instead of the source."""
         return self.path.endswith((".pyc", ".pyo")) or "__pycache__" in self.path.split("/")
 
 
@@ -76,7 +78,7 @@ class SkillTree:
 
     Attributes:
         entries: Sorted by the bytes of their paths.
-        faults: Errors for entries that cannot be trusted or mounted; a tree with faults is refused.
+        faults: Errors about entries that cannot be trusted or mounted. A skill with faults is refused.
     """
 
     entries: tuple[SkillEntry, ...]
@@ -84,7 +86,7 @@ class SkillTree:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the manifest, hexadecimal: covers all names, contents and executable bits."""
+        """sha256 of the manifest, hexadecimal. It covers all names, contents and executable bits."""
         return hashlib.sha256(self.manifest.encode("utf-8", "surrogateescape")).hexdigest()
 
     @property
@@ -99,56 +101,61 @@ class SkillTree:
 
 
 def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
-    """Return the tree of a skill's folder. O(bytes), bounded by files, bytes and seconds; blocks.
+    """Return the tree of a skill's folder. O(bytes), up to 20,000 files, 512 MiB and 30 seconds; blocks.
 
     Args:
-        copy_to: An empty folder to which each file is copied while it is hashed, from the same descriptor, so that
-            the copy is exactly what was hashed. Bytecode is hashed but not copied.
+        copy_to: An empty folder. Each file is copied to it while it is hashed, from the same descriptor, so the copy
+            is exactly what was hashed. Bytecode is hashed but not copied.
     """
     walk = _Walk(copy_to)
     try:
-        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         return SkillTree((), (_fault("", f"cannot read the folder: {error.strerror}", folder),))
     try:
-        walk.read_folder(top)
+        walk.read_folder(descriptor)
     finally:
-        os.close(top)
+        os.close(descriptor)
     entries = tuple(sorted(walk.entries, key=lambda entry: os.fsencode(entry.path)))
-    faults = [*walk.faults, *_link_faults(entries, walk.folders)]
+    faults = [*walk.faults, *_find_link_faults(entries, walk.folders)]
     if copy_to is not None and not faults:
-        _finish_copy(copy_to, entries, walk.folders)
+        _complete_copy(copy_to, entries, walk.folders)
     return SkillTree(entries, tuple(_fault(path, message, folder, code) for path, message, code in faults))
 
 
 def read_file_tree(file: Path, *, copy_to: Path | None = None) -> SkillTree:
-    """Return a skill that is a single flat file as a tree. O(bytes).
+    """Return the tree of a skill that is a single flat file. O(bytes).
 
     Args:
         copy_to: A folder to which the file is copied while it is hashed.
     """
     walk = _Walk(copy_to)
     try:
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         return SkillTree((), (_fault(file.name, f"cannot read the folder: {error.strerror}", file.parent),))
     try:
-        walk.record_entry(folder, file.name, file.name)
+        walk.record_entry(descriptor, file.name, file.name)
     finally:
-        os.close(folder)
-    faults = [*walk.faults, *_link_faults(tuple(walk.entries), walk.folders)]
+        os.close(descriptor)
+    faults = [*walk.faults, *_find_link_faults(tuple(walk.entries), walk.folders)]
     return SkillTree(tuple(walk.entries), tuple(_fault(path, text, file.parent, code) for path, text, code in faults))
 
 
 def list_differences(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Return the paths that are new, gone or changed between two sets of files (path to digest), in that order."""
+    """Return `new: …`, `gone: …` and `changed: …` for each path in which two sets of files differ, in this order.
+
+    Args:
+        old: Digests by path; see `SkillTree.files`.
+        new: Likewise.
+    """
     added = [f"new: {path}" for path in new if path not in old]
     removed = [f"gone: {path}" for path in old if path not in new]
     return [*added, *removed, *(f"changed: {path}" for path in new if path in old and old[path] != new[path])]
 
 
 def read_manifest(text: str) -> dict[str, str]:
-    """Return the `files` of a tree from its manifest; empty for an invalid manifest. O(n)."""
+    """Return `SkillTree.files` from a manifest; empty for an invalid manifest. O(n)."""
     lines = text.split("\n")
     files: dict[str, str] = {}
     for line in lines[1:] if lines[0] == _FIRST_LINE else ():
@@ -162,7 +169,7 @@ _RawFault = tuple[str, str, str]
 
 
 class _Walk:
-    """The state of one walk."""
+    """One walk over a skill: what was read, and how much may still be read."""
 
     def __init__(self, copy_to: Path | None) -> None:
         self.entries: list[SkillEntry] = []
@@ -171,38 +178,38 @@ class _Walk:
         self._copy_to = copy_to
         self._bytes = 0
         self._deadline = time.monotonic() + MAX_SECONDS
-        self._reached_bound = False
+        self._reached_limit = False
 
     def read_folder(self, top: int) -> None:
-        """Read everything below `top`. At most three descriptors are open at a time, at any depth."""
-        waiting = [""]
-        while waiting and not self._reached_bound:
-            inside = waiting.pop()
+        """Read everything below the descriptor `top`. At most three descriptors are open at a time, at any depth."""
+        pending = [""]
+        while pending and not self._reached_limit:
+            subfolder = pending.pop()
             with ExitStack() as opened:
                 try:
-                    folder = opened.enter_context(open_beneath(top, inside.split("/") if inside else ()))
+                    folder = opened.enter_context(open_beneath(top, subfolder.split("/") if subfolder else ()))
                 except OSError as error:
-                    self.faults.append((inside, f"cannot read the folder: {error.strerror}", "tree-fault"))
+                    self.faults.append((subfolder, f"cannot read the folder: {error.strerror}", "tree-fault"))
                     continue
-                waiting += reversed(list(self._read_names(folder, inside)))
+                pending += reversed(list(self._read_names(folder, subfolder)))
 
-    def _read_names(self, folder: int, inside: str) -> Iterator[str]:
-        """Read the files of one folder; yield the folders in it."""
+    def _read_names(self, folder: int, subfolder: str) -> Iterator[str]:
+        """Record the files and links of one folder; yield the paths of its subfolders."""
         for name in sorted(os.listdir(folder), key=os.fsencode):
-            if self._reached_bound:
+            if self._reached_limit:
                 return
-            if not inside and name in EXCLUDED:
+            if not subfolder and name in EXCLUDED:
                 continue
-            path = f"{inside}/{name}" if inside else name
+            path = f"{subfolder}/{name}" if subfolder else name
             if self.record_entry(folder, name, path):
                 self.folders.add(path)
-                # Byte code is hashed but not copied: Python would run it in place of the source beside it.
-                if self._copy_to is not None and name != "__pycache__" and "__pycache__" not in inside.split("/"):
+                # Bytecode is hashed but not copied: Python would run it instead of the source beside it.
+                if self._copy_to is not None and name != "__pycache__" and "__pycache__" not in subfolder.split("/"):
                     (self._copy_to / path).mkdir()
                 yield path
 
     def record_entry(self, folder: int, name: str, path: str) -> bool:
-        """Record an entry; return whether it is a folder."""
+        """Record a file, a link or a fault; for a folder, record nothing and return True."""
         if _CONTROL.search(path):
             self.faults.append((path, "the name contains control characters", "tree-fault"))
             return False
@@ -222,7 +229,7 @@ class _Walk:
 
     def _read_link(self, folder: int, name: str, path: str) -> None:
         target = os.readlink(name, dir_fd=folder)
-        # In the manifest a blank separates target and path: two different links must not give the same line.
+        # A blank separates target and path in the manifest. With blanks in targets, two links could have the same line.
         if _CONTROL.search(target) or " " in target:
             self.faults.append((path, "a link whose target contains blanks or control characters", "tree-fault"))
             return
@@ -231,19 +238,20 @@ class _Walk:
             os.symlink(target, self._copy_to / path)
 
     def _read_file(self, folder: int, name: str, path: str) -> None:
+        """Hash a regular file, and copy it if there is a copy; record the entry, or a fault."""
         handle = os.open(name, FILE, dir_fd=folder)
         try:
-            # Checked on the descriptor: since `lstat`, the name may refer to another file.
+            # Checked by the descriptor: since `lstat`, the name may refer to another file.
             info = os.fstat(handle)
-            if reason := _refuse_file(info):
+            if reason := _explain_bad_file(info):
                 self.faults.append((path, reason, "tree-fault"))
                 return
             self._bytes += info.st_size
             too_many = len(self.entries) >= MAX_FILES or self._bytes > MAX_BYTES
             if too_many or time.monotonic() > self._deadline:
-                bounds = f"{MAX_FILES} files, {MAX_BYTES >> 20} MB or {MAX_SECONDS:.0f} s"
-                self.faults.append((path, f"the skill has more than {bounds}", "too-large-to-trust"))
-                self._reached_bound = True
+                limits = f"{MAX_FILES} files, {MAX_BYTES >> 20} MB or {MAX_SECONDS:.0f} s"
+                self.faults.append((path, f"the skill has more than {limits}", "too-large-to-trust"))
+                self._reached_limit = True
                 return
             executable = bool(info.st_mode & 0o111)
             entry = SkillEntry(path, "f", "", 0, executable)
@@ -254,7 +262,7 @@ class _Walk:
             os.close(handle)
 
 
-def _refuse_file(info: os.stat_result) -> str:
+def _explain_bad_file(info: os.stat_result) -> str:
     """Return why a file cannot be trusted; empty if it can."""
     if not stat.S_ISREG(info.st_mode):
         return "neither a file nor a folder"
@@ -266,16 +274,16 @@ def _refuse_file(info: os.stat_result) -> str:
 
 
 def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple[str, int]:
-    """Hash a file and write the same bytes to `target`; return digest and size."""
+    """Hash a file, write the same bytes to `target` unless it is None, and return digest and size."""
     digest, size = hashlib.sha256(), 0
-    # O_EXCL: the folder is empty at the start, so an existing name was not created by this walk.
+    # O_EXCL: the folder was empty at the start, so an existing file was created by another process.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     copy = None if target is None else os.open(target, flags, 0o600)
     try:
         while piece := os.read(handle, _PIECE_BYTES):
             digest.update(piece)
             size += len(piece)
-            # Counted while reading: a file that grows meanwhile exceeds the size that was checked.
+            # Counted again: a file that grows while it is read becomes larger than the size that was checked.
             if size > MAX_BYTES:
                 raise OSError(errno.EFBIG, "the file is too large")
             remaining = memoryview(piece)
@@ -289,52 +297,58 @@ def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple
     return digest.hexdigest(), size
 
 
-def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator[_RawFault]:
-    """Yield the links that leave the skill, dangle or are circular."""
-    # Resolved in the entries that were read, not on the file system, which may have changed since.
+def _find_link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator[_RawFault]:
+    """Yield a fault for each link that leaves the skill, dangles or is circular."""
+    # Followed in the entries that were read; the file system may have changed since.
     links = {entry.path: entry.target for entry in entries if entry.kind == "l"}
-    files = {entry.path for entry in entries if entry.kind == "f"}
+    file_paths = {entry.path for entry in entries if entry.kind == "f"}
     for path in links:
-        if reason := _follow_link(path, links, files | folders):
+        if reason := _explain_bad_link(path, links, file_paths | folders):
             yield path, reason, "tree-fault"
 
 
-def _follow_link(path: str, links: dict[str, str], paths: set[str]) -> str:
-    """Return why a link cannot be followed; empty if it ends at a file or folder of the skill."""
-    at: list[str] = []
-    waiting = path.split("/")
-    for _ in range(_MAX_LINKS * 50):
-        if not waiting:
-            return "" if "/".join(at) in paths else "a dangling link"
-        name = waiting.pop(0)
+def _explain_bad_link(path: str, links: dict[str, str], paths: set[str]) -> str:
+    """Return why a link is refused; empty if it leads to a file or folder of the skill.
+
+    Args:
+        links: The targets of all links by path.
+        paths: All files and folders.
+    """
+    resolved: list[str] = []
+    remaining = path.split("/")
+    for _ in range(_MAX_LINK_STEPS):
+        if not remaining:
+            return "" if "/".join(resolved) in paths else "a dangling link"
+        name = remaining.pop(0)
         if name == "..":
-            if not at:
+            if not resolved:
                 return "a link out of the skill"
-            at.pop()
+            resolved.pop()
             continue
         if name in ("", "."):
             continue
-        target = links.get("/".join((*at, name)))
+        target = links.get("/".join((*resolved, name)))
         if target is None:
-            at.append(name)
+            resolved.append(name)
         elif target.startswith("/"):
             return "a link out of the skill"
         else:
-            waiting = [*target.split("/"), *waiting]
+            remaining = [*target.split("/"), *remaining]
     return "a circular link"
 
 
-def _finish_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str]) -> None:
-    """Remove links to bytecode, which dangle in the copy, and make the copy's folders read-only."""
+def _complete_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str]) -> None:
+    """Make the folders of a copy read-only; remove links to bytecode, which was not copied."""
     for entry in entries:
         if entry.kind == "l" and not entry.is_bytecode and not os.path.exists(copy / entry.path):
             os.unlink(copy / entry.path)
     for folder in sorted(folders, key=lambda path: path.count("/"), reverse=True):
         if os.path.isdir(copy / folder):
-            os.chmod(copy / folder, 0o555)  # noqa: S103 - a run's own user reads it
+            os.chmod(copy / folder, 0o555)  # noqa: S103 - a sandbox may run as another user
 
 
 def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
+    """Return the diagnostic of an entry; control characters in its path are replaced."""
     display_path = _CONTROL.sub("?", path)
-    fix = "replace the link by the file" if "link" in message else "remove it, or make it readable"
+    fix = "replace the link with the file" if "link" in message else "remove it, or make it readable"
     return Diagnostic(code, "error", f"{display_path or '.'}: {message}", None, fix, str(folder / display_path))
