@@ -156,7 +156,7 @@ def _choose_agent(name: str | None, settings: Settings) -> AgentSpec | Reference
 def _blocks(run: HarborRun) -> list[Block]:
     blocks: list[Block] = []
     for item in run.builds.images:
-        if item.how == "failed":
+        if item.status == "failed":
             reason, *log = item.reason.splitlines() or [""]
             blocks.append(line(("no image ", "bad"), (item.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
             blocks += [line(("    " + one_line(text, 300), "dim"), hang=6) for text in log[-_BUILD_LOG_LINES:]]
