@@ -264,7 +264,7 @@ async def _find_unfinished(
     todo: list[PlannedAttempt] = []
     reserved: dict[tuple[str, str], set[int]] = {}
     spent = 0.0
-    for slot in await reader.slots():
+    for slot in await reader.read_slots():
         planned = by_key.get((slot.case, slot.number, slot.side))
         if planned is None:
             continue

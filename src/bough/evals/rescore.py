@@ -18,7 +18,7 @@ from bough.evals.context import TraceContext
 from bough.evals.eval_set import EvalSet
 from bough.evals.metrics.evaluators import TraceEvaluator, evaluators_for
 from bough.evals.report.write import write_reports
-from bough.evals.run.attempt import judge_scores
+from bough.evals.run.attempt import decide_by_scores
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import result_from_note, write_note
 from bough.evals.run.read import RunReader, read_run, read_trace
@@ -76,7 +76,7 @@ async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Res
         store = await open_store(folder.store_url)
         try:
             async with RunReader.open(folder, store) as reader:
-                notes = await reader.notes()
+                notes = await reader.read_notes()
             attempts = changed = 0
             for note in notes:
                 case = cases.get(str(note["case"]))
@@ -145,7 +145,7 @@ async def _rescore(
     scores = {name: score for name, score in previous.scores.items() if name not in _COMPUTED} | computed
     status, reason = previous.status, previous.reason
     if _is_decided_by_scores(previous):
-        status, reason = judge_scores(scores)
+        status, reason = decide_by_scores(scores)
     if (status, scores) == (previous.status, previous.scores):
         return False
     data: JsonObject = {

@@ -66,7 +66,7 @@ async def view_cases(reader: RunReader, notes: Sequence[JsonObject]) -> list[Cas
 async def _view(reader: RunReader, note: JsonObject) -> CaseView:
     if not note.get("conversation"):
         return CaseView(note=note)
-    trace = Trace.of(await reader.events(UUID(str(note["conversation"]))))
+    trace = Trace.of(await reader.read_events(UUID(str(note["conversation"]))))
     return CaseView(
         note=note,
         requests=tuple(cut(text, MAX_TEXT_CHARS) for text in trace.requests),

@@ -1,4 +1,4 @@
-"""Asks the judge about every label of a file; its calls are conversations of a separate run."""
+"""Asks the judge about every label of a file; the calls are conversations of a separate run."""
 
 from __future__ import annotations
 

@@ -48,14 +48,14 @@ async def record_attempt(store: EventStore, result: AttemptResult, folder: Path)
             await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
             await anyio.Path(folder / file).write_bytes(bundle.getvalue())
         except OSError as error:
-            raise StoreError(f"cannot write {folder / file}: {error.strerror}", hint="name another folder") from error
+            raise StoreError(f"cannot write {folder / file}: {error.strerror}", hint="use another folder") from error
 
 
 class Recordings:
-    """The recorded responses of a folder, for the cases of a run.
+    """The recorded responses of a run's cases.
 
     Attributes:
-        folder: Folder of the bundles.
+        folder: Folder with the bundles.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,10 @@ class Recordings:
 
     @classmethod
     async def load(cls, folder: Path, names: Sequence[str]) -> Recordings:
-        """Read the recordings of cases; a missing one becomes an error of its attempt, not of the run.
+        """Read the recordings of cases; without a recording, the attempt ends in an error, not the run.
+
+        Args:
+            names: The names that `recording_name` returns.
 
         Raises:
             InvalidInput: A file is not a bundle.
@@ -76,10 +79,10 @@ class Recordings:
             for name in names:
                 path = anyio.Path(folder / f"{name}.bough")
                 if await path.exists():
-                    recordings._agent[name] = await _responses(store, await path.read_bytes())
+                    recordings._agent[name] = await _read_responses(store, await path.read_bytes())
                 number = 1
                 while await (path := anyio.Path(folder / f"{name}.judge-{number}.bough")).exists():
-                    recordings._judge.setdefault(name, []).extend(await _responses(store, await path.read_bytes()))
+                    recordings._judge.setdefault(name, []).extend(await _read_responses(store, await path.read_bytes()))
                     number += 1
         finally:
             await store.aclose()
@@ -97,14 +100,14 @@ class Recordings:
         return spec.model_copy(update={"model": ReplayModel(self._agent[name])})
 
     def judge_for(self, planned: PlannedAttempt, votes: int) -> Judge:
-        """Return the judge with the recorded verdicts."""
+        """Return a judge that replays the recorded responses of the case's judge; they may be none."""
         name = recording_name(planned.case.id, planned.side)
         responses = self._judge.get(name, [])
         by_tool = any(isinstance(part, ToolCallPart) for response in responses for part in response.parts)
         return Judge(ReplayModel(responses), votes, by_tool=by_tool)
 
 
-async def _responses(store: StoreAdmin, bundle: bytes) -> list[ModelResponse]:
+async def _read_responses(store: StoreAdmin, bundle: bytes) -> list[ModelResponse]:
     """Return the responses of the conversation in a bundle, in order."""
     record = await store.import_(io.BytesIO(bundle))
     raw = [

@@ -62,7 +62,7 @@ async def write_iteration(folder: Path, run: RunFolder, results: Sequence[Attemp
             place = place / f"run-{result.attempt}" if repeat > 1 else place
             answer = ""
             if result.conversation is not None:
-                answer = Trace.of(await reader.events(UUID(result.conversation))).answer
+                answer = Trace.of(await reader.read_events(UUID(result.conversation))).answer
             try:
                 _write_attempt(place, result, answer, run.workspace(result.case, result.attempt, result.side))
             except OSError as error:

@@ -135,7 +135,7 @@ async def _read_logs(folder: RunFolder, conversations: list[str]) -> dict[str, l
     from bough.evals.run.read import RunReader
 
     async with RunReader.open(folder) as reader:
-        return {id: [stored.as_json() for stored in await reader.events(UUID(id))] for id in conversations}
+        return {id: [stored.as_json() for stored in await reader.read_events(UUID(id))] for id in conversations}
 
 
 def _row(run: JsonObject) -> tuple[Span, ...]:
