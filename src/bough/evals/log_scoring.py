@@ -15,7 +15,7 @@ from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet, case_from_log
 from bough.evals.judge.judge import Judge
 from bough.evals.judge.prompt import PROMPT_SHA256
-from bough.evals.loop import EvalOptions, drive_attempts, make_judge
+from bough.evals.loop import EvalOptions, run_attempts, make_judge
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner
 from bough.evals.run.folder import RunFolder
@@ -130,7 +130,7 @@ async def _score(
         )
         planned = [LoggedAttempt(run=run.run, case=case, log=id) for case, id in cases]
         eval_set = EvalSet(name="conversations", cases=tuple(case for case, _ in cases))
-        await drive_attempts(eval_set, planned, scorer, options, judged=judge is not None)
+        await run_attempts(eval_set, planned, scorer, options, has_judge=judge is not None)
         result, notes = await read_run(run, logs)
         await write_reports(run, result, notes, logs)
         return result
