@@ -15,7 +15,7 @@ from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet, case_from_log
 from bough.evals.judge.judge import Judge
 from bough.evals.judge.prompt import PROMPT_SHA256
-from bough.evals.loop import EvalOptions, run_attempts, make_judge
+from bough.evals.loop import EvalOptions, make_judge, run_attempts
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner
 from bough.evals.run.folder import RunFolder
