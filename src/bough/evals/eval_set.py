@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from bough.errors import InvalidInput
 from bough.evals.case import CaseInput, SetCase, ToolUse, TurnInput
-from bough.evals.document import Fault, SetFile, write_whole
+from bough.evals.document import Fault, SetFile, write_atomically
 from bough.evals.trace import Trace
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
@@ -117,7 +117,7 @@ class EvalSet:
             import yaml
 
             text = yaml.safe_dump(self.as_json(), sort_keys=False, allow_unicode=True)
-        write_whole(path, text)
+        write_atomically(path, text)
 
 
 def _case_json(case: SetCase) -> JsonObject:

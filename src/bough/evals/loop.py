@@ -18,7 +18,7 @@ from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet
 from bough.evals.judge.judge import Judge
-from bough.evals.metrics.thresholds import needs_judge
+from bough.evals.metrics.thresholds import count_judge_statements
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import AgentFor, Attempt, AttemptRunner, Findings, OnResult, Prepare, attempt
 from bough.evals.run.folder import RunFolder, find_run
@@ -191,11 +191,11 @@ def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Setting
         return options.judge
     if options.judge is not None and options.judge != NO_JUDGE:
         return Judge(options.judge, options.votes, base_url=settings.base_url)
-    rubric_counts = [needs_judge(case.input, options.metrics) for case in cases]
-    if options.judge is None and any(rubric_counts):
-        case_count = sum(count > 0 for count in rubric_counts)
+    statement_counts = [count_judge_statements(case.input, options.metrics) for case in cases]
+    if options.judge is None and any(statement_counts):
+        case_count = sum(count > 0 for count in statement_counts)
         raise InvalidInput(
-            f"{sum(rubric_counts)} rubrics in {case_count} cases need a judge",
+            f"{sum(statement_counts)} rubrics in {case_count} cases need a judge",
             hint="give --judge MODEL, or --judge none to skip them",
         )
     return None
@@ -376,7 +376,9 @@ def _make_record(
         "sides": list(options.sides),
         "policy": NeverConfirm().to_json(),
         "limits": host.limits.to_json(),
-        "not_judged": 0 if judge is not None else sum(needs_judge(case.input, options.metrics) for case in cases),
+        "not_judged": 0
+        if judge is not None
+        else sum(count_judge_statements(case.input, options.metrics) for case in cases),
     }
     return describe_run(
         folder.run,

@@ -14,7 +14,7 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.errors import BoughError, Conflict, InvalidInput, SandboxUnavailable
-from bough.evals.document import write_whole
+from bough.evals.document import write_atomically
 from bough.evals.harbor.dockerfile import SandboxPlan, fill_variables
 from bough.evals.harbor.image import BuiltImage
 from bough.evals.harbor.place import ContainerBashTool, SolutionTool, TrialEnvironment
@@ -169,7 +169,7 @@ class Trials:
             reward = await environment.verify(self._fill_variables(task.verifier_env))
         except BoughError as error:
             reward = Reward(reason=f"the tests could not be run: {error.message}", is_error=True)
-        await asyncio.to_thread(write_whole, private_folder / "reward.json", json.dumps(reward.as_dict()) + "\n")
+        await asyncio.to_thread(write_atomically, private_folder / "reward.json", json.dumps(reward.as_dict()) + "\n")
 
     def _fill_variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return a verifier's variables with `${NAME}` replaced by the caller's secrets."""

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 from pydantic_core import to_json
 
 from bough.errors import InvalidInput
-from bough.evals.document import write_whole
+from bough.evals.document import write_atomically
 from bough.evals.report.view import escape_controls, view_cases
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import result_from_note
@@ -41,7 +41,7 @@ async def write_reports(
         StoreError: A report cannot be written.
     """
     for format, name in REPORT_FILES.items():
-        write_whole(folder.path / name, await render_report(folder, run, notes, format, store))
+        write_atomically(folder.path / name, await render_report(folder, run, notes, format, store))
 
 
 async def write_junit(folder: RunFolder) -> None:
@@ -51,7 +51,7 @@ async def write_junit(folder: RunFolder) -> None:
         StoreError: The report cannot be written.
     """
     run, notes = await read_run(folder)
-    write_whole(folder.path / REPORT_FILES["junit"], await render_report(folder, run, notes, "junit"))
+    write_atomically(folder.path / REPORT_FILES["junit"], await render_report(folder, run, notes, "junit"))
 
 
 async def render_report(

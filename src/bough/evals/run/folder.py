@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import Conflict, InvalidInput, NotFound, StoreError
-from bough.evals.document import write_whole
+from bough.evals.document import write_atomically
 from bough.types import JsonObject
 
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
@@ -89,7 +89,7 @@ class RunFolder:
 
     def write_record(self, record: JsonObject) -> None:
         """Write `run.json` atomically."""
-        write_whole(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
     def read_report(self) -> JsonObject | None:
         """Return `report.json`; None if the run has no report."""

@@ -211,7 +211,7 @@ def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Repo
     Raises:
         InvalidInput: No case remains to run.
     """
-    from bough.evals.metrics.thresholds import needs_judge, thresholds_for
+    from bough.evals.metrics.thresholds import count_judge_statements, thresholds_for
     from bough.evals.run.plan import choose_cases
 
     metrics = eval_options.parse_metrics(how.metric or ())
@@ -224,7 +224,7 @@ def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Repo
             "attempts": how.repeat,
             "turns": len(case.input.turns),
             "metrics": thresholds_for(case.input, metrics),
-            "needs_judge": needs_judge(case.input, metrics),
+            "needs_judge": count_judge_statements(case.input, metrics),
         }
         for case in cases
     ]
