@@ -404,6 +404,6 @@ def _check_unchanged(recorded: JsonObject, current: JsonObject) -> None:
     for name in _DEFINING_FIELDS:
         if json.dumps(recorded.get(name), sort_keys=True) != json.dumps(current.get(name), sort_keys=True):
             raise Conflict(
-                f"the run was started with a different value of {name}",
+                f"`{name}` has changed since the run was started",
                 hint="start a new run, or resume the run with its original arguments",
             )
