@@ -285,11 +285,9 @@ class _BuildWatch:
 
     def __init__(self, engine_folder: str, min_free_bytes: int, timeout_seconds: float) -> None:
         self.reason = ""
-        self._engine_folder, self._min_free_bytes, self._timeout_seconds = (
-            engine_folder,
-            min_free_bytes,
-            timeout_seconds,
-        )
+        self._engine_folder = engine_folder
+        self._min_free_bytes = min_free_bytes
+        self._timeout_seconds = timeout_seconds
         self._build_ended = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -49,9 +49,9 @@ class ContainerBashTool:
             command: The command for bash.
             timeout_seconds: After this many seconds all running processes are ended; 300 by default.
         """
-        seconds = (
-            self.timeout_seconds if timeout_seconds is None else min(max(timeout_seconds, 0.1), MAX_COMMAND_SECONDS)
-        )
+        seconds = self.timeout_seconds
+        if timeout_seconds is not None:
+            seconds = min(max(timeout_seconds, 0.1), MAX_COMMAND_SECONDS)
         outcome = await self.runner.run_command(command, timeout_seconds=seconds)
         return {
             "exit_code": outcome.exit_code,

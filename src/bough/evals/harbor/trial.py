@@ -125,7 +125,7 @@ class Trials:
             await environment.aclose()
 
     def findings(self, planned: PlannedAttempt, end: AttemptEnd) -> tuple[Sequence[Score], JsonObject]:
-        """Return the reward of an attempt as a score, and the task's fields of the result note."""
+        """Return the reward of an attempt as a score, and the fields that the task adds to the result note."""
         if self._folder is None:
             return (), {}
         private_folder = _private_folder_for(self._folder.workspace(planned.case.id, planned.number, planned.side))
@@ -140,7 +140,9 @@ class Trials:
             return (), {"harbor": details}
         reward = Reward.of(json.loads((private_folder / "reward.json").read_text("utf-8")))
         reward = replace(reward, agent_timed_out=end.limit == "wall_seconds")
-        reason = (reward.reason or f"{reward.value:g}") + (" (agent timed out)" if reward.agent_timed_out else "")
+        reason = reward.reason or f"{reward.value:g}"
+        if reward.agent_timed_out:
+            reason += " (agent timed out)"
         details |= self._describe_log(private_folder / "verifier.log", with_end=reward.value < 1)
         score = Score("reward", reward.value, reward.value >= 1.0, reason.strip(), 1.0, "verifier", reward.is_error)
         return (score,), {"harbor": {**details, **reward.as_dict()}}

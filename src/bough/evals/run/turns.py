@@ -120,7 +120,7 @@ class TaskAttemptRunner(AttemptRunner):
         return submitted or task_id
 
     async def _cancel_turns(self, planned: PlannedAttempt) -> None:
-        """Cancel tasks an earlier process submitted for an attempt that cannot continue: no process would run them."""
+        """Cancel the tasks of an attempt that cannot continue, since an earlier process may have submitted them."""
         for number in range(1, len(planned.case.input.turns) + 1):
             with suppress(NotFound):
                 await self.broker.cancel(str(task_id_for_key(_turn_key(planned, number))))
@@ -158,7 +158,7 @@ class TaskAttemptRunner(AttemptRunner):
 
 
 def read_end(task: Task) -> AttemptEnd:
-    """Return how a turn ended, according to its task."""
+    """Return how a turn ended, according to its task; a cancelled task counts as paused."""
     answer = task.result or ""
     if task.state is TaskState.COMPLETED:
         return AttemptEnd(status="finished", answer=answer)
@@ -166,17 +166,14 @@ def read_end(task: Task) -> AttemptEnd:
         return AttemptEnd(status="waiting_for_confirmation", answer=answer)
     if task.state is TaskState.CANCELLED:
         return AttemptEnd(status="paused", answer=answer)
-    reason = _read_reason(task.events[-1].payload if task.events else {})
+    last_payload: Mapping[str, object] = task.events[-1].payload if task.events else {}
+    reason = str(last_payload.get("reason") or "")
     if task.code == "limit_exceeded" and reason == "stuck":
         return AttemptEnd(status="stuck", answer=answer)
     if task.code == "limit_exceeded" and reason:
         return AttemptEnd(status="paused", answer=answer, limit=reason)
     error = BoughError(task.error or "the run failed", code=task.code or "internal")
     return AttemptEnd(status="error", answer=answer, error=error)
-
-
-def _read_reason(payload: Mapping[str, object]) -> str:
-    return str(payload.get("reason") or "")
 
 
 def _is_over(task: TaskStanding) -> bool:
