@@ -140,6 +140,7 @@ def make_span_tree(trace: Trace) -> SpanTree:
 def _make_node(
     name: str, id: int, parent: int | None, position: int, attributes: dict[str, AttributeValue], end: datetime | None
 ) -> SpanNode:
+    """Return a span; without `end`, it has no duration."""
     start = _EPOCH + timedelta(microseconds=position)  # evaluators order calls by the start of their spans
     return SpanNode(
         name=name,

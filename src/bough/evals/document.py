@@ -140,6 +140,7 @@ class SetFile:
         return data
 
     def _parse(self, text: str) -> Json:
+        """Return the content of a JSON or YAML text; None after adding a fault."""
         if self.path.suffix == ".json":
             try:
                 return json.loads(text)
@@ -189,10 +190,9 @@ class Entry:
         return f"{self.path}.{key}" if self.path else key
 
     def fault(self, code: FaultCode, message: str, key: str = "", severity: Severity = "error") -> None:
-        """Add a fault of a field, or of the object itself."""
-        self.faults.add(
-            code, message, case=self.case, field=self.field_path(key) if key else self.path, severity=severity
-        )
+        """Add a fault of the field `key`, or of the object without a key."""
+        path = self.field_path(key) if key else self.path
+        self.faults.add(code, message, case=self.case, field=path, severity=severity)
 
     def get(self, *names: str) -> Json:
         """Return the first value that is not null among several spellings of a field; None if there is none."""

@@ -316,7 +316,7 @@ def _note_cost_usd(note: JsonObject) -> float:
 async def _open_broker(
     folder: RunFolder, settings: Settings, executor: CodeExecutor | None, options: EvalOptions
 ) -> AsyncGenerator[tuple[TaskBroker, ConversationHost]]:
-    """Open the store and broker that attempts share; the caller's executor stays open."""
+    """Open the store and broker that attempts share; the caller's executor remains open."""
     store = await open_store(folder.store_url)
     active_executor = executor or executor_named(settings.executor)
     secrets = options.secrets

@@ -208,6 +208,7 @@ class _TurnBuilder:
             self.has_unpriced_usage = True
 
     def build(self, status: str, instructions: str) -> Trace:
+        """Return the trace of the turn."""
         calls: list[TracedCall] = []
         for id, call in self.calls.items():
             calls += (call, *self.child_calls.get(id, ()))
@@ -251,6 +252,11 @@ class _TraceFold:
         self._script_errors: dict[str, str] = {}
 
     def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case for each kind of event
+        """Add an event to the current turn, or start the next turn.
+
+        Args:
+            seq: Position of the event in its log.
+        """
         if self._run_started is not None:
             self._latest_event = event.ts
         match event:
@@ -284,6 +290,7 @@ class _TraceFold:
                 pass
 
     def trace(self) -> Trace:
+        """Return the trace of the added events; no event may be added afterwards."""
         self._stop_clock()
         self._end_turn()
         turns = tuple(
@@ -316,6 +323,7 @@ class _TraceFold:
         turn.answer = "" if calls else "".join(texts)
 
     def _end_call(self, seq: int, event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> None:
+        """Set the end of a call; a call that failed validation becomes an error of the turn."""
         id = event.tool_call_id
         call = self._turn.calls.get(id)
         if call is None:
@@ -347,6 +355,7 @@ class _TraceFold:
             self._script_errors[event.tool_call_id] = f"{event.skill}/{event.script}: {reason}"
 
     def _add_child(self, conversation: UUID, call: str) -> None:
+        """Add the calls of a sub-agent's conversation after the call that started the sub-agent."""
         events = self._children.get(conversation)
         if events is None or self._depth == _MAX_DEPTH:
             return

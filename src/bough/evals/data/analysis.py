@@ -42,7 +42,8 @@ def check_contribution(
         QueryError: The metric, the dimensions or an option is invalid.
     """
     parsed = ContributionMetric.parse(metric)
-    if not 1 <= len(set(dimensions)) == len(dimensions) <= MAX_DIMENSIONS:
+    has_duplicates = len(set(dimensions)) < len(dimensions)
+    if has_duplicates or not 1 <= len(dimensions) <= MAX_DIMENSIONS:
         raise QueryError("INVALID_ARGUMENT", f"give 1 to {MAX_DIMENSIONS} different dimension_id_cols")
     if pruning not in ("PRUNE_REDUNDANT_INSIGHTS", "NO_PRUNING"):
         raise QueryError("INVALID_ARGUMENT", "pruning_method is PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING")
@@ -172,7 +173,7 @@ class LocalWarehouse(DataSession, Warehouse):
 def _sum_segments(
     session: DataSession, source: str, metric: ContributionMetric, dimensions: Sequence[str], is_test: str
 ) -> list[Segment]:
-    """Return a segment with its sums for every combination of dimension values; without values, for all rows."""
+    """Return a segment for each combination of dimension values, and one without values for all rows."""
     columns = [quote_column(dimension) for dimension in dimensions]
     is_test_row = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
     numerator = f"coalesce(sum({quote_column(metric.numerator)}) filter (where {{}}), 0)::double"

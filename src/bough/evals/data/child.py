@@ -130,7 +130,7 @@ def _open_warehouse(settings: JsonObject) -> tuple[Any, Any]:
     for project, file in settings["projects"].items():
         options = "" if settings["writable"] else " (read_only)"
         connection.execute(f"attach {_quote(file, chr(39))} as {_quote(project)}{options}")
-    backend = ibis.duckdb.from_connection(connection)  # before the lock: ibis sets options itself
+    backend = ibis.duckdb.from_connection(connection)  # before the lock, because ibis sets options
     connection.execute("set enable_external_access=false")
     connection.execute("set lock_configuration=true")  # last, since it also prevents the settings above
     return connection, backend

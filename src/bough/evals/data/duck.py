@@ -141,7 +141,9 @@ class DuckProcess:
         """Return the first line of a message, without file paths, at most 500 characters."""
         for name, file in self.projects.items():
             text = text.replace(str(file.absolute()), name)
-        return _PATH.sub("<path>", (text.strip().splitlines() or ["it failed"])[0])[:500]
+        lines = text.strip().splitlines()
+        first_line = lines[0] if lines else "it failed"
+        return _PATH.sub("<path>", first_line)[:500]
 
     def close(self) -> None:
         """Kill the process; its temporary tables are lost. The next request starts a new process."""

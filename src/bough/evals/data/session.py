@@ -119,6 +119,7 @@ class DataSession:
         return self._run(f"select * from ({checked.sql}) limit 0", "SELECT", 1, self._max_bytes).columns  # noqa: S608
 
     def _run(self, sql: str, statement_type: str, max_rows: int, max_bytes: int) -> QueryRows:
+        """Run SQL in the process; drop the cached catalogue if the process ended."""
         request = {"op": "run", "sql": sql, "statement_type": statement_type}
         try:
             response = self._process.ask(request | {"max_rows": max_rows, "max_bytes": max_bytes})

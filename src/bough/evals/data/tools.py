@@ -360,6 +360,7 @@ def _copy_into(folder: Path, name: str, file: Path) -> Path:
 
 
 def _describe_table(project: str, dataset: str, table: WarehouseTable) -> JsonObject:
+    """Return the description of a table in the form of BigQuery's API."""
     return {
         "id": f"{project}:{dataset}.{table.name}",
         "tableReference": {"projectId": project, "datasetId": dataset, "tableId": table.name},

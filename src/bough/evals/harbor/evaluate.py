@@ -234,9 +234,10 @@ async def run_harbor(
     finally:
         if setting.sandbox is not None:
             await setting.sandbox.aclose()
-    scores = tuple(_score_from_result(case) for case in run.cases)
-    isolation = next((str(case.data["harbor"]["isolation"]) for case in run.cases if "harbor" in case.data), "")
-    return HarborRun(run=run.run, folder=run.folder, isolation=isolation, tasks=scores, cases=run, **shared_fields)
+    task_scores = tuple(_score_from_result(result) for result in run.cases)
+    isolations = [str(result.data["harbor"]["isolation"]) for result in run.cases if "harbor" in result.data]
+    isolation = isolations[0] if isolations else ""
+    return HarborRun(run=run.run, folder=run.folder, isolation=isolation, tasks=task_scores, cases=run, **shared_fields)
 
 
 async def _run_trials(

@@ -1,4 +1,4 @@
-"""Builds the images of tasks: once per content, within limits, by default without network.
+"""Builds the images of tasks, once per content: with limits of time, memory and disk, by default without network.
 
 Source: ADK pull request 4575 (two retries with a prune between, intermediate containers removed, a prune every N
 tasks, a summary).
@@ -163,6 +163,7 @@ class ImageBuilder:
         )
 
     def _find_image(self, name: str) -> Any | None:
+        """Return the engine's image with a name; None if missing."""
         from docker import errors
 
         try:
@@ -212,6 +213,7 @@ class ImageBuilder:
         raise AssertionError("the loop returns or raises")
 
     def _build_once(self, task: HarborTask, context: bytes, tag: str) -> None:
+        """Build an image; raises `_BuildFailed` with the last lines of the build's log."""
         api = self._engine.api
         params = {
             "t": tag,

@@ -200,6 +200,7 @@ class _TomlReader:
         self.faults.add(code, message, case=self.folder.name, field=field)
 
     def _refuse_unsupported(self) -> None:
+        """Add a fault for each unsupported field or file, and for a missing test script."""
         for table, names in _UNSUPPORTED.items():
             section = self.data if not table else self._table(table)
             for name in names:
@@ -216,6 +217,7 @@ class _TomlReader:
             self._fault("file-missing", "tests/test.sh does not exist", "tests")
 
     def _read_instruction(self) -> str:
+        """Return the instruction without its canary lines; empty after adding a fault."""
         try:
             text = (self.folder / "instruction.md").read_text("utf-8")
         except FileNotFoundError:

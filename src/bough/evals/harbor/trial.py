@@ -164,7 +164,7 @@ class Trials:
         return {"log": str(log), "log_end": end}
 
     async def _verify(self, task: HarborTask, environment: TrialEnvironment, private_folder: Path) -> None:
-        """Run the tests and write the reward to `private_folder`; a failure to run them is a reward of 0."""
+        """Run the tests and write the reward to `private_folder`; if they cannot run, the reward is 0."""
         if self._setting.skip_tests:
             return
         try:
@@ -199,6 +199,7 @@ class Trials:
     def _make_environment(
         self, planned: PlannedAttempt, task: HarborTask, workspace: Path, private_folder: Path
     ) -> TrialEnvironment:
+        """Return the environment of an attempt, in the sandbox or in a container; not started yet."""
         setting, log = self._setting, private_folder / "verifier.log"
         if setting.sandbox is not None:
             plan = setting.plans[task.name]

@@ -176,6 +176,7 @@ class Judge:
         return ballot, usage
 
     def _make_spec(self) -> AgentSpec:
+        """Return the judge as an agent without skills and tools."""
         from pydantic_ai.output import NativeOutput, ToolOutput
 
         model = self._resolve_model()

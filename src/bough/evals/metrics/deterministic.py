@@ -1,4 +1,4 @@
-"""Metrics of a trace: tool calls, discovery, the answer, upper bounds. Pure functions that never raise.
+"""Metrics of a trace: tool calls, discovery, answer, steps, cost, time. Pure functions that never raise.
 
 Source: ADK pull request 4575 (`tool_invocation_score`, `tool_args_score`, `schema_discovery_score`); Agent Skills
 documentation, optimizing descriptions (trigger rate).

@@ -64,6 +64,7 @@ async def view_cases(reader: RunReader, notes: Sequence[JsonObject]) -> list[Cas
 
 
 async def _make_view(reader: RunReader, note: JsonObject) -> CaseView:
+    """Return the view of an attempt; without a conversation, only its note."""
     if not note.get("conversation"):
         return CaseView(note=note)
     trace = Trace.of(await reader.read_events(UUID(str(note["conversation"]))))

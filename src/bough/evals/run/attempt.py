@@ -338,7 +338,7 @@ def _decide_status(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput
 
 
 def decide_by_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
-    """Return (status, reason) of a finished attempt from its scores."""
+    """Return (status, reason) of a finished attempt: by its first error, else by its first failed score."""
     for score in scores.values():
         if score.error:
             return "error", f"{score.name}: {score.reason}"

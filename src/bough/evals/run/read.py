@@ -166,6 +166,7 @@ class RunReader:
         return number
 
     def _make_skipped(self, case: str, number: int, side: str) -> JsonObject:
+        """Return the note of an attempt that was not run."""
         return {
             "schema_version": 1,
             "run": self.folder.run,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from uuid import UUID
 
@@ -65,7 +66,7 @@ class Recordings:
 
     @classmethod
     async def load(cls, folder: Path, names: Sequence[str]) -> Recordings:
-        """Read the recordings of cases; without a recording, the attempt ends in an error, not the run.
+        """Return the recordings of cases; a missing recording raises no error before its attempt starts.
 
         Args:
             names: The names that `recording_name` returns.
@@ -80,10 +81,12 @@ class Recordings:
                 path = anyio.Path(folder / f"{name}.bough")
                 if await path.exists():
                     recordings._agent[name] = await _read_responses(store, await path.read_bytes())
-                number = 1
-                while await (path := anyio.Path(folder / f"{name}.judge-{number}.bough")).exists():
-                    recordings._judge.setdefault(name, []).extend(await _read_responses(store, await path.read_bytes()))
-                    number += 1
+                for number in count(1):
+                    path = anyio.Path(folder / f"{name}.judge-{number}.bough")
+                    if not await path.exists():
+                        break
+                    responses = await _read_responses(store, await path.read_bytes())
+                    recordings._judge.setdefault(name, []).extend(responses)
         finally:
             await store.aclose()
         return recordings

@@ -243,6 +243,7 @@ def _summarize_metrics(results: Sequence[AttemptResult]) -> list[MetricSummary]:
 
 
 def _summarize_metric(name: str, results: Sequence[AttemptResult]) -> MetricSummary:
+    """Return the figures of one metric over the attempts that have it."""
     scores = [result.scores[name] for result in results if name in result.scores]
     measured = [float(score.value) for score in scores if score.value is not None]
     thresholds = {score.threshold for score in scores}

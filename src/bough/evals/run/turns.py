@@ -67,7 +67,7 @@ class TaskAttemptRunner(AttemptRunner):
 
     @asynccontextmanager
     async def _open_agent(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
-        """Yield the agent of an attempt, within the hook `prepare` if there is one."""
+        """Yield the agent of an attempt, prepared by the hook `prepare` if there is one."""
         spec = self.spec_for(planned)
         if self.prepare is None:
             yield spec

@@ -34,7 +34,7 @@ MAX_OUTPUT_BYTES = 32 << 20
 _ITERATION = re.compile(r"iteration-(\d+)\Z")
 
 
-def next_iteration(results: Path) -> Path:
+def create_iteration(results: Path) -> Path:
     """Create the folder of the next iteration and return it.
 
     Raises:
@@ -42,7 +42,8 @@ def next_iteration(results: Path) -> Path:
     """
     try:
         results.mkdir(parents=True, exist_ok=True)
-        numbers = [int(match[1]) for path in results.iterdir() if (match := _ITERATION.match(path.name))]
+        matches = [_ITERATION.match(path.name) for path in results.iterdir()]
+        numbers = [int(match[1]) for match in matches if match is not None]
         folder = results / f"iteration-{max(numbers, default=0) + 1}"
         folder.mkdir()
     except OSError as error:
@@ -209,23 +210,24 @@ async def evaluate_skill(
     folder = folder.absolute()  # noqa: ASYNC240 - only reads the current folder
     options = replace(options or EvalOptions(), **overrides)
     settings = settings or Settings.load()
-    cases, queries = read_skill_set(folder), read_trigger_set(folder)
-    if not cases.cases and not queries.cases:
+    case_set = read_skill_set(folder)
+    query_set = read_trigger_set(folder)
+    if not case_set.cases and not query_set.cases:
         raise InvalidInput(f"{folder} has no evals", hint="`bough skills new` creates a skill with example evals")
     sides = SkillSides(folder, skills)
-    record = {"skill": {"name": cases.name, "sha256": read_tree(folder).digest}}
+    record = {"skill": {"name": case_set.name, "sha256": read_tree(folder).digest}}
     shared_options: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
     arguments: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
     cases_resume, queries_resume = _find_runs(settings.home / "evals" if runs is None else runs, resume)
     cases_run: EvalRun | None = None
-    if cases.cases:
+    if case_set.cases:
         case_options = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **shared_options)
-        cases_run = await evaluate(cases, agent, options=case_options, resume=cases_resume, **arguments)
+        cases_run = await evaluate(case_set, agent, options=case_options, resume=cases_resume, **arguments)
     shared_options["record"] = {**record, "cases_run": None if cases_run is None else cases_run.run}
     queries_run = await _run_queries(
-        queries, agent, replace(options, **shared_options), trigger_runs, arguments, queries_resume
+        query_set, agent, replace(options, **shared_options), trigger_runs, arguments, queries_resume
     )
-    triggers = {} if queries_run is None else summarize_triggers(queries, queries_run.cases)
+    triggers = {} if queries_run is None else summarize_triggers(query_set, queries_run.cases)
     if cases_run is not None and queries_run is not None:
         await write_junit(RunFolder(cases_run.folder))  # again, with the queries as a second suite
     metadata: JsonObject = {
@@ -238,7 +240,7 @@ async def evaluate_skill(
     iteration: Path | None = None
     if cases_run is not None:
         results_folder = folder.parent / f"{folder.name}-workspace" if results is None else results
-        iteration = next_iteration(results_folder)
+        iteration = create_iteration(results_folder)
         await _write_results(iteration, cases_run, benchmark, options)
     return SkillEvalRun(
         benchmark=benchmark,
@@ -247,7 +249,7 @@ async def evaluate_skill(
         queries=queries_run,
         triggers=triggers,
         threshold=options.threshold,
-        faults=tuple(dict.fromkeys((*cases.faults, *queries.faults))),
+        faults=tuple(dict.fromkeys((*case_set.faults, *query_set.faults))),
     )
 
 
@@ -264,12 +266,12 @@ def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
     record = run.read_record()
     if record.get("kind") == "triggers":
         return record.get("cases_run"), run.run
-    queries = run.find_queries()
-    return run.run, None if queries is None else queries.run
+    queries_run = run.find_queries()
+    return run.run, None if queries_run is None else queries_run.run
 
 
 async def _run_queries(
-    queries: EvalSet,
+    query_set: EvalSet,
     agent: AgentLike | None,
     options: EvalOptions,
     trigger_runs: int,
@@ -281,7 +283,7 @@ async def _run_queries(
     Args:
         arguments: Further arguments of `evaluate`.
     """
-    if not queries.cases or trigger_runs < 1:
+    if not query_set.cases or trigger_runs < 1:
         return None
     query_options = replace(
         options,
@@ -293,7 +295,7 @@ async def _run_queries(
         limit=None,
         limits=Limits(steps=TRIGGER_STEPS, wall_seconds=600),
     )
-    return await evaluate(queries, agent, options=query_options, resume=resume, **arguments)
+    return await evaluate(query_set, agent, options=query_options, resume=resume, **arguments)
 
 
 async def _write_results(iteration: Path, run: EvalRun, benchmark: JsonObject, options: EvalOptions) -> None:
