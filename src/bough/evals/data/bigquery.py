@@ -281,7 +281,7 @@ class BigQueryWarehouse:
         return [{name: plain_value(value) for name, value in row.items()} for row in rows]
 
     def _config(self, *, dry_run: bool = False) -> Any:
-        """Return the configuration of a query job, in the session if write mode needs one."""
+        """Return the configuration of a job; unless write mode is `blocked`, the job runs in the session."""
         bigquery = import_module("google.cloud.bigquery")
         config = bigquery.QueryJobConfig(
             dry_run=dry_run,

@@ -83,7 +83,8 @@ _CASE_FIELDS = frozenset({"name", "inputs", "metadata", "expected_output", "eval
 
 def read_pydantic_set(document: SetFile) -> EvalSet:
     """Return the set of a pydantic-evals file; cases with errors are omitted."""
-    faults, data = document.faults, cast("JsonObject", document.data)
+    faults = document.faults
+    data = cast("JsonObject", document.data)
     top = Entry(data, faults, "")
     for key in data.keys() - _FIELDS:
         faults.add("unknown-field", f"`{key}` is not a field of a dataset", field=str(key))

@@ -313,16 +313,19 @@ class _BuildWatch:
         while not self._build_ended.wait(min(_CHECK_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
                 self.reason = f"it took longer than {self._timeout_seconds:g} s"
-            elif (
-                os.path.isdir(self._engine_folder)
-                and shutil.disk_usage(self._engine_folder).free < self._min_free_bytes
-            ):
+            elif self._is_disk_nearly_full():
                 self.reason = "the engine's disk is nearly full"
             if self.reason:
                 with suppress(OSError):
                     # shutdown, because close would not wake the thread that is blocked reading this socket.
                     connection.shutdown(socket.SHUT_RDWR)
                 return
+
+    def _is_disk_nearly_full(self) -> bool:
+        # An engine on another machine reports a folder that does not exist here.
+        if not os.path.isdir(self._engine_folder):
+            return False
+        return shutil.disk_usage(self._engine_folder).free < self._min_free_bytes
 
 
 def pack_context(folder: Path) -> bytes:

@@ -65,7 +65,7 @@ def describe_run(
         "tools": agent.snapshot()["tools"],
         "judge": judge,
         "prompt_sha256": sha256(instructions.encode()).hexdigest(),
-        "skills": [{"name": skill.name, "sha256": _digest(skill)} for skill in registry.list_all()],
+        "skills": [{"name": skill.name, "sha256": _skill_digest(skill)} for skill in registry.list_all()],
         "executor": executor,
         "isolation": isolation,
         "versions": {"python": platform.python_version(), **_versions()},
@@ -89,7 +89,7 @@ def _skill_digests(record: Mapping[str, object]) -> dict[str, str]:
     return {skill["name"]: skill["sha256"] for skill in skills}  # pyright: ignore
 
 
-def _digest(skill: object) -> str:
+def _skill_digest(skill: object) -> str:
     """Return the digest of a skill's files, as in the lock file; without a folder, that of its text."""
     from bough.skills.trust.tree import read_tree
 

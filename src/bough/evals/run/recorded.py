@@ -103,7 +103,7 @@ class Recordings:
         return spec.model_copy(update={"model": ReplayModel(self._agent[name])})
 
     def judge_for(self, planned: PlannedAttempt, votes: int) -> Judge:
-        """Return a judge that replays the recorded responses of the case's judge; they may be none."""
+        """Return a judge that replays the recorded responses of the case's judge, if there are any."""
         name = recording_name(planned.case.id, planned.side)
         responses = self._judge.get(name, [])
         by_tool = any(isinstance(part, ToolCallPart) for response in responses for part in response.parts)
