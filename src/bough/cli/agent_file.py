@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def resolve_agent(
     file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = (), settle_model: bool = True
 ) -> AgentSpec:
-    """Return the agent of a file, of config.yaml by name, or the default agent, with its model resolved.
+    """Return the agent of a file, an agent of config.yaml by name, or the default agent, with its model resolved.
 
-    Skills of `skill_roots` come first. They are recorded with the agent, so that other processes find them, too.
+    Skills of `skill_roots` have precedence. The folders are recorded with the agent, so that other processes find them.
 
     The default agent may read and write files in its workspace and run commands there in the sandbox. The offline
     planner gets none of these tools.
@@ -42,16 +42,16 @@ def resolve_agent(
 
 
 def may_write(spec: AgentSpec) -> bool:
-    """Whether the agent has tools that can change something."""
+    """Return whether the agent has tools that can change something."""
     return spec.workspace_access in ("write", "run") or bool(spec.tools or spec.mcp_servers or spec.toolsets)
 
 
 def _load_named(name: Path, settings: Settings) -> AgentSpec | None:
-    """Return the agent of this name in config.yaml; None if it is a file, or not in config.yaml."""
+    """Return the agent with this name in config.yaml; None if the name is that of a file, or not in config.yaml."""
     from bough.agents.config.agents import UNSET, AgentConfig
     from bough.agents.spec import AgentSpec
 
-    # A file wins over an agent of the same name: what the user sees in the folder is what runs.
+    # A file has precedence over an agent with the same name, because the user sees the file in the folder.
     if name.exists() or name.suffix in (".yaml", ".yml", ".json") or len(name.parts) != 1:
         return None
     if str(name) not in AgentConfig.load(settings=settings).names:
@@ -66,7 +66,7 @@ def load_agent(file: Path, *, model: str | None = None, base_url: str | None = N
         model: Replaces the model of the file.
 
     Raises:
-        InvalidInput: It cannot be read, is not a mapping, or has an unknown key or an invalid value.
+        InvalidInput: The file cannot be read, is not a mapping, or has an unknown key or an invalid value.
     """
     from bough.agents.spec import spec_from_data
 
@@ -80,7 +80,7 @@ def _read(file: Path) -> dict[str, Any]:
 
     try:
         data = yaml.safe_load(file.read_text("utf-8"))
-    # PyYAML recurses for each level: a deeply nested file raises RecursionError, not YAMLError.
+    # PyYAML is recursive, so a deeply nested file raises RecursionError instead of YAMLError.
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"the agent {file} cannot be read: {error}", hint="give a YAML or JSON file") from error
     if not isinstance(data, dict):

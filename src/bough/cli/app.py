@@ -31,7 +31,7 @@ _VERBS: Mapping[str, str] = {
     "worker": "worker",
     "mcp": "mcp",
 }
-"""Module of each command. Its function has the command's name, followed by `_` if that is a name of Python."""
+"""Module of each command. Its function has the command's name, followed by `_` if Python uses the name."""
 
 _KEYS = ("create", "list", "revoke", "rotate")
 
@@ -88,14 +88,15 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "keys": ("Create, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
-"""Help of each noun, and the module of each of its verbs."""
+"""For each noun: its help, and the module of each of its verbs."""
 
 
 def build(argv: Sequence[str] = ()) -> typer.Typer:
-    """Return the application. If `argv` begins with a command, import only that one, which starts faster."""
-    first, second = (*argv[:2], "", "")[:2]
+    """Return the application. If `argv` begins with a command, only its module is imported, for a faster start."""
+    first = argv[0] if argv else ""
+    second = argv[1] if len(argv) > 1 else ""
     verbs, nouns = _VERBS, _NOUNS
-    # After options, as in `bough --home DIR run`, the command is known only after parsing: everything is loaded.
+    # If options come first, as in `bough --home DIR run`, the command is unknown before parsing, so all are imported.
     if first in (*_VERBS, *_NOUNS):
         verbs = {name: verb for name, verb in _VERBS.items() if name == first}
         nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
@@ -109,26 +110,26 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_root)
     for name, module in verbs.items():
-        app.command(name, context_settings=_settings(name))(_function(module, name))
+        app.command(name, context_settings=_context_settings(name))(_load_command(module, name))
     for noun, (help, noun_verbs) in nouns.items():
-        app.add_typer(_noun(noun, help, {second: noun_verbs[second]} if second in noun_verbs else noun_verbs))
+        app.add_typer(_make_noun(noun, help, {second: noun_verbs[second]} if second in noun_verbs else noun_verbs))
     return app
 
 
-def _noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
+def _make_noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
     noun = typer.Typer(name=name, help=help, cls=DefaultCommandGroup, rich_markup_mode=None, context_settings=_CONTEXT)
     for verb, module in verbs.items():
-        noun.command(verb, context_settings=_settings(f"{name} {verb}"))(_function(module, verb))
+        noun.command(verb, context_settings=_context_settings(f"{name} {verb}"))(_load_command(module, verb))
     return noun
 
 
-def _function(module: str, name: str) -> Any:
+def _load_command(module: str, name: str) -> Any:
     commands = import_module(f"bough.cli.commands.{module}")
     return spread(getattr(commands, name, None) or getattr(commands, f"{name}_"))
 
 
-def _settings(name: str) -> dict[str, Any]:
-    """Return the settings of a command. Options after a script's name are passed to the script."""
+def _context_settings(name: str) -> dict[str, Any]:
+    """Return the click settings of a command: for scripts, options after the script's name are passed to the script."""
     return {"allow_interspersed_args": False} if name in ("exec", "skills run") else {}
 
 
@@ -146,7 +147,7 @@ def _root(
         bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Make `--home` and `--store` before the command the defaults of every command."""
+    """Use `--home` and `--store` before the command as defaults of every command."""
     defaults = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
     nouns = {noun: dict.fromkeys(verbs, defaults) for noun, (_, verbs) in _NOUNS.items()}
     context.default_map = dict.fromkeys(_VERBS, defaults) | nouns
@@ -156,13 +157,13 @@ _HELP = ("--help", "-h")
 
 
 class DefaultCommandGroup(TyperGroup):
-    """A group of verbs; `default_verb` runs if none is named."""
+    """A group of verbs; `default_verb` runs if the command line names no verb."""
 
     default_verb = "list"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the default verb if no verb is named."""
-        # While a shell completes, an inserted verb would hide all the others.
+        """Insert the default verb if the command line names no verb."""
+        # Not during shell completion, where an inserted verb would hide all other verbs.
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in _HELP)):
             args = [self.default_verb, *args]
         return super().parse_args(ctx, args)
@@ -182,14 +183,17 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(**arguments)
 
     # Typer reads name, docstring, signature and annotations, so each must describe the spread parameters.
-    parameters = [parameter for name in signature(command).parameters for parameter in _options(command, name, hints)]
+    parameters = [
+        parameter for name in signature(command).parameters for parameter in _spread_parameter(command, name, hints)
+    ]
     call_with_groups.__name__, call_with_groups.__doc__ = command.__name__, command.__doc__
     call_with_groups.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
     call_with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call_with_groups
 
 
-def _options(command: Callable[..., Any], name: str, hints: dict[str, Any]) -> Iterator[Parameter]:
+def _spread_parameter(command: Callable[..., Any], name: str, hints: dict[str, Any]) -> Iterator[Parameter]:
+    """Yield a parameter, or one parameter per field if it is a dataclass."""
     parameter, hint = signature(command).parameters[name], hints[name]
     if not (isinstance(hint, type) and is_dataclass(hint)):
         yield parameter.replace(annotation=hint)

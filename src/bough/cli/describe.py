@@ -14,7 +14,7 @@ from bough.cli.text import Line, Span, Style, line, one_line, paragraph
 from bough.types import Json, JsonObject
 
 Description = tuple[str, Sequence[Span], str]
-"""A word for the kind, the summary, and the text below them."""
+"""(word for the kind of an event, summary on the same line, text on the lines below)"""
 
 MAX_TEXT_LINES = 24
 MAX_RESULT_LINES = 6
@@ -25,14 +25,14 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     """Yield the lines about one event, given as flat JSON.
 
     Args:
-        full: Yield the whole text; otherwise its first lines, fewer for the result of a tool.
+        full: Yield the text in full; otherwise only its first lines, fewer for the result of a tool.
     """
     word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
-    bound = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
-    # One line more than the bound is shown: the note about it would take its place.
-    visible = lines if full or len(lines) <= bound + 1 else lines[:bound]
+    max_lines = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
+    # One line above the limit is shown, because the note about it would need a line too.
+    visible = lines if full or len(lines) <= max_lines + 1 else lines[:max_lines]
     yield from paragraph("\n".join(visible), indent=INDENT)
     if len(visible) < len(lines):
         yield line((f"{'':{INDENT}}… {len(lines) - len(visible)} more lines, --full shows them", "dim"))
@@ -40,8 +40,8 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
 
 def describe_event(event: JsonObject) -> Description:
     """Return a word for the kind of an event, its summary and its text."""
-    # Kinds that are not listed, also those of a newer version, are described by their fields.
-    return _WORDS.get(event["kind"], _other)(event)
+    # Kinds without a function, such as those of a newer version, are described by their fields.
+    return _DESCRIBERS.get(event["kind"], _describe_fields)(event)
 
 
 def arguments(values: Json) -> str:
@@ -49,20 +49,25 @@ def arguments(values: Json) -> str:
     if not isinstance(values, dict):
         return one_line(str(values))
     pairs = cast("dict[str, Json]", values).items()
-    return one_line(" ".join(f"{key}={_value(value)}" for key, value in pairs))
+    return one_line(" ".join(f"{key}={_to_json(value)}" for key, value in pairs))
 
 
 def script_line(event: JsonObject) -> Line:
     """Return the progress line of a script that ran."""
-    ok = event["status"] == "success"
+    has_succeeded = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]), 44)
-    outcome = "ok" if ok else _describe_outcome(event)
-    return line(("  script   ", "dim"), f"{call:<44}  ", (outcome, "good" if ok else "bad"), (_duration(event), "dim"))
+    outcome = "ok" if has_succeeded else _describe_outcome(event)
+    return line(
+        ("  script   ", "dim"),
+        f"{call:<44}  ",
+        (outcome, "good" if has_succeeded else "bad"),
+        (_duration(event), "dim"),
+    )
 
 
 def skill_line(event: JsonObject) -> Line:
     """Return the progress line of an activated skill."""
-    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_why_active(event)}", "dim"))
+    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_describe_trigger(event)}", "dim"))
 
 
 def render_skip(event: JsonObject) -> Line:
@@ -71,6 +76,7 @@ def render_skip(event: JsonObject) -> Line:
 
 
 def _describe_outcome(event: JsonObject) -> str:
+    """Return how a script that did not succeed ended."""
     if event.get("timed_out"):
         return "timed out"
     if event.get("exit_code") is not None:
@@ -83,11 +89,12 @@ def _duration(event: JsonObject) -> str:
     return f"  {seconds:.2f} s" if seconds else ""
 
 
-def _value(value: Json) -> str:
+def _to_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _why_active(event: JsonObject) -> str:
+def _describe_trigger(event: JsonObject) -> str:
+    """Return why a skill was activated."""
     keyword = event.get("keyword")
     match event.get("trigger"):
         case "keyword" | "task" | "path":
@@ -111,20 +118,20 @@ def _describe_started(event: JsonObject) -> Description:
 
 
 def _describe_forked(event: JsonObject) -> Description:
-    why = f"  {event['reason']}" if event.get("reason") else ""
+    reason = f"  {event['reason']}" if event.get("reason") else ""
     source = short(event["source"])
-    return "fork", [("of ", ""), (f"{source}@{event['at']}", "id"), (why, "")], ""
+    return "fork", [("of ", ""), (f"{source}@{event['at']}", "id"), (reason, "")], ""
 
 
-def _user(event: JsonObject) -> Description:
+def _describe_message(event: JsonObject) -> Description:
     sender = event.get("sender", "user")
     text = _join_text(event["content"])
     head, _, body = text.partition("\n")
-    by = "" if sender == "user" else f"({sender}) "
-    return "user", [(by, "dim"), (head, "strong")], body
+    sender_prefix = "" if sender == "user" else f"({sender}) "
+    return "user", [(sender_prefix, "dim"), (head, "strong")], body
 
 
-def _model(event: JsonObject) -> Description:
+def _describe_response(event: JsonObject) -> Description:
     parts: list[dict[str, Any]] = event["response"].get("parts", [])
     text = "".join(str(part["content"]) for part in parts if part.get("part_kind") == "text").strip()
     calls = [str(part["tool_name"]) for part in parts if part.get("part_kind") == "tool-call"]
@@ -143,7 +150,9 @@ def _model(event: JsonObject) -> Description:
 def _describe_stored(event: JsonObject) -> Description:
     message: dict[str, Any] = event["message"]
     if message.get("kind") == "response":
-        return _model({"response": message, "model": message.get("model_name"), "usage": message.get("usage") or {}})
+        return _describe_response(
+            {"response": message, "model": message.get("model_name"), "usage": message.get("usage") or {}}
+        )
     parts: list[dict[str, Any]] = message.get("parts", [])
     text = "\n".join(_part_text(part.get("content")) for part in parts)
     if all(part.get("part_kind") == "tool-return" for part in parts):
@@ -164,7 +173,7 @@ def _item_text(item: Any) -> str:
         case {"kind": "binary", "media_type": str(media_type)}:
             return f"[{media_type}]"
         case _:
-            return one_line(_value(item))
+            return one_line(_to_json(item))
 
 
 def _describe_called(event: JsonObject) -> Description:
@@ -194,20 +203,20 @@ def _describe_interrupted(event: JsonObject) -> Description:
     return "lost", [(event["tool"], ""), (f"  {event.get('reason', '')}", "dim")], ""
 
 
-def _skill(event: JsonObject) -> Description:
-    return "skill", [(event["name"], "strong"), (f"  {_why_active(event)}", "dim")], ""
+def _describe_skill(event: JsonObject) -> Description:
+    return "skill", [(event["name"], "strong"), (f"  {_describe_trigger(event)}", "dim")], ""
 
 
 def _describe_skipped(event: JsonObject) -> Description:
     return "skipped", [(event["name"], "strong"), (f"  {event['message']}", "warn")], event.get("hint", "")
 
 
-def _script(event: JsonObject) -> Description:
-    ok = event["status"] == "success"
+def _describe_script(event: JsonObject) -> Description:
+    has_succeeded = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]))
-    how: Span = ("  ok" if ok else f"  {_describe_outcome(event)}", "good" if ok else "bad")
-    where: Span = (f"{_duration(event)}  {event.get('isolation', '')}", "dim")
-    return "script", [(call, ""), how, where], event.get("error") or ""
+    outcome: Span = ("  ok", "good") if has_succeeded else (f"  {_describe_outcome(event)}", "bad")
+    details: Span = (f"{_duration(event)}  {event.get('isolation', '')}", "dim")
+    return "script", [(call, ""), outcome, details], event.get("error") or ""
 
 
 def _describe_changed(event: JsonObject) -> Description:
@@ -243,30 +252,30 @@ def _describe_linked(event: JsonObject) -> Description:
     return "task", [(f"agent {agent} started in ", "dim"), (short(child), "id")], ""
 
 
-def _error(event: JsonObject) -> Description:
+def _describe_error(event: JsonObject) -> Description:
     return "error", [(event["message"], "bad")], event.get("hint", "")
 
 
-def _other(event: JsonObject) -> Description:
+def _describe_fields(event: JsonObject) -> Description:
     fields = {key: value for key, value in event.items() if key not in ("seq", "id", "kind", "ts", "schema_version")}
     return event["kind"], [(f" {arguments(fields)}", "dim")], ""
 
 
-_WORDS: Mapping[str, Callable[[JsonObject], Description]] = {
+_DESCRIBERS: Mapping[str, Callable[[JsonObject], Description]] = {
     "ConversationStarted": _describe_started,
     "ForkedFrom": _describe_forked,
-    "UserMessage": _user,
-    "ModelResponded": _model,
+    "UserMessage": _describe_message,
+    "ModelResponded": _describe_response,
     "ToolCalled": _describe_called,
     "ToolReturned": _describe_returned,
     "ToolFailed": _describe_failed,
     "ToolRejected": _describe_rejected,
     "ToolInterrupted": _describe_interrupted,
-    "SkillActivated": _skill,
+    "SkillActivated": _describe_skill,
     "SkillSkipped": _describe_skipped,
-    "ScriptRan": _script,
+    "ScriptRan": _describe_script,
     "StateChanged": _describe_changed,
-    "ErrorRaised": _error,
+    "ErrorRaised": _describe_error,
     "TaskChanged": _describe_task,
     "TaskNoted": _describe_note,
     "TaskLinked": _describe_linked,

@@ -1,4 +1,4 @@
-"""Entry point of the command line. Every error becomes a message and a documented exit code here."""
+"""Entry point of the command line, where every error becomes a message and a documented exit code."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from bough.cli.render import Renderer
 
 BROKEN_PIPE = 141
-"""Exit code when the reader of stdout has closed it, as in shells: 128 + SIGPIPE."""
+"""Exit code if the reader of stdout closes it, as in shells: 128 + SIGPIPE."""
 
-_ALLOCATIONS = 100_000
-"""Objects that are created before the first garbage collection. Imports create many that live until the end."""
+_GC_THRESHOLD = 100_000
+"""Number of objects before the first garbage collection; imports create many objects that live until the end."""
 
 
 def main() -> None:
     """Run the command line of this process and exit."""
-    gc.set_threshold(_ALLOCATIONS, 20, 20)
+    gc.set_threshold(_GC_THRESHOLD, 20, 20)
     try:
-        # Before anything opens a file: it would get the number of a closed stream, and output would be written into it.
+        # Before any file is opened, which would get the number of a closed stream and receive its output.
         _fill_in_streams()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # raised before `run` could handle it
         code = OUTCOMES["interrupted"].exit_code
-    gc.freeze()  # the end of the process frees everything; collecting it first would only take time
+    gc.freeze()  # no collection at exit, since the end of the process frees everything
     sys.exit(code)
 
 
@@ -42,9 +42,10 @@ def run(argv: Sequence[str]) -> int:
 
         print(f"bough {__version__}")
         return 0
-    own = list(argv).index("exec") if "exec" in argv else len(argv)  # arguments after it belong to a script
-    argv = [*map(_strip_dash, argv[:own]), *argv[own:]]
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # PydanticAI would print one to stderr
+    # Arguments after `exec` belong to a script.
+    script_start = list(argv).index("exec") if "exec" in argv else len(argv)
+    argv = [*map(_strip_dash, argv[:script_start]), *argv[script_start:]]
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # PydanticAI would print a banner to stderr
     # An answer may contain characters that the terminal's encoding lacks; they are replaced instead of raising.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -60,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return OUTCOMES["interrupted"].exit_code
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit, which would fail again and print a traceback.
+        # At exit, the interpreter flushes stdout again, which would fail and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the boundary: an error of bough itself
@@ -89,17 +90,18 @@ def _log_to(file: str) -> None:
 
 
 def _fill_in_streams() -> None:
-    """Open `/dev/null` in place of standard streams that the process was started without."""
+    """Open `/dev/null` for each standard stream that is missing at the start of the process."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
+    """Run a command, write its report, and return its exit code."""
     import typer
 
     from bough.cli.app import build
@@ -108,7 +110,7 @@ def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
     try:
         outcome: Any = build(argv)(list(argv), prog_name="bough", standalone_mode=False)
     except typer.TyperException as error:
-        raise _usage(error) from error
+        raise _make_usage_error(error) from error
     except typer.Abort:
         return OUTCOMES["interrupted"].exit_code
     if isinstance(outcome, Report):
@@ -117,19 +119,22 @@ def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _usage(error: Any) -> InvalidInput:
+def _make_usage_error(error: Any) -> InvalidInput:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "bough"
     return InvalidInput(str(error.format_message()), hint=f"`{command} --help` shows how")
 
 
 def _wrap_unexpected(error: Exception) -> BoughError:
+    """Return the error to show for an unexpected exception; with BOUGH_DEBUG, raise the exception."""
     if os.environ.get("BOUGH_DEBUG"):
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return InvalidInput("the name of a file or folder is too long", hint="give a shorter one")
-    if isinstance(error, ImportError) and (unavailable := missing_package(error)):
-        return unavailable
+    if isinstance(error, ImportError):
+        unavailable = missing_package(error)
+        if unavailable:
+            return unavailable
     return BoughError(
         f"internal error: {type(error).__name__}: {error}",
         hint="BOUGH_DEBUG=1 shows the traceback; please report it",
@@ -142,7 +147,7 @@ def _strip_dash(word: str) -> str:
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    # Read before the arguments are parsed: a usage error is printed as JSON, too.
+    # Read before the arguments are parsed, because a usage error is printed as JSON too.
     options = argv[: list(argv).index("--")] if "--" in argv else argv
     return "--json" in options
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that result from them."""
+"""Options that several commands share, and the settings that they define."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def require_number(value: float | None) -> float | None:
     """Return a number of seconds unchanged.
 
     Raises:
-        InvalidInput: It is nan, which no bound of the option excludes.
+        InvalidInput: The number is nan, which `min=` does not exclude.
     """
     if value is not None and math.isnan(value):
         raise InvalidInput("nan is not a number of seconds", hint="for example 30")
@@ -107,7 +107,7 @@ def parse_skill_roots(roots: list[Path] | None) -> tuple[Path, ...]:
     """Return folders of skills as absolute paths.
 
     Raises:
-        InvalidInput: One is not a folder.
+        InvalidInput: A path is not a folder.
     """
     for root in roots or ():
         if not root.is_dir():
@@ -147,7 +147,7 @@ def parse_env(pairs: list[str] | None) -> dict[str, str]:
     """Return `NAME=VALUE` pairs as a mapping.
 
     Raises:
-        InvalidInput: One has no name or no `=`.
+        InvalidInput: A pair has no name or no `=`.
     """
     values: dict[str, str] = {}
     for pair in pairs or ():
@@ -162,7 +162,7 @@ def parse_tags(pairs: list[str] | None) -> dict[str, str]:
     """Return `KEY=VALUE` pairs as a mapping.
 
     Raises:
-        InvalidInput: One has no key or no `=`.
+        InvalidInput: A pair has no key or no `=`.
     """
     tags: dict[str, str] = {}
     for pair in pairs or ():
@@ -175,7 +175,7 @@ def parse_tags(pairs: list[str] | None) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_settings_store(settings: Settings, *, create: bool = True) -> AsyncGenerator[StoreAdmin]:
-    """Open the store of the settings for the length of a block.
+    """Yield the open store of the settings, and close it at the end of the block.
 
     Args:
         create: Create a missing store. Commands that only read pass False and leave no files behind.
@@ -190,16 +190,16 @@ async def open_settings_store(settings: Settings, *, create: bool = True) -> Asy
 
 
 def complete_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Return id and title of the most recent conversations, for shell completion."""
+    """Return (id, title) of the most recent conversations that match, for shell completion."""
 
-    async def recent() -> list[tuple[str, str]]:
+    async def list_recent() -> list[tuple[str, str]]:
         async with open_settings_store(Settings.load(), create=False) as store:
             page = await store.list(limit=20)
         return [(record.id.hex[-8:], record.title or "") for record in page.items]
 
     try:
-        return [item for item in asyncio.run(recent()) if item[0].startswith(incomplete)]
-    except BoughError:  # a message would appear in the middle of the line that is being typed
+        return [(id, title) for id, title in asyncio.run(list_recent()) if id.startswith(incomplete)]
+    except BoughError:  # an error message would appear in the line that the user is typing
         return []
 
 

@@ -1,4 +1,4 @@
-"""What the options of a run say about the rules of a conversation: policy, limits, hooks, secrets."""
+"""The options of a run for the rules of a conversation: policy, limits, hooks, secrets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIMITS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """The options for rules; None if omitted. A command that takes them has an option for each field.
+    """The options for rules; None if omitted. A command with such a parameter has an option for each field.
 
     Attributes:
         secret: `NAME`, or `NAME=VARIABLE` if the environment variable has another name.
@@ -48,8 +48,9 @@ class RuleOptions:
         """Return the rules for a conversation that is started or opened, with the user's hooks.
 
         Args:
-            workspace: Its hooks apply, too, if trusted.
-            may_write: The agent may write or run commands: risky calls need approval unless a policy is set.
+            workspace: A folder whose hooks apply too if they are trusted.
+            may_write: Whether the agent may write files or run commands; then risky calls need approval unless a policy
+                is set.
 
         Raises:
             InvalidInput: A value or a file of hooks is invalid.
@@ -63,37 +64,41 @@ class RuleOptions:
         return {**rules, "limits": self._limits(), "secrets": secrets_named(self.secret or ())}
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
-        """Yield warnings for the user before the run: hooks that do not apply."""
+        """Yield a warning for each file of hooks that does not apply."""
         from bough.guard import find_hooks
         from bough.skills import TrustStore
 
         yield from find_hooks(home=home, project=workspace, trust=TrustStore(home)).notes
 
     def list_kept_rules(self, recorded: JsonObject) -> Iterator[str]:
-        """Yield a warning for each option without effect: the recorded rules of a conversation are never widened."""
+        """Yield a warning for each option without effect, since options never widen the recorded rules."""
         from bough.guard import limits_from_json, policy_from_json, policy_named
         from bough.guard.confirmation_policy import allows_change
 
-        old = policy_from_json(recorded["policy"]) if "policy" in recorded else None
-        if self.policy is not None and old is not None and not allows_change(old, policy_named(self.policy)):
+        recorded_policy = policy_from_json(recorded["policy"]) if "policy" in recorded else None
+        if self.policy is not None and recorded_policy is not None:
+            is_allowed = allows_change(recorded_policy, policy_named(self.policy))
+        else:
+            is_allowed = True
+        if not is_allowed:
             yield f"--policy {self.policy}: the conversation asks more often, and keeps doing so"
-        bounds = limits_from_json(recorded.get("limits") or {}).bounds
+        recorded_limits = limits_from_json(recorded.get("limits") or {}).bounds
         requested = self._limits()
-        for name, bound in requested.bounds.items() if requested else ():
-            if name in bounds and bound > bounds[name]:
-                yield f"the conversation has a limit of {bounds[name]} {LIMITS[name]}, and keeps it"
+        for name, limit in requested.bounds.items() if requested else ():
+            if name in recorded_limits and limit > recorded_limits[name]:
+                yield f"the conversation has a limit of {recorded_limits[name]} {LIMITS[name]}, and keeps it"
 
     def _limits(self) -> Limits | None:
         """Return the limits of the options; None if all are omitted."""
         from bough.guard import Limits
 
-        typed: dict[str, Any] = {
+        options_by_limit: dict[str, Any] = {
             "steps": self.max_steps,
             "total_tokens": self.max_tokens,
             "cost_usd": self.max_cost_usd,
         }
-        bounds = {name: bound for name, bound in typed.items() if bound is not None}
-        return Limits(**bounds) if bounds else None
+        limits = {name: limit for name, limit in options_by_limit.items() if limit is not None}
+        return Limits(**limits) if limits else None
 
 
 NO_RULES = RuleOptions()

@@ -1,4 +1,4 @@
-"""Names of conversations on the command line, and of points in them: `ID`, `-`, `ID@SEQ`."""
+"""Names of conversations on the command line, and of positions in them: `ID`, `-`, `ID@SEQ`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LATEST = "-"
 
 @dataclass(frozen=True)
 class Target:
-    """A conversation as it was typed.
+    """A conversation as the command line names it.
 
     Attributes:
-        name: An id, a unique start or end of one, or `-` for the most recent (as does `@SEQ` alone).
+        name: An id, a unique start or end of an id, or `-` for the most recent conversation.
         at: Number of events from the first; None for all.
     """
 
@@ -32,7 +32,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Parse `ID` or `ID@SEQ`.
+        """Return the target for `ID` or `ID@SEQ`; `@SEQ` alone means the most recent conversation.
 
         Raises:
             InvalidInput: The id is missing, or SEQ is not a number from 0.
@@ -63,10 +63,10 @@ class Target:
         return target.name
 
     def end(self, record: ConversationRecord) -> int:
-        """Return how many events of a conversation are meant.
+        """Return the number of events of a conversation up to the position, or all of them.
 
         Raises:
-            InvalidInput: The conversation has fewer.
+            InvalidInput: The conversation has fewer events.
         """
         if self.at is not None and self.at > record.head:
             raise InvalidInput(
@@ -82,10 +82,10 @@ def short(id: UUID | str) -> str:
 
 
 async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -> AsyncConversation:
-    """Open a conversation under its recorded rules and those of the options.
+    """Open a conversation with its recorded rules and those of the options.
 
     Raises:
-        NotFound: There is no conversation of that name.
+        NotFound: There is no conversation with this name.
         InvalidInput: Its hooks are missing or no longer trusted, or its agent needs code that a log only names.
     """
     from bough.conversation import AsyncConversation
@@ -96,21 +96,22 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
         project = _find_hook_project(error, settings.home)
         if project is None:
             raise _add_hint(error, f"put them back into {settings.home / 'hooks.json'}") from error
-    # The project's hooks are loaded only now: the log names the project, and a command may run elsewhere.
+    # The hooks of the project are loaded only now, because the log names the project; the command may run elsewhere.
     try:
         return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings, project))
     except InvalidInput as error:
         raise _add_hint(error, f"trust them with `bough skills trust` in {project}") from error
 
 
-def _add_hint(error: InvalidInput, how: str) -> InvalidInput:
+def _add_hint(error: InvalidInput, remedy: str) -> InvalidInput:
+    """Return an error about missing hooks with a hint; other errors are returned unchanged."""
     if "hooks" not in error.details:
         return error
-    return InvalidInput(error.message, hint=f"{how}, or start a new conversation", details=error.details)
+    return InvalidInput(error.message, hint=f"{remedy}, or start a new conversation", details=error.details)
 
 
 def _find_hook_project(error: InvalidInput, home: Path) -> Path | None:
-    """Return the project whose hooks are missing; None if they came from another file."""
+    """Return the project whose hooks are missing; None if the hooks are from another file."""
     from bough.guard.hook_file import PROJECT_FILES
 
     for hook in error.details.get("hooks", ()):

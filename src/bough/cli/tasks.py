@@ -1,4 +1,4 @@
-"""Tasks of the settings' store: opens the task store, builds its broker and submits runs."""
+"""Tasks in the store of the settings: opens the task store, creates its broker and submits runs."""
 
 from __future__ import annotations
 
@@ -70,25 +70,25 @@ async def get_task(tasks: RelationalTaskStore, name: str) -> Task:
         InvalidInput: Several ids match the name.
     """
     task = await tasks.get(await tasks.resolve(name))
-    assert task is not None  # noqa: S101 - it was there a moment ago
+    assert task is not None  # noqa: S101 - `resolve` found it
     return task
 
 
 def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRules | None = None) -> TaskBroker:
-    """Return a broker whose tasks obey the hooks of the user and of trusted projects.
+    """Return a broker whose tasks run with the hooks of the user and of trusted projects.
 
     Conversations of an agent server get the secrets that the server sealed for them.
 
     Args:
-        rules: Limits of tenants, for a worker. None checks nothing: the user of this command asked for the run.
+        rules: Limits of tenants, for a worker; None for no limits, since the user of the command requests the run.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
     from bough.server.bounds.quotas import make_admission
     from bough.server.worker import find_credentials
     from bough.tasks.broker import TaskBroker
 
-    async def find(record: ConversationRecord, state: State) -> Credentials:
-        # `tasks.log` exists only while the store is open, which it is when a task runs.
+    async def find_sealed(record: ConversationRecord, state: State) -> Credentials:
+        # Read here, because `tasks.log` exists only while the store is open, as it is when a task runs.
         sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))
         return await find_credentials(sealed, rules)(record, state)
 
@@ -97,13 +97,13 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
         settings=settings,
         admit=None if rules is None else make_admission(rules),
         hooks=lambda workspace: find_trusted_hooks(settings.home, workspace),
-        credentials=find,
+        credentials=find_sealed,
     )
 
 
 @asynccontextmanager
 async def sending_pieces(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
-    """Stream the responses of this worker to agent servers with subscribers; on Postgres only."""
+    """Stream the responses of this worker to agent servers with subscribers during the block; only on Postgres."""
     if not url.startswith(("postgresql:", "postgres:")):
         yield
         return
@@ -137,7 +137,7 @@ async def submit_detached(
     tags: dict[str, str],
     key: str | None,
 ) -> Report:
-    """Submit a run as a task and report its id. A worker or `bough tasks wait --run` runs it.
+    """Submit a run as a task and return a report with its id; a worker or `bough tasks wait --run` runs the task.
 
     Args:
         key: Idempotency key.
@@ -150,9 +150,11 @@ async def submit_detached(
 
     tasks = open_task_store(settings.store)
     broker = make_broker(tasks, settings)
-    bounded = {"confirmation_policy": rules.get("confirmation_policy"), "limits": rules.get("limits")}
-    # The agent's own policy and limits stay: options must not replace narrower ones.
-    applied_rules = {name: rule for name, rule in bounded.items() if rule is not None and getattr(spec, name) is None}
+    requested_rules = {"confirmation_policy": rules.get("confirmation_policy"), "limits": rules.get("limits")}
+    # Rules of the agent remain, because options must not replace narrower rules.
+    applied_rules = {
+        name: rule for name, rule in requested_rules.items() if rule is not None and getattr(spec, name) is None
+    }
     spec = spec.model_copy(update=applied_rules)
     broker.register_agents([spec])
     try:

@@ -20,8 +20,8 @@ class Line:
     """One line: a sequence of spans.
 
     Attributes:
-        hang: Indent of continuation lines if the line is broken between words to fit its terminal. None does not
-            break it.
+        hang: Indent of the continuation lines if the line is broken between words to fit the terminal; None for a line
+            that is not broken.
     """
 
     spans: tuple[Span, ...] = ()
@@ -38,8 +38,9 @@ class Table:
     """Rows under a heading.
 
     Attributes:
-        flexible: The column that is cut if the terminal is too narrow.
-        right: Columns that are aligned to the right.
+        head: Headings of the columns.
+        flexible: Number of the column that is cut if the terminal is too narrow.
+        right: Numbers of the columns that are aligned to the right.
     """
 
     head: tuple[str, ...]
@@ -50,7 +51,7 @@ class Table:
 
 _PIECE = re.compile(r"\S+\s*|\s+")
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-_ALLOWED_CONTROLS = "\n\t\u200c\u200d"  # the last two join letters of Persian, Hindi and emoji
+_ALLOWED_CONTROLS = "\n\t\u200c\u200d"  # the last two join letters in Persian, Hindi and emoji
 
 Block: TypeAlias = Line | Table
 
@@ -66,10 +67,10 @@ def paragraph(text: str, *, indent: int = 0, style: Style = "") -> list[Line]:
 
 
 def layout(block: Block, width: int | None) -> Iterator[Line]:
-    """Yield the lines of a block, none wider than `width` if a table's flexible column or a break can make it fit.
+    """Yield the lines of a block, broken or with a cut flexible column so that they fit into `width` if possible.
 
     Args:
-        width: Columns of the terminal; None breaks and cuts nothing.
+        width: Number of cells of the terminal's lines; None for no limit.
     """
     if isinstance(block, Line):
         yield from _break_line(block, width) if width is not None and block.hang is not None else (block,)
@@ -84,13 +85,13 @@ def layout(block: Block, width: int | None) -> Iterator[Line]:
 
 
 def _break_line(long: Line, width: int) -> Iterator[Line]:
-    """Yield the pieces of a line that is broken between words. A word longer than the width is not broken."""
+    """Yield the lines into which a line is broken between words; a word wider than the terminal is not broken."""
     indent: list[Span] = [(" " * (long.hang or 0), "")]
     row: list[Span] = []
     used = 0
     for text, style in long.spans:
         for piece in _PIECE.findall(text):
-            # A break before the first word of a line would yield a line of nothing but its indent.
+            # A break before the first word would yield a line with only an indent.
             if row and used + cells(piece.rstrip()) > width and not piece.isspace() and used > (long.hang or 0):
                 yield Line((*row[:-1], (row[-1][0].rstrip(), row[-1][1])))
                 row, used, piece = list(indent), long.hang or 0, piece.lstrip()
@@ -100,7 +101,8 @@ def _break_line(long: Line, width: int) -> Iterator[Line]:
 
 
 def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
-    # No cell after the last text: trailing blanks would wrap on a narrow terminal.
+    """Yield the spans of a row, padded to the widths of the columns."""
+    # Nothing after the last text, because trailing blanks would wrap on a narrow terminal.
     last = max((i for i, (text, _) in enumerate(row) if text), default=-1)
     for column, (text, style) in enumerate(row[: last + 1]):
         text = shorten(text, widths[column])
@@ -124,7 +126,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a terminal shows any character of a text as more than blank space."""
+    """Return whether a text has a character that a terminal shows as more than blank space."""
     return any(category(char)[0] not in "ZC" and char not in _BLANK_LETTERS for char in text)
 
 
@@ -134,7 +136,7 @@ def one_line(text: str, width: int = 200) -> str:
 
 
 def cells(text: str) -> int:
-    """Return the number of terminal cells of a text. Wide characters take 2, combining ones none."""
+    """Return the number of terminal cells of a text. Wide characters take 2 cells, combining characters none."""
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
@@ -146,7 +148,7 @@ def _cell(char: str) -> int:
 
 
 def harmless(text: str) -> str:
-    """Return `text` without control characters, which could move the cursor or hide text. Tabs and line breaks stay."""
+    """Return `text` without control characters, which could move the cursor or hide text; tabs and newlines remain."""
     if text.isprintable():
         return text
     return "".join(

@@ -13,7 +13,8 @@ from bough.cli.text import Span, escape_controls
 from bough.events.record import ConversationRecord
 from bough.types import JsonObject
 
-_SPOKEN = ("user", "model")
+_MESSAGE_WORDS = ("user", "model")
+"""Words of `describe_event` for messages, whose text is Markdown."""
 _CSS = """
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -42,8 +43,9 @@ class Transcript(NamedTuple):
 
 def markdown_document(record: ConversationRecord) -> Transcript:
     """Return a Markdown document: messages as Markdown without HTML, output of tools in fences."""
-    title, about = (_escape_controls(text) for text in (_one_line(record.title or "untitled"), _about(record)))
-    return Transcript(f"# {escape_line(title)}\n\n{escape_line(about)}\n", _write_section)
+    title = _escape_controls(_one_line(record.title or "untitled"))
+    summary = _escape_controls(_summarize_record(record))
+    return Transcript(f"# {escape_line(title)}\n\n{escape_line(summary)}\n", _write_section)
 
 
 def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
@@ -54,15 +56,16 @@ def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Ite
 
 
 def _write_section(event: JsonObject) -> str:
+    """Return the Markdown section of an event."""
     word, summary, text = describe_event(event)
-    text, summary_text = _escape_controls(text), _escape_controls(_join_lines(summary))
+    text, summary_text = _escape_controls(text), _escape_controls(_join_spans(summary))
     heading = f"\n## {event['seq']} {escape_line(_escape_controls(word))}\n"
     if word == "user":
         content = summary_text + (f"\n{text}" if text else "")
         return f"{heading}\n{escape_html(content)}\n"
     if summary_text:
-        heading += f"\n{_code(summary_text)}\n"
-    body = f"\n{escape_html(text) if word in _SPOKEN else fence(text)}\n" if text else ""
+        heading += f"\n{_code_span(summary_text)}\n"
+    body = f"\n{escape_html(text) if word in _MESSAGE_WORDS else fence(text)}\n" if text else ""
     return heading + body
 
 
@@ -74,15 +77,17 @@ def html_document(record: ConversationRecord) -> Transcript:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_CSS}</style></head>\n'
-        f"<body><header><h1>{title}</h1><p>{escape(_about(record))}</p></header><main>\n"
+        f"<body><header><h1>{title}</h1><p>{escape(_summarize_record(record))}</p></header><main>\n"
     )
     tail = "</main></body></html>\n"
-    return Transcript(_escape_controls(head), _article, tail)
+    return Transcript(_escape_controls(head), _write_article, tail)
 
 
-def _article(event: JsonObject) -> str:
+def _write_article(event: JsonObject) -> str:
+    """Return the HTML article of an event."""
     word, summary, text = describe_event(event)
-    seq, summary_text = event["seq"], _join_lines(summary)
+    seq = event["seq"]
+    summary_text = _join_spans(summary)
     if word == "user":
         text, summary_text = "\n".join(filter(None, (summary_text, text))), ""
     body = f"<pre>{escape(text)}</pre>" if text else ""
@@ -92,7 +97,8 @@ def _article(event: JsonObject) -> str:
     )
 
 
-def _about(record: ConversationRecord) -> str:
+def _summarize_record(record: ConversationRecord) -> str:
+    """Return id, agent, model, length, status and source of a conversation on one line."""
     parts = [
         f"conversation {record.id}",
         f"agent {record.config.get('agent', '?')}",
@@ -106,11 +112,11 @@ def _about(record: ConversationRecord) -> str:
 
 
 def _escape_controls(text: str) -> str:
-    """Return text without control characters, since a document may be shown on a terminal, and with Unix line ends."""
+    """Return a text with Unix line ends and escaped control characters, since a terminal may show the document."""
     return escape_controls(text.replace("\r\n", "\n"))
 
 
-def _join_lines(summary: Sequence[Span]) -> str:
+def _join_spans(summary: Sequence[Span]) -> str:
     return "".join(text for text, _ in summary).strip()
 
 
@@ -118,20 +124,21 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _code(text: str) -> str:
+def _code_span(text: str) -> str:
+    """Return a text as an inline code span of Markdown."""
     ticks = "`" * (longest_run(text) + 1)
-    # Without the blank, a backtick at the edge would join the ones around it and end the span elsewhere.
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{ticks}{pad}{_one_line(text)}{pad}{ticks}"
+    # Without the blank, a backtick at the edge would become a part of the delimiter.
+    padding = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{padding}{_one_line(text)}{padding}{ticks}"
 
 
-_OPENING = re.compile(r"[ \t]*(?:(?P<ticks>`{3,})(?P<info>[^`]*)|(?P<waves>~{3,})(?P<words>.*))")
+_FENCE_OPENING = re.compile(r"[ \t]*(?:(?P<ticks>`{3,})(?P<info>[^`]*)|(?P<waves>~{3,})(?P<words>.*))")
 _LANGUAGE = re.compile(r"[\w+#.-]+")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MAX_SCHEME = 100
-"""Characters of an address that are searched for its scheme."""
+"""Number of characters of an address that are searched for its scheme."""
 
-_TARGET = re.compile(rf"\]([(:])(?=[\s>]*(<[^>\n]{{0,{_MAX_SCHEME}}}|[^\s)]{{0,{_MAX_SCHEME}}}))")
+_LINK_TARGET = re.compile(rf"\]([(:])(?=[\s>]*(<[^>\n]{{0,{_MAX_SCHEME}}}|[^\s)]{{0,{_MAX_SCHEME}}}))")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 _SAFE_SCHEMES = frozenset({"http", "https", "mailto"})
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -152,14 +159,14 @@ def longest_run(text: str) -> int:
 def escape_html(text: str) -> str:
     """Return Markdown in which no viewer finds an HTML tag. O(length).
 
-    Fenced blocks are rewritten at the beginning of a line, with new fences. That ends every list and quotation, so that
-    all viewers agree on what is code. An unclosed block is closed.
+    Fenced blocks get new fences without indent, which end every list and quotation, so that all viewers agree on what
+    is code. An unclosed block is closed.
     """
     parts: list[str] = []
     lines = iter(text.split("\n"))
     pending: list[str] = []
     for line in lines:
-        opening = _OPENING.fullmatch(line)
+        opening = _FENCE_OPENING.fullmatch(line)
         if opening is None:
             pending.append(line)
             continue
@@ -174,20 +181,29 @@ def escape_line(text: str) -> str:
 
 
 def _read_block(line: str, opening: re.Match[str], lines: Iterator[str]) -> str:
+    """Return a fenced block with new fences; consumes its lines up to the closing fence.
+
+    Args:
+        line: The line with the opening fence.
+        opening: Match of that line.
+        lines: The lines after it.
+    """
     marks = opening["ticks"] or opening["waves"]
     indent = len(line) - len(line.lstrip())
-    inside: list[str] = []
-    for inner in lines:
-        ending = inner.strip()
-        if ending and len(ending) >= len(marks) and not ending.strip(marks[0]):
+    content: list[str] = []
+    for content_line in lines:
+        stripped = content_line.strip()
+        is_closing_fence = len(stripped) >= len(marks) and not stripped.strip(marks[0])
+        if is_closing_fence:
             break
-        inside.append(inner[indent:] if not inner[:indent].strip() else inner.lstrip())
+        has_indent = not content_line[:indent].strip()
+        content.append(content_line[indent:] if has_indent else content_line.lstrip())
     language = _LANGUAGE.match((opening["info"] or opening["words"] or "").strip())
-    return fence("\n".join(inside), "" if language is None else language[0])
+    return fence("\n".join(content), "" if language is None else language[0])
 
 
 def _escape_paragraphs(lines: list[str]) -> Iterator[str]:
-    """Yield escaped lines. Each paragraph is escaped separately, since a code span ends with its paragraph."""
+    """Yield lines with escaped paragraphs; each is escaped separately, since a code span ends with its paragraph."""
     paragraph: list[str] = []
     for line in lines:
         if line.strip():
@@ -202,47 +218,49 @@ def _escape_paragraphs(lines: list[str]) -> Iterator[str]:
 
 
 def _escape_paragraph(lines: list[str]) -> str:
-    spans = [_find_code(line) for line in lines]
-    # One line whose code viewers may read differently makes the whole paragraph text: a span can cross its lines.
+    """Return a paragraph with escaped tags outside its code spans, and with unsafe links as text."""
+    spans = [_find_code_spans(line) for line in lines]
+    # If the code spans of one line are ambiguous, all text is escaped, since a span can cross lines.
     is_clear = None not in spans
     escaped = (
-        _escape_outside(line, code if is_clear and code else []) for line, code in zip(lines, spans, strict=True)
+        _escape_outside_code(line, code if is_clear and code else []) for line, code in zip(lines, spans, strict=True)
     )
-    return _TARGET.sub(_escape_target, "\n".join(escaped))
+    return _LINK_TARGET.sub(_escape_target, "\n".join(escaped))
 
 
-def _find_code(line: str) -> list[tuple[int, int]] | None:
-    """Return the code spans of a line; None if they depend on other lines, on tables or on backslashes."""
+def _find_code_spans(line: str) -> list[tuple[int, int]] | None:
+    """Return (start, end) of each code span of a line; None if they depend on other lines, tables or backslashes."""
     runs = [match.span() for match in _TICKS.finditer(line)]
     if "\\`" in line:
         return None
     spans: list[tuple[int, int]] = []
-    place = 0
-    while place < len(runs):
-        start, end = runs[place]
-        after = range(place + 1, len(runs))
-        closing = next((other for other in after if runs[other][1] - runs[other][0] == end - start), None)
+    position = 0
+    while position < len(runs):
+        start, end = runs[position]
+        later_runs = range(position + 1, len(runs))
+        closing = next((other for other in later_runs if runs[other][1] - runs[other][0] == end - start), None)
         if closing is None or "|" in line[start : runs[closing][1]]:
             return None
         spans.append((start, runs[closing][1]))
-        place = closing + 1
+        position = closing + 1
     return spans
 
 
-def _escape_outside(line: str, code: list[tuple[int, int]]) -> str:
+def _escape_outside_code(line: str, code_spans: list[tuple[int, int]]) -> str:
+    """Return a line whose tags outside the code spans are escaped."""
     parts: list[str] = []
-    done = 0
-    for start, end in code:
-        parts += [_TAG.sub("&lt;", line[done:start]), line[start:end]]
-        done = end
-    return "".join([*parts, _TAG.sub("&lt;", line[done:])])
+    position = 0
+    for start, end in code_spans:
+        parts += [_TAG.sub("&lt;", line[position:start]), line[start:end]]
+        position = end
+    return "".join([*parts, _TAG.sub("&lt;", line[position:])])
 
 
 def _escape_target(link: re.Match[str]) -> str:
     """Return a link unchanged if it is relative or its scheme is http, https or mailto; otherwise as text."""
     target = link[2]
     address = unescape(_ESCAPED.sub(r"\1", target))
-    # Browsers ignore tabs and line breaks inside a scheme: `java\tscript:` runs code, too.
+    # Browsers ignore tabs and line breaks in a scheme, so `java\tscript:` runs code too.
     scheme = _SCHEME.match("".join(char for char in address if char > " ").lstrip("<"))
     if scheme is None:
         is_hidden = len(target) >= _MAX_SCHEME and address != target

@@ -1,4 +1,4 @@
-"""A case of an eval: messages, the expected behaviour of the agent, and its place in a set.
+"""A case of an eval set: its messages and the expected behaviour of the agent.
 
 Source: Google ADK eval sets.
 """
@@ -35,7 +35,7 @@ class ToolUse:
     """An expected tool call, with bough's tool names.
 
     Attributes:
-        args: The arguments to compare; others may have any value.
+        args: The arguments to compare; other arguments may have any value.
     """
 
     __pydantic_config__: ClassVar = _STRICT
@@ -46,10 +46,11 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class Rubric:
-    """A property that the judge checks, as a statement.
+    """A property that the judge checks.
 
     Attributes:
-        kind: The set's name for it; stored, without effect.
+        property: The property as a statement.
+        kind: The set's name for the kind of rubric; stored, without effect.
     """
 
     __pydantic_config__: ClassVar = _STRICT
@@ -63,8 +64,9 @@ class TurnInput(_Frozen):
     """One user message and its expected effects.
 
     Attributes:
-        reference: An answer to compare with; None if missing.
-        rubrics: Judged on the part of the trace that belongs to this message.
+        tool_uses: The expected tool calls.
+        reference: The expected answer; None if there is none.
+        rubrics: Judged on this turn of the trace.
     """
 
     user: str = Field(min_length=1)
@@ -77,7 +79,7 @@ class FileInput(_Frozen):
     """A file or folder to copy into the workspace of an attempt.
 
     Attributes:
-        target: Relative to the workspace.
+        target: Path relative to the workspace.
     """
 
     source: Path
@@ -90,11 +92,12 @@ class CaseInput(_Frozen):
     Attributes:
         turns: User messages in order; each is sent after the previous one is answered.
         skill_roots: Additional folders of skills for the agent.
-        offer_skills: False: the agent gets no skills at all.
+        offer_skills: Whether the agent gets any skills.
         rubrics: Judged on the whole trace.
-        expect: Bounds of this case by metric, for example `{"steps": 5, "order": 1.0}`.
+        expect: Thresholds of this case by metric, for example `{"steps": 5, "order": 1.0}`.
         should_trigger: Whether the skill should be used; None if the case does not check it.
-        state: Written to `state.json` in the workspace; None writes nothing.
+        skill: Name of the evaluated skill.
+        state: Content of `state.json` in the workspace; None for no file.
         expected: Description of a good outcome, for the judge only.
         checks: Assertions about the outcome: mechanical forms, or statements for the judge.
     """
@@ -124,7 +127,7 @@ class CaseInput(_Frozen):
 
     @property
     def reference(self) -> str | None:
-        """The reference of the last turn that has one."""
+        """The reference of the last turn with a reference; None if there is none."""
         return next((turn.reference for turn in reversed(self.turns) if turn.reference is not None), None)
 
     @property
@@ -138,9 +141,9 @@ class SetCase:
     """One case of a set.
 
     Attributes:
-        id: Unique in its set.
+        id: Id, unique in the set.
         evaluators: The case's own evaluators, in addition to the metrics that apply to it.
-        metadata: Other fields of the file; free JSON.
+        metadata: Other fields of the case in the file.
         split: For trigger queries: `train` or `validation`.
     """
 
@@ -152,7 +155,7 @@ class SetCase:
 
     @property
     def sha256(self) -> str:
-        """Digest of inputs and evaluators, hexadecimal."""
+        """Hexadecimal digest of inputs and evaluators; independent of where files and skills are."""
         inputs = self.input.model_dump(mode="json", exclude={"files": {"__all__": {"source"}}, "skill_roots": True})
         specs = [repr(evaluator) for evaluator in self.evaluators]
         return sha256(json.dumps([inputs, specs], sort_keys=True).encode()).hexdigest()

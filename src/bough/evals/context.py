@@ -1,7 +1,7 @@
-"""The input of an evaluator: pydantic-evals' context, extended by the trace and a span tree built from it.
+"""The input of an evaluator: pydantic-evals' context with the trace, and a span tree built from the trace.
 
-Tool calls, arguments and model requests reach pydantic-evals' own evaluators as spans. They are built
-from the log, not recorded at run time, so that resumed and replayed attempts are scored like all others.
+The evaluators of pydantic-evals read tool calls, arguments and model requests from spans. The spans are built from the
+log, not recorded at run time, so that resumed and replayed attempts are scored like all others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bough.execution.base import CodeExecutor
 
 TraceEvaluatorLike: TypeAlias = Evaluator[Any, Any, Any]
-"""Any evaluator: bough's, pydantic-evals', or the program's own."""
+"""Any evaluator: of bough, of pydantic-evals, or of the caller."""
 
 JudgeCall: TypeAlias = "Callable[[Trace, CaseInput, Sequence[Rubric], Sequence[str]], Awaitable[Judgement]]"
 """Calls the judge with (trace, case, rubrics, names of output files)."""
@@ -39,9 +39,9 @@ class AttemptHost:
 
     Attributes:
         workspace: Folder of the attempt; None if it no longer exists.
-        outputs: New or changed files of the workspace, relative.
+        outputs: New or changed files, as paths relative to the workspace.
         skill_folder: Folder of the evaluated skill with its check scripts.
-        judge: None if nothing is judged.
+        judge: Calls the judge; None if nothing is judged.
     """
 
     workspace: Path | None = None
@@ -58,8 +58,8 @@ class TraceContext(EvaluatorContext[Any, Any, Any]):
     Attributes:
         trace: Trace of the whole conversation.
         scores: Scores of bough's evaluators, by metric.
-        judgements: The judge's answers, in order.
-        assertions: Whether each assertion of the case holds.
+        judgements: The results of the judge's calls, in order.
+        assertions: The results of the assertions of the case.
     """
 
     trace: Trace = field(default_factory=Trace)
@@ -80,7 +80,7 @@ class TraceContext(EvaluatorContext[Any, Any, Any]):
         name: str | None = None,
         metadata: Any = None,
     ) -> TraceContext:
-        """Return a context for applying an evaluator to a trace manually."""
+        """Return a context for applying an evaluator to a trace outside a run."""
         return cls(
             name=name,
             inputs=inputs,
@@ -110,14 +110,14 @@ class TraceContext(EvaluatorContext[Any, Any, Any]):
 def make_span_tree(trace: Trace) -> SpanTree:
     """Return a span for the run, with child spans for model requests and executed tool calls."""
     end = _EPOCH + timedelta(seconds=max(trace.duration_seconds, 0.0))
-    run = _node("bough.run", 1, None, 0, {}, end)
+    run = _make_node("bough.run", 1, None, 0, {}, end)
     nodes = [run]
     for number in range(trace.steps):
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": "model",
         }
-        nodes.append(_node("chat model", 2 + number, 1, number, attributes, None))
+        nodes.append(_make_node("chat model", 2 + number, 1, number, attributes, None))
     for number, call in enumerate(trace.calls):
         if call.ended == "ToolRejected":
             continue  # it was not executed
@@ -127,7 +127,7 @@ def make_span_tree(trace: Trace) -> SpanTree:
             "gen_ai.tool.call.id": call.id,
             "gen_ai.tool.call.arguments": json.dumps(call.arguments, ensure_ascii=False),
         }
-        node = _node(f"execute_tool {call.tool}", 2 + trace.steps + number, 1, number, attributes, None)
+        node = _make_node(f"execute_tool {call.tool}", 2 + trace.steps + number, 1, number, attributes, None)
         node.status = "error" if call.error is not None else "ok"
         if call.seconds:
             node.end_timestamp = node.start_timestamp + timedelta(seconds=call.seconds)
@@ -137,9 +137,10 @@ def make_span_tree(trace: Trace) -> SpanTree:
     return tree
 
 
-def _node(
+def _make_node(
     name: str, id: int, parent: int | None, position: int, attributes: dict[str, AttributeValue], end: datetime | None
 ) -> SpanNode:
+    """Return a span; without `end`, it has no duration."""
     start = _EPOCH + timedelta(microseconds=position)  # evaluators order calls by the start of their spans
     return SpanNode(
         name=name,

@@ -1,4 +1,4 @@
-"""Conversations of an eval: created once under an id derived from the run, continued after a crash."""
+"""Conversations of an eval: created with an id derived from the run, so that they continue after a crash."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationHost:
-    """What conversations of a run share: its store, its executor, its settings.
+    """The store, executor and settings that the conversations of a run share.
 
     Attributes:
-        limits: Bounds of each turn.
-        delegation: Runs the tasks of sub-agents; None if the agent has none.
+        limits: Limits of each turn.
+        delegation: Runs the tasks of sub-agents; None if the agent has no sub-agents.
     """
 
     store: EventStore
@@ -41,7 +41,7 @@ class ConversationHost:
     async def open(
         self, id: UUID, agent: AgentSpec, workspace: Path, tags: Mapping[str, str], title: str
     ) -> AsyncConversation:
-        """Return the conversation with this id; create it unless an earlier process did."""
+        """Return the conversation with an id; create it unless an earlier process created it."""
         try:
             return await AsyncConversation.create(
                 agent,
@@ -57,8 +57,8 @@ class ConversationHost:
                 secrets=self.secrets,
                 broker=self.delegation,
             )
-        # An earlier process created it: the id derives from the run.
         except Conflict:
+            # An earlier process of the run created it, since the id derives from the run.
             return await self.reopen(id, agent)
 
     async def reopen(self, id: UUID, agent: AgentSpec) -> AsyncConversation:
@@ -82,9 +82,9 @@ def conversation_id(*parts: str | int) -> UUID:
 
 
 async def send_messages(conversation: AsyncConversation, messages: Sequence[str]) -> None:
-    """Send the messages that are not in the log yet, each after the previous one is answered.
+    """Send the messages that are not in the log yet, each after the answer to the previous one.
 
-    Turns that an earlier process finished are not repeated. Stops after a run that does not finish.
+    Turns that an earlier process finished are not repeated. No message follows a turn that does not finish.
 
     Raises:
         ModelError: The model failed.
@@ -92,10 +92,11 @@ async def send_messages(conversation: AsyncConversation, messages: Sequence[str]
     """
     sent_count = 0
     async for stored in conversation.events:
-        # A log also has messages that a run wrote itself, for example that an answer was not valid.
-        sent_count += isinstance(event := stored.event, UserMessage) and event.sender == "user"
+        # Only messages of the user count; a run also writes messages, for example about an invalid answer.
+        if isinstance(event := stored.event, UserMessage) and event.sender == "user":
+            sent_count += 1
+    # Finishes a turn that a crash interrupted, which must precede the next message.
     result = await conversation.run()
-    # The run above finishes a turn that a crash interrupted; it must precede the next message.
     for message in messages[sent_count:]:
         if sent_count and result.status != "finished":
             break

@@ -1,4 +1,4 @@
-"""Files of cases: read within size bounds as plain data, with problems as faults; written atomically."""
+"""Reads files of cases as plain data within size limits, collecting faults; writes files atomically."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Fault:
 
     Attributes:
         file: Path of the file.
-        case: Id of the case, or its position if it has none; empty for the file itself.
-        field: Path in the case, for example `conversation[0].user_content`; empty for the case itself.
+        case: Id of the case, or its position if it has no id; empty for a fault of the file.
+        field: Path of the field in the case, for example `conversation[0].user_content`; empty for a fault of the case.
     """
 
     code: FaultCode
@@ -68,8 +68,9 @@ class Fault:
         }
 
     def __str__(self) -> str:
-        place = ", ".join(filter(None, (self.file, f"case {self.case}" if self.case else "", self.field)))
-        return f"{place}: {self.message}"
+        case = f"case {self.case}" if self.case else ""
+        location = ", ".join(part for part in (self.file, case, self.field) if part)
+        return f"{location}: {self.message}"
 
 
 MAX_FILE_BYTES = 64 << 20
@@ -79,7 +80,11 @@ MAX_DEPTH = 64
 
 
 class FaultList:
-    """Collects the faults of one file."""
+    """Collects the faults of one file.
+
+    Attributes:
+        found: The faults, in the order in which they were added.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = str(file)
@@ -88,16 +93,21 @@ class FaultList:
     def add(
         self, code: FaultCode, message: str, *, case: str = "", field: str = "", severity: Severity = "error"
     ) -> None:
-        """Add a fault."""
+        """Add a fault of the file."""
         self.found.append(Fault(code, self.file, case, field, message, severity))
 
-    def has_error(self, since: int) -> bool:
-        """Whether an error was added after the first `since` faults."""
-        return any(fault.severity == "error" for fault in self.found[since:])
+    def has_error(self, start: int) -> bool:
+        """Return whether the faults from position `start` on contain an error."""
+        return any(fault.severity == "error" for fault in self.found[start:])
 
 
 class SetFile:
-    """A parsed file: its data and the digest of its bytes; `data` is None if the file is unusable."""
+    """A parsed JSON or YAML file.
+
+    Attributes:
+        sha256: Digest of the file's bytes; empty if they cannot be read.
+        data: The content; None if the file cannot be used.
+    """
 
     def __init__(self, path: Path, faults: FaultList) -> None:
         self.path = path
@@ -106,8 +116,9 @@ class SetFile:
         self.data: Json = self._read()
 
     def _read(self) -> Json:
+        """Return the content of the file; None after adding a fault."""
         try:
-            # Checked before reading: an oversized file must not fill the memory.
+            # Checked before reading, so that a large file cannot fill the memory.
             size = self.path.stat().st_size
             if size > MAX_FILE_BYTES:
                 self.faults.add("too-long", f"has {size} bytes, more than {MAX_FILE_BYTES}")
@@ -123,12 +134,13 @@ class SetFile:
             self.faults.add("not-utf8", f"is not UTF-8: byte {error.start}")
             return None
         data = self._parse(text)
-        if _is_deeper(data, MAX_DEPTH):
+        if _is_nested_deeper(data, MAX_DEPTH):
             self.faults.add("shape", f"is nested deeper than {MAX_DEPTH}")
             return None
         return data
 
     def _parse(self, text: str) -> Json:
+        """Return the content of a JSON or YAML text; None after adding a fault."""
         if self.path.suffix == ".json":
             try:
                 return json.loads(text)
@@ -144,12 +156,12 @@ class SetFile:
             return None
 
 
-def _is_deeper(data: Json, depth: int) -> bool:
-    # Level by level, not recursive: the data may be nested deeper than Python can recurse.
-    level: list[Json] = [data]
+def _is_nested_deeper(data: Json, depth: int) -> bool:
+    # Level by level, because the data may be nested deeper than Python can recurse.
+    values: list[Json] = [data]
     for _ in range(depth + 1):
-        level = [child for value in level for child in _children(value)]
-    return bool(level)
+        values = [child for value in values for child in _children(value)]
+    return bool(values)
 
 
 def _children(value: Json) -> list[Json]:
@@ -160,37 +172,38 @@ def _children(value: Json) -> list[Json]:
 
 
 class Entry:
-    """An object of a case with its path; reads and checks its fields.
+    """An object in a case; reads and checks its fields.
 
     Attributes:
         case: Id of the case.
-        place: Path of the object in the case.
+        path: Path of the object in the case; empty for the case itself.
     """
 
-    def __init__(self, data: Mapping[str, Json], faults: FaultList, case: str, place: str = "") -> None:
+    def __init__(self, data: Mapping[str, Json], faults: FaultList, case: str, path: str = "") -> None:
         self.data = data
         self.faults = faults
         self.case = case
-        self.place = place
+        self.path = path
 
-    def at(self, key: str) -> str:
-        """Return the path of a field."""
-        return f"{self.place}.{key}" if self.place else key
+    def field_path(self, key: str) -> str:
+        """Return the path of a field in the case."""
+        return f"{self.path}.{key}" if self.path else key
 
     def fault(self, code: FaultCode, message: str, key: str = "", severity: Severity = "error") -> None:
-        """Add a fault of a field, or of the object itself."""
-        self.faults.add(code, message, case=self.case, field=self.at(key) if key else self.place, severity=severity)
+        """Add a fault of the field `key`, or of the object without a key."""
+        path = self.field_path(key) if key else self.path
+        self.faults.add(code, message, case=self.case, field=path, severity=severity)
 
     def get(self, *names: str) -> Json:
-        """Return the first non-null value among several spellings of a field; None if all are missing."""
+        """Return the first value that is not null among several spellings of a field; None if there is none."""
         return next((self.data[name] for name in names if self.data.get(name) is not None), None)
 
     def spelling(self, *names: str) -> str:
-        """Return the spelling that is present; the first one if none is."""
+        """Return the spelling of a field that is present; the first name if the field is missing."""
         return next((name for name in names if self.data.get(name) is not None), names[0])
 
     def text(self, *names: str, required: bool = False) -> str | None:
-        """Return a text field; add a fault if it has another type, is too long, or is required and missing."""
+        """Return a string field; add a fault if it has another type, is too long, or is required and missing."""
         value, key = self.get(*names), self.spelling(*names)
         if value is None:
             if required:
@@ -213,9 +226,9 @@ class Entry:
         return None
 
     def entry(self, *names: str) -> Entry | None:
-        """Return an object field as an entry; None if it is missing."""
+        """Return an object field as an entry; None if it is missing or has another type."""
         data = self.object(*names)
-        return None if data is None else Entry(data, self.faults, self.case, self.at(self.spelling(*names)))
+        return None if data is None else Entry(data, self.faults, self.case, self.field_path(self.spelling(*names)))
 
     def entries(self, *names: str) -> list[Entry]:
         """Return a list of objects as entries; add a fault for each item of another type."""
@@ -229,7 +242,9 @@ class Entry:
         for number, item in enumerate(cast("list[Any]", value)):
             if isinstance(item, dict):
                 data = cast("JsonObject", item)
-                objects.append(Entry(data, self.faults, self.case or str(number + 1), f"{self.at(key)}[{number}]"))
+                objects.append(
+                    Entry(data, self.faults, self.case or str(number + 1), f"{self.field_path(key)}[{number}]")
+                )
             else:
                 self.fault("type", f"entry {number} is {type_name(item)}, not an object", f"{key}[{number}]")
         return objects
@@ -245,7 +260,7 @@ def limit_cases(cases: list[Entry], faults: FaultList, field: str) -> list[Entry
 
 
 def type_name(value: Json) -> str:
-    """Return the type of a JSON value in words."""
+    """Return the type of a JSON value for a message, for example `a list`."""
     match value:
         case None:
             return "null"
@@ -261,8 +276,8 @@ def type_name(value: Json) -> str:
             return "an object"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text atomically: to a temporary file, synced, then renamed.
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file atomically: write and sync a temporary file, then rename it.
 
     Raises:
         StoreError: The file cannot be written.
@@ -272,7 +287,7 @@ def write_whole(path: Path, text: str) -> None:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            # Synced before the rename: otherwise a crash could leave the final name with an empty file.
+            # Without the sync before the rename, a crash could leave an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:

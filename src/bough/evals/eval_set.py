@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from bough.errors import InvalidInput
 from bough.evals.case import CaseInput, SetCase, ToolUse, TurnInput
-from bough.evals.document import Fault, SetFile, write_whole
+from bough.evals.document import Fault, SetFile, write_atomically
 from bough.evals.trace import Trace
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SetFormat: TypeAlias = Literal["adk", "skill", "triggers", "pydantic", "harbor"]
-"""The format a set was read from."""
+"""The format from which a set was read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class EvalSet:
     """Cases and the faults of their file; cases with errors are omitted.
 
     Attributes:
-        path: The file or folder it was read from; None for a set created in Python.
-        sha256: Digest of the file, hexadecimal; of the cases for a set created in Python.
+        path: The file or folder from which the set was read; None for a set created in Python.
+        sha256: Hexadecimal digest of the content of the file or folder; empty for a set created in Python.
         evaluators: Evaluators for every case.
     """
 
@@ -50,10 +50,10 @@ class EvalSet:
         """Return the set of a file, with the faults added while its cases were read.
 
         Args:
-            cases: Read before the faults are collected, so it may be a generator.
+            cases: The valid cases; may be a generator that adds faults.
             fields: Other fields of the set.
         """
-        # Before the faults are copied: reading a lazy iterable of cases adds to them.
+        # Before the faults are copied, because a generator of cases adds faults.
         read_cases = tuple(cases)
         faults = tuple(file.faults.found)
         return cls(
@@ -62,11 +62,11 @@ class EvalSet:
 
     @property
     def has_errors(self) -> bool:
-        """Whether a case was omitted or the file is unusable."""
+        """Whether a case was omitted or the file cannot be used."""
         return any(fault.severity == "error" for fault in self.faults)
 
     def case(self, id: str) -> SetCase | None:
-        """Return the case with this id; None if missing."""
+        """Return the case with an id; None if missing."""
         return next((case for case in self.cases if case.id == id), None)
 
     def dataset(
@@ -75,7 +75,7 @@ class EvalSet:
         """Return the set as pydantic-evals' `Dataset`, each case with the metrics that apply to it.
 
         Args:
-            metrics: Thresholds to add or replace, by metric.
+            metrics: Thresholds by metric, which add to or replace those of the cases.
             judged: False omits evaluators that need a judge.
         """
         from pydantic_evals import Dataset
@@ -88,7 +88,7 @@ class EvalSet:
     def pydantic_case(
         self, case: SetCase, name: str, metrics: Mapping[str, float | None] | None = None, *, judged: bool = True
     ) -> Case[CaseInput, str, dict[str, Any]]:
-        """Return one case as pydantic-evals' `Case` under a name, with its evaluators."""
+        """Return one case as pydantic-evals' `Case` with a name and its evaluators."""
         from pydantic_evals import Case
 
         from bough.evals.metrics.evaluators import evaluators_for
@@ -102,7 +102,7 @@ class EvalSet:
         )
 
     def as_json(self) -> JsonObject:
-        """Return the set in the form that `save` writes: pydantic-evals' own."""
+        """Return the set as JSON in the format of pydantic-evals, which `save` writes."""
         return {"name": self.name, "cases": [_case_json(case) for case in self.cases]}
 
     def save(self, path: Path) -> None:
@@ -117,10 +117,11 @@ class EvalSet:
             import yaml
 
             text = yaml.safe_dump(self.as_json(), sort_keys=False, allow_unicode=True)
-        write_whole(path, text)
+        write_atomically(path, text)
 
 
 def _case_json(case: SetCase) -> JsonObject:
+    """Return a case in the format of pydantic-evals, without empty fields."""
     data: JsonObject = {
         "name": case.id,
         "inputs": case.input.model_dump(mode="json", exclude_defaults=True),
@@ -138,7 +139,7 @@ def _case_json(case: SetCase) -> JsonObject:
 
 
 def case_from_log(events: Sequence[StoredEvent], name: str) -> SetCase:
-    """Return a conversation as a case: its messages, tool uses and answers.
+    """Return a conversation as a case: its messages, and as expectations its successful tool calls and its answers.
 
     Raises:
         InvalidInput: The conversation has no message.
@@ -153,7 +154,9 @@ def case_from_log(events: Sequence[StoredEvent], name: str) -> SetCase:
         if any(text.strip() for text in turn.requests)
     )
     if not turns:
-        raise InvalidInput("the conversation has no message to make a case of", hint="name another one")
+        raise InvalidInput(
+            "the conversation has no message, so it cannot become a case", hint="choose another conversation"
+        )
     return SetCase(id=name, input=CaseInput(turns=turns))
 
 
@@ -164,16 +167,18 @@ def add_case(existing: EvalSet | None, path: Path, case: SetCase) -> EvalSet:
         existing: The set in the file; None if the file does not exist.
 
     Raises:
-        InvalidInput: The file has errors, is of another format, or has a case of that name.
+        InvalidInput: The file has errors, has another format, or has a case with the same id.
         StoreError: The file cannot be written.
     """
     eval_set = existing or EvalSet(name=path.stem, cases=())
     if eval_set.format != "pydantic":
-        raise InvalidInput(f"{path} is not a pydantic-evals file", hint="name a .yaml file; it is made if missing")
+        raise InvalidInput(f"{path} is not a pydantic-evals file", hint="give a .yaml file; it is created if missing")
     if eval_set.has_errors and eval_set.cases:
-        raise InvalidInput(f"{path} has errors, and a case would be lost", hint="fix the faults first")
+        raise InvalidInput(
+            f"{path} has errors, and saving it would drop the invalid cases", hint="fix the faults first"
+        )
     if eval_set.case(case.id) is not None:
-        raise InvalidInput(f"{path} has a case {case.id!r}", hint="give another --name")
-    added = replace(eval_set, cases=(*eval_set.cases, case))
-    added.save(path)
-    return added
+        raise InvalidInput(f"{path} already has a case {case.id!r}", hint="give another --name")
+    extended_set = replace(eval_set, cases=(*eval_set.cases, case))
+    extended_set.save(path)
+    return extended_set

@@ -1,4 +1,4 @@
-"""Runs a set: plans the attempts, drives them with pydantic-evals, writes reports, and resumes after a crash."""
+"""Runs a set: plans the attempts, runs them with pydantic-evals, writes reports, and resumes after a crash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bough.evals.case import SetCase
 from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet
 from bough.evals.judge.judge import Judge
-from bough.evals.metrics.thresholds import needs_judge
+from bough.evals.metrics.thresholds import count_judge_statements
 from bough.evals.report.write import write_reports
 from bough.evals.run.attempt import AgentFor, Attempt, AttemptRunner, Findings, OnResult, Prepare, attempt
 from bough.evals.run.folder import RunFolder, find_run
@@ -48,27 +48,38 @@ if TYPE_CHECKING:
     from bough.guard import Secrets
 
 NO_JUDGE = "none"
-"""Value of `judge` that skips everything that needs one."""
+"""Value of `judge` that skips everything that needs a judge."""
+
+_DEFINING_FIELDS = ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256", "seed", "skill")
+"""Fields of `run.json` that must not change when a run is resumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions:
-    """How a set is run.
+    """The options of a run.
 
     Attributes:
+        jobs: Maximum number of attempts at once.
         repeat: Attempts per case.
         judge: Decides rubrics; `none` skips them; None is an error if something needs a judge.
-        metrics: Thresholds to add or replace, by metric.
+        votes: Number of votes of the judge.
+        metrics: Thresholds by metric, which add to or replace those of the cases.
         threshold: The required pass rate.
-        max_cost_usd: No attempt starts after this much is spent, judge included.
-        limits: Bounds of each turn.
-        keep: Also keep the workspaces of attempts that passed.
+        seed: Base of the seeds of the attempts.
+        filter: Pattern for the ids of the cases to run.
+        limit: Maximum number of cases to run.
+        max_cost_usd: No attempt starts after agent and judge have cost this much.
+        retry_errors: Repeat attempts that ended in errors, when a run is resumed.
+        limits: Limits of each turn.
+        keep: Keep the workspaces of attempts that passed too.
+        kind: Kind of the run, for `run.json`.
         sides: Names of the compared sides; `agent_for` returns the agent of each.
         begin: Called with the folder of the run before its first attempt.
         record: Additional fields of `run.json`.
         record_to: Folder for bundles of the first attempt at each case and of its judge.
-        recorded: Folder of such bundles, which replace model and judge; tools and scripts still run.
-        prepare: Sets up each attempt, see `Prepare`; `findings`: its results, see `Findings`.
+        recorded: Folder of such bundles, whose responses replace model and judge; tools and scripts still run.
+        prepare: Sets up each attempt, see `Prepare`.
+        findings: Returns further results of each attempt, see `Findings`.
     """
 
     jobs: int = 4
@@ -99,7 +110,7 @@ class EvalOptions:
     argv: Sequence[str] = ()
 
     def check(self) -> None:
-        """Check the options.
+        """Raise an error if an option is invalid.
 
         Raises:
             InvalidInput: An option is invalid.
@@ -108,9 +119,10 @@ class EvalOptions:
             if value < 1:
                 raise InvalidInput(f"{name} cannot be {value}", hint="give 1 or more")
         if not 0 <= self.threshold <= 1:
-            raise InvalidInput(f"a threshold of {self.threshold} is not a share", hint="give a number from 0 to 1")
-        if unknown := [name for name in self.metrics if name not in METRICS]:
-            raise InvalidInput(f"invalid metric {unknown[0]!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
+            raise InvalidInput(f"threshold cannot be {self.threshold}", hint="give a number from 0 to 1")
+        for name in self.metrics:
+            if name not in METRICS:
+                raise InvalidInput(f"invalid metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
 
 
 async def evaluate(
@@ -127,15 +139,15 @@ async def evaluate(
     """Run a set and return the results, which are also events in the attempts' logs.
 
     Args:
-        agent: The agent to evaluate; None takes the default agent.
-        executor: Runs scripts; None takes the settings' one.
-        folder: Folder of runs; None: `evals` below the home folder.
-        resume: Continue this run (an id, a part of one, or `-`); attempts with a result are not repeated.
+        agent: The agent to evaluate; None for the default agent.
+        executor: Runs scripts; None for the executor of the settings.
+        folder: Folder of runs; None for `evals` below the home folder.
+        resume: Continue this run (an id, a part of an id, or `-`); attempts with a result are not repeated.
         options: The options of the run.
         overrides: Single fields of `options`, by name.
 
     Raises:
-        InvalidInput: The set has no cases, an option is invalid, or a judge is needed and missing.
+        InvalidInput: The set has no cases, an option is invalid, or the cases need a judge and none is given.
         NotFound: The run to resume does not exist.
         Conflict: The run is in use, or belongs to another set or agent.
     """
@@ -145,7 +157,9 @@ async def evaluate(
     spec = settle_spec(agent, settings)
     cases = choose_cases(eval_set.cases, filter=options.filter, limit=options.limit)
     if not cases:
-        raise InvalidInput(f"{eval_set.name} has no cases to run", hint="see the faults, or --filter and --limit")
+        raise InvalidInput(
+            f"{eval_set.name} has no cases to run", hint="see its faults, or change --filter and --limit"
+        )
     judge = make_judge(options, cases, settings)
     root = settings.home / "evals" if folder is None else folder
     run = RunFolder.new(root) if resume is None else find_run(root, resume)
@@ -158,14 +172,16 @@ async def evaluate(
                 _check_unchanged(run.read_record(), record)
             else:
                 run.write_record(record)
-            return await _drive(eval_set, cases, spec, run, broker, host, judge, options, is_new=resume is None)
+            return await _run_unfinished(
+                eval_set, cases, spec, run, broker, host, judge, options, is_new=resume is None
+            )
 
 
 def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Settings) -> Judge | None:
     """Return the judge; None if nothing is judged.
 
     Raises:
-        InvalidInput: A judge is needed and none is named.
+        InvalidInput: A case needs a judge and the options name none.
     """
     if options.recorded is not None and options.judge is None:
         from bough.agents.models.replay import ReplayModel
@@ -175,16 +191,17 @@ def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Setting
         return options.judge
     if options.judge is not None and options.judge != NO_JUDGE:
         return Judge(options.judge, options.votes, base_url=settings.base_url)
-    undecided = [needs_judge(case.input, options.metrics) for case in cases]
-    if options.judge is None and any(undecided):
+    statement_counts = [count_judge_statements(case.input, options.metrics) for case in cases]
+    if options.judge is None and any(statement_counts):
+        case_count = sum(count > 0 for count in statement_counts)
         raise InvalidInput(
-            f"{sum(undecided)} rubrics in {sum(map(bool, undecided))} cases need a judge",
-            hint="--judge MODEL, or --judge none to leave them out",
+            f"{sum(statement_counts)} rubrics in {case_count} cases need a judge",
+            hint="give --judge MODEL, or --judge none to skip them",
         )
     return None
 
 
-async def _drive(
+async def _run_unfinished(
     eval_set: EvalSet,
     cases: Sequence[SetCase],
     spec: AgentSpec,
@@ -196,11 +213,12 @@ async def _drive(
     *,
     is_new: bool,
 ) -> EvalRun:
-    """Run the attempts without a result, and write the reports, even if the run is interrupted."""
-    todo, spent = list(plan_attempts(folder.run, cases, repeat=options.repeat, sides=options.sides)), 0.0
+    """Run the attempts that have no result, and write the reports, even if the run is interrupted."""
+    unfinished = list(plan_attempts(folder.run, cases, repeat=options.repeat, sides=options.sides))
+    spent_usd = 0.0
     if not is_new:
         async with RunReader.open(folder, host.store) as reader:
-            todo, spent = await _find_unfinished(reader, todo, options)
+            unfinished, spent_usd = await _find_unfinished(reader, unfinished, options)
     recordings = None
     if options.recorded is not None:
         names = [recording_name(case.id, side) for case in cases for side in options.sides]
@@ -222,64 +240,74 @@ async def _drive(
         keep=options.keep,
         seed=options.seed,
         on_result=options.on_result,
-        spent_usd=spent,
+        spent_usd=spent_usd,
     )
     try:
-        if todo:
-            await drive_attempts(eval_set, todo, runner, options, judged=judge is not None)
+        if unfinished:
+            await run_attempts(eval_set, unfinished, runner, options, has_judge=judge is not None)
     finally:
-        # In finally, so that an interrupted run also has reports of its finished attempts.
+        # An interrupted run also gets reports, of its finished attempts.
         run, notes = await read_run(folder, host.store)
         await write_reports(folder, run, notes, host.store)
     return replace(run, is_over_budget=not runner.has_budget)
 
 
-async def drive_attempts(
-    eval_set: EvalSet, todo: Sequence[PlannedAttempt], runner: AttemptRunner, options: EvalOptions, *, judged: bool
+async def run_attempts(
+    eval_set: EvalSet,
+    attempts: Sequence[PlannedAttempt],
+    runner: AttemptRunner,
+    options: EvalOptions,
+    *,
+    has_judge: bool,
 ) -> None:
-    """Run attempts with pydantic-evals, `jobs` at once; results become notes in the logs."""
+    """Run attempts with pydantic-evals, `jobs` at once; each result is written to the log of its attempt."""
     from pydantic_evals import Dataset
 
-    planned = {planned_attempt.name: planned_attempt for planned_attempt in todo}
+    attempts_by_name = {planned.name: planned for planned in attempts}
     dataset = Dataset[Any, str, Any](
         name=eval_set.name,
         cases=[
-            eval_set.pydantic_case(planned_attempt.case, planned_attempt.name, options.metrics, judged=judged)
-            for planned_attempt in todo
+            eval_set.pydantic_case(planned.case, planned.name, options.metrics, judged=has_judge)
+            for planned in attempts
         ],
     )
     await dataset.evaluate(
         attempt,
         max_concurrency=options.jobs,
         progress=False,
-        lifecycle=lambda case: Attempt(case, runner, planned[case.name or ""]),
+        lifecycle=lambda case: Attempt(case, runner, attempts_by_name[case.name or ""]),
     )
 
 
 async def _find_unfinished(
     reader: RunReader, plan: Sequence[PlannedAttempt], options: EvalOptions
 ) -> tuple[list[PlannedAttempt], float]:
-    """Return the attempts without a result, and the cost in dollars of the others."""
-    by_key = {(planned.case.id, planned.number, planned.side): planned for planned in plan}
-    todo: list[PlannedAttempt] = []
-    reserved: dict[tuple[str, str], set[int]] = {}
-    spent = 0.0
-    for slot in await reader.slots():
-        planned = by_key.get((slot.case, slot.number, slot.side))
+    """Return the attempts to run, and the cost in dollars of the finished ones.
+
+    With `retry_errors`, an attempt that ended in an error is run again with an unused number.
+    """
+    planned_by_key = {(planned.case.id, planned.number, planned.side): planned for planned in plan}
+    unfinished: list[PlannedAttempt] = []
+    reserved_numbers: dict[tuple[str, str], set[int]] = {}
+    spent_usd = 0.0
+    for slot in await reader.read_slots():
+        planned = planned_by_key.get((slot.case, slot.number, slot.side))
         if planned is None:
             continue
         if slot.note is None:
-            todo.append(planned)
+            unfinished.append(planned)
             continue
-        spent += sum(map(_note_cost_usd, (*slot.replaced, slot.note)))
+        spent_usd += sum(_note_cost_usd(note) for note in (*slot.replaced, slot.note))
         if options.retry_errors and slot.is_error:
-            numbers = reserved.setdefault((slot.case, slot.side), set())
-            numbers.add(number := await reader.next_number(slot, numbers))
-            todo.append(replace(planned, number=number))
-    return todo, spent
+            reserved = reserved_numbers.setdefault((slot.case, slot.side), set())
+            number = await reader.next_number(slot, reserved)
+            reserved.add(number)
+            unfinished.append(replace(planned, number=number))
+    return unfinished, spent_usd
 
 
 def _note_cost_usd(note: JsonObject) -> float:
+    """Return the cost of agent and judge in dollars; unknown costs count as 0."""
     result = result_from_note(note)
     return (result.cost_usd or 0.0) + (result.judge_cost_usd or 0.0)
 
@@ -288,9 +316,9 @@ def _note_cost_usd(note: JsonObject) -> float:
 async def _open_broker(
     folder: RunFolder, settings: Settings, executor: CodeExecutor | None, options: EvalOptions
 ) -> AsyncGenerator[tuple[TaskBroker, ConversationHost]]:
-    """Open the store and broker that attempts share; the caller's executor stays open."""
+    """Open the store and broker that attempts share; the caller's executor remains open."""
     store = await open_store(folder.store_url)
-    used = executor or executor_named(settings.executor)
+    active_executor = executor or executor_named(settings.executor)
     secrets = options.secrets
 
     async def find_credentials(record: ConversationRecord, state: State) -> Credentials:
@@ -298,18 +326,18 @@ async def _open_broker(
 
     broker = TaskBroker(
         TaskStoreSqlite(store),
-        settings=replace(settings, policy="allow"),  # nobody can answer an approval prompt
+        settings=replace(settings, policy="allow"),  # no person answers approval prompts
         queues=(),
         concurrency=options.jobs,
         credentials=find_credentials,
-        executor=used,
+        executor=active_executor,
     )
     try:
         async with broker:
             host = ConversationHost(
                 store=store,
                 settings=settings,
-                executor=used,
+                executor=active_executor,
                 limits=options.limits or Limits(steps=100, wall_seconds=600),
                 secrets=secrets,
                 delegation=broker.delegation,
@@ -317,7 +345,7 @@ async def _open_broker(
             yield broker, host
     finally:
         if executor is None:
-            await used.aclose()
+            await active_executor.aclose()
         await store.aclose()
 
 
@@ -331,11 +359,12 @@ def _make_record(
     judge: Judge | None,
     options: EvalOptions,
 ) -> JsonObject:
-    judged: JsonObject | None = None
+    """Return the content of `run.json`."""
+    judge_record: JsonObject | None = None
     if judge is not None:
         from bough.evals.judge.prompt import PROMPT_SHA256
 
-        judged = {"model": judge.model_name, "votes": judge.votes, "prompt_sha256": PROMPT_SHA256}
+        judge_record = {"model": judge.model_name, "votes": judge.votes, "prompt_sha256": PROMPT_SHA256}
     plan: JsonObject = {
         **options.record,
         "recorded": options.recorded is not None,
@@ -347,7 +376,9 @@ def _make_record(
         "sides": list(options.sides),
         "policy": NeverConfirm().to_json(),
         "limits": host.limits.to_json(),
-        "not_judged": 0 if judge is not None else sum(needs_judge(case.input, options.metrics) for case in cases),
+        "not_judged": 0
+        if judge is not None
+        else sum(count_judge_statements(case.input, options.metrics) for case in cases),
     }
     return describe_run(
         folder.run,
@@ -357,7 +388,7 @@ def _make_record(
         spec,
         settings=settings,
         plan=plan,
-        judge=judged,
+        judge=judge_record,
         executor=host.executor.name,
         isolation=host.executor.isolation.name.lower(),
         argv=options.argv,
@@ -365,13 +396,14 @@ def _make_record(
 
 
 def _check_unchanged(recorded: JsonObject, current: JsonObject) -> None:
-    """Check that a resumed run has the configuration it was started with.
+    """Check that a resumed run has the configuration with which it was started.
 
     Raises:
-        Conflict: The cases, the agent, the metrics or the judge changed.
+        Conflict: A field that defines the run changed, such as the cases or the agent.
     """
-    for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256", "seed", "skill"):
+    for name in _DEFINING_FIELDS:
         if json.dumps(recorded.get(name), sort_keys=True) != json.dumps(current.get(name), sort_keys=True):
             raise Conflict(
-                f"the run was started with other {name}", hint="start a new run, or resume it as it was started"
+                f"`{name}` has changed since the run was started",
+                hint="start a new run, or resume the run with its original arguments",
             )

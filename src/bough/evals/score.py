@@ -23,10 +23,10 @@ THRESHOLDS: Mapping[str, float] = {
 """The default threshold of each metric."""
 
 AT_MOST = frozenset({"steps", "cost_usd", "duration_seconds"})
-"""Metrics whose bound is a maximum; the others pass at or above theirs."""
+"""Metrics that pass at or below their threshold; all others pass at or above it."""
 
 METRICS = frozenset(THRESHOLDS) | AT_MOST
-"""Every metric of bough by name."""
+"""The names of all metrics of bough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Score:
     """The value of a metric and whether it passes.
 
     Attributes:
-        value: None if there is nothing to measure.
-        passed: None without a threshold.
+        value: The value; None if there is nothing to measure.
+        passed: Whether the metric passes; None without a threshold.
         reason: Explanation in one sentence.
-        threshold: The applied bound.
-        by: Its origin: `trace`, `judge`, `code`, or the name of an evaluator.
-        error: Whether computing it failed; its value is then 0.
+        threshold: The applied threshold.
+        by: Origin of the value: `trace`, `judge`, `verifier`, or the name of an evaluator.
+        error: Whether the computation failed; the value is then 0.
     """
 
     name: str
@@ -76,24 +76,24 @@ class Score:
 
 
 def at_least(name: str, value: float, threshold: float | None, reason: str = "") -> Score:
-    """Return a score that passes at or above its threshold; without one, `passed` is None."""
+    """Return a score that passes at or above a threshold; without a threshold, `passed` is None."""
     passed = None if threshold is None else value >= threshold - 1e-9
     return Score(name, round(value, 6), passed, reason, threshold)
 
 
-def at_most(name: str, value: float | int, bound: float | None, reason: str = "") -> Score:
-    """Return a score that passes at or below its bound; without one, `passed` is None."""
-    return Score(name, value, None if bound is None else value <= bound, reason, bound)
+def at_most(name: str, value: float | int, threshold: float | None, reason: str = "") -> Score:
+    """Return a score that passes at or below a threshold; without a threshold, `passed` is None."""
+    return Score(name, value, None if threshold is None else value <= threshold, reason, threshold)
 
 
 @dataclass(frozen=True, slots=True)
 class AssertionResult:
-    """Whether one statement about an outcome holds.
+    """The result of one assertion about an outcome.
 
     Attributes:
-        evidence: Why it holds or not.
+        evidence: Why the assertion passed or not.
         checked_by: `code` or `judge`.
-        error: Whether it could not be decided; it then counts as not passed.
+        error: Whether the assertion could not be decided; it then counts as not passed.
     """
 
     text: str

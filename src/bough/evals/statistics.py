@@ -1,4 +1,4 @@
-"""The statistics of evals: intervals, pass@k, a paired test, agreement. Deterministic: every seed is 0.
+"""The statistics of evals: intervals, pass@k, a paired test, agreement. Deterministic: all seeds are 0.
 
 Source: Wilson 1927 (score interval); Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (pass@k);
 Yao et al. 2024, tau-bench (pass^k); Cohen 1960 (kappa).
@@ -31,13 +31,14 @@ def wilson(k: float, n: int) -> Interval:
     """Return the Wilson score interval of k passes in n attempts; 0 to 1 for n = 0.
 
     Args:
-        k: May be a fraction: the sum of shares.
+        k: The number of passes; fractional if passes are shares of attempts.
     """
     if not 0 <= k <= n:
-        raise InvalidInput(f"{k} of {n} is not a share", hint="k is from 0 to n")
+        raise InvalidInput(f"{k} of {n} is not a proportion", hint="k must be from 0 to n")
     if n == 0:
         return Interval(0.0, 1.0)
-    share, square = k / n, Z95 * Z95
+    share = k / n
+    square = Z95 * Z95
     centre = (share + square / (2 * n)) / (1 + square / n)
     half = Z95 * sqrt(share * (1 - share) / n + square / (4 * n * n)) / (1 + square / n)
     low = 0.0 if k == 0 else centre - half
@@ -49,18 +50,21 @@ def newcombe_paired(first: Sequence[float], second: Sequence[float]) -> Interval
     """Return the interval of the difference of two paired proportions, second minus first.
 
     Newcombe's hybrid score interval: the limits of both Wilson intervals, combined with the correlation of the pairs.
-    Unlike a bootstrap it stays wide if every pair has the same difference. A positive correlation is corrected for
-    continuity; it is 0 if one side never varies.
+    Unlike a bootstrap interval, it has a width even if every pair has the same difference. A positive correlation is
+    corrected for continuity; the correlation is 0 if all values of a side are equal.
 
     Source: Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
     paired data", Statistics in Medicine 17.
 
     Args:
-        first: One share for each pair, from 0 to 1; `second` likewise, in the same order.
+        first: The first share of each pair, from 0 to 1.
+        second: The second share of each pair, in the same order.
     """
     n = len(first)
     if n != len(second):
-        raise InvalidInput(f"{n} and {len(second)} values make no pairs", hint="give both sides in the same order")
+        raise InvalidInput(
+            f"{n} and {len(second)} values cannot be paired", hint="give both sides with the same number of values"
+        )
     if n == 0:
         return Interval(-1.0, 1.0)
     a, b = mean(first), mean(second)
@@ -72,9 +76,10 @@ def newcombe_paired(first: Sequence[float], second: Sequence[float]) -> Interval
         covariance = max(covariance - 0.5, 0.0)
     correlation = covariance / sqrt(variances) if variances > 0 else 0.0
 
-    def combine(one: float, other: float) -> float:
-        """Return the length of the difference of two correlated deviations."""
-        return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
+    def combine(first_deviation: float, second_deviation: float) -> float:
+        """Return the deviation of a difference from the deviations of its two correlated terms."""
+        product_term = 2 * correlation * first_deviation * second_deviation
+        return sqrt(max(0.0, first_deviation**2 - product_term + second_deviation**2))
 
     low = b - a - combine(b - low_b, high_a - a)
     high = b - a + combine(high_b - b, a - low_a)
@@ -82,37 +87,37 @@ def newcombe_paired(first: Sequence[float], second: Sequence[float]) -> Interval
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Return the chance that at least one of k attempts passes, of n attempts of which c passed."""
+    """Return the probability that at least one of k attempts passes, estimated from n attempts of which c passed."""
     _check_attempts(n, c, k)
     return 1 - comb(n - c, k) / comb(n, k)
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """Return the chance that all of k attempts pass, of n attempts of which c passed."""
+    """Return the probability that all of k attempts pass, estimated from n attempts of which c passed."""
     _check_attempts(n, c, k)
     return comb(c, k) / comb(n, k)
 
 
 def _check_attempts(n: int, c: int, k: int) -> None:
     if not (0 <= c <= n and 1 <= k <= n):
-        raise InvalidInput(f"k={k} of n={n} attempts with {c} passes makes no sense", hint="1 <= k <= n, 0 <= c <= n")
+        raise InvalidInput(f"k={k} of n={n} attempts with {c} passes is invalid", hint="1 <= k <= n, 0 <= c <= n")
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; 0 for none."""
+    """Return the mean; 0 for no values."""
     return fsum(values) / len(values) if values else 0.0
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the sample's standard deviation (n - 1); 0 for fewer than two."""
+    """Return the sample standard deviation (n - 1); 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
-    middle = mean(values)
-    return sqrt(fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
+    average = mean(values)
+    return sqrt(fsum((value - average) ** 2 for value in values) / (len(values) - 1))
 
 
 def bootstrap_mean(values: Sequence[float]) -> Interval:
-    """Return the bootstrap interval of a mean: 10,000 resamples, percentiles."""
+    """Return the percentile bootstrap interval of a mean, from 10,000 resamples."""
     if not values:
         return Interval(0.0, 0.0)
     if len(set(values)) == 1:
@@ -121,49 +126,53 @@ def bootstrap_mean(values: Sequence[float]) -> Interval:
 
     data = numpy.asarray(values, dtype=float)
     random = numpy.random.default_rng(0)
-    means = [
-        data[random.integers(0, len(data), (RESAMPLES // 20, len(data)))].mean(axis=1) for _ in range(20)
-    ]  # in 20 parts: all resamples of 10,000 cases at once need 800 MB
+    # In 20 batches, because all resamples of 10,000 cases at once need 800 MB.
+    means = [data[random.integers(0, len(data), (RESAMPLES // 20, len(data)))].mean(axis=1) for _ in range(20)]
     low, high = numpy.percentile(numpy.concatenate(means), [2.5, 97.5])
     return Interval(float(low), float(high))
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """Return the two-sided p-value of paired differences: how often random signs give a sum as far from 0.
+    """Return the two-sided p-value of paired differences: how often random signs give a sum at least as far from 0.
 
-    Exact up to 16 differences that are not 0, and for differences of one size (the binomial test); else 10,000 draws.
+    Zeros are ignored. Exact for up to 16 differences, and for differences of equal size (the binomial test); otherwise
+    estimated from 10,000 draws.
     """
     changed = [value for value in differences if value != 0]
     if not changed:
         return 1.0
     size = abs(changed[0])
     if all(abs(value) == size for value in changed):
-        return _binomial(sum(value > 0 for value in changed), len(changed))
-    # The tolerance keeps rounding from excluding the observed assignment itself.
+        return _binomial_p_value(sum(value > 0 for value in changed), len(changed))
+    # The tolerance prevents rounding from excluding the observed signs.
     observed = abs(fsum(changed)) - 1e-12
     if len(changed) <= MAX_EXACT:
-        signs = product((1, -1), repeat=len(changed))
-        hits = sum(abs(fsum(s * v for s, v in zip(sign, changed, strict=True))) >= observed for sign in signs)
+        hits = 0
+        for signs in product((1, -1), repeat=len(changed)):
+            hits += abs(fsum(sign * value for sign, value in zip(signs, changed, strict=True))) >= observed
         return hits / 2 ** len(changed)
-    random = Random(0)  # noqa: S311 - a permutation test, not a secret
-    hits = sum(abs(fsum(v if random.random() < 0.5 else -v for v in changed)) >= observed for _ in range(RESAMPLES))
-    # The observed assignment counts as a draw, so p is never 0.
+    random = Random(0)  # noqa: S311 - for a permutation test, not for a secret
+    hits = 0
+    for _ in range(RESAMPLES):
+        hits += abs(fsum(value if random.random() < 0.5 else -value for value in changed)) >= observed
+    # The observed signs count as a draw, so that p is never 0.
     return (hits + 1) / (RESAMPLES + 1)
 
 
-def _binomial(better: int, n: int) -> float:
+def _binomial_p_value(better: int, n: int) -> float:
+    """Return the two-sided p-value of `better` positive differences among n of equal size."""
     fewer = min(better, n - better)
     return min(1.0, 2 * sum(comb(n, k) for k in range(fewer + 1)) / 2**n)
 
 
 def cohen_kappa(yes_yes: int, no_yes: int, yes_no: int, no_no: int) -> float:
-    """Return Cohen's kappa of two raters.
+    """Return Cohen's kappa of a person and a judge.
 
     Args:
-        yes_yes: Both say yes.
-        no_yes: The person says no, the judge yes.
-        yes_no: The person says yes, the judge no.
-        no_no: Both say no.
+        yes_yes: How often person and judge say yes.
+        no_yes: How often the person says no and the judge yes.
+        yes_no: How often the person says yes and the judge no.
+        no_no: How often person and judge say no.
 
     Raises:
         InvalidInput: All counts are 0.
@@ -172,8 +181,9 @@ def cohen_kappa(yes_yes: int, no_yes: int, yes_no: int, no_no: int) -> float:
     if total == 0:
         raise InvalidInput("there are no labels to compare", hint="give a file with at least one line")
     observed = (yes_yes + no_no) / total
-    person, judge = yes_yes + yes_no, yes_yes + no_yes
-    expected = (person * judge + (total - person) * (total - judge)) / (total * total)
+    person_yes = yes_yes + yes_no
+    judge_yes = yes_yes + no_yes
+    expected = (person_yes * judge_yes + (total - person_yes) * (total - judge_yes)) / (total * total)
     if expected == 1:
         return 1.0 if observed == 1 else 0.0
     return (observed - expected) / (1 - expected)

@@ -1,6 +1,6 @@
 """The trace of an attempt: messages, tool calls, answers and usage, read from the events of its log.
 
-Source: ADK pull request 4575 ("appear in the trace": a call counts whatever its result was).
+Source: ADK pull request 4575 ("appear in the trace": a call counts with any result).
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ TOOL_ALIASES: Mapping[str, str] = {
     "activate_skill": "load_skill",
     "execute_skill_script": "run_skill_script",
 }
-"""Other projects' tool names to bough's."""
+"""bough's tool names by the names of other projects."""
 
 ARGUMENT_ALIASES: Mapping[str, Mapping[str, str]] = {
     "load_skill": {"name": "skill_name"},
     "load_skill_resource": {"name": "skill_name", "file_path": "path", "resource_path": "path"},
     "run_skill_script": {"name": "skill_name", "script_name": "script_path", "file_path": "script_path"},
 }
-"""bough's tool names to (other projects' argument names to bough's)."""
+"""For each of bough's tools: its argument names by the names of other projects."""
 
 
 def canonical_tool(name: str) -> str:
-    """Return bough's name for a tool."""
+    """Return bough's name for a tool; a name that is no alias is returned unchanged."""
     return TOOL_ALIASES.get(name, name)
 
 
 def canonical_arguments(tool: str, arguments: Mapping[str, Json]) -> JsonObject:
-    """Return arguments under bough's names; an argument with bough's name wins over an alias.
+    """Return arguments by bough's names; an argument with bough's name overrides an alias.
 
     Args:
-        tool: Its canonical name.
+        tool: The canonical name of the tool.
     """
     renames = ARGUMENT_ALIASES.get(tool)
     if not renames:
@@ -70,21 +70,22 @@ def canonical_arguments(tool: str, arguments: Mapping[str, Json]) -> JsonObject:
 
 
 _MAX_DEPTH = 16
+"""Maximum depth of sub-agents whose calls are traced."""
 
 _INTERNAL_SENDERS = frozenset({"hook", "bough"})
-"""Senders of messages that a run writes itself, which are not requests."""
+"""Senders of messages that a run writes; such messages are not requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCall:
-    """A tool call that started, or was rejected before.
+    """A tool call that started, or was rejected before it started.
 
     Attributes:
-        arguments: The executed arguments.
-        ended: Kind of the event that ended it, for example `ToolReturned`; empty while it is open.
+        arguments: The executed arguments; for a rejected call, those of the model.
+        ended: Kind of the event that ended the call, for example `ToolReturned`; empty while the call is open.
         result: The returned value, or the reason why there is none.
-        error: Description of the failure; None without one. A rejection is not an error.
-        seq: Position of its first event in its log.
+        error: Description of the failure; None without a failure. A rejection is not an error.
+        seq: Position of the call's first event in its log.
     """
 
     id: str
@@ -98,13 +99,17 @@ class TracedCall:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it returned a result that is not an error."""
+        """Whether the call returned a result that is not an error."""
         return self.ended == "ToolReturned" and self.error is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedScript:
-    """A script of a skill that ran."""
+    """A run of a skill's script.
+
+    Attributes:
+        call: Id of the tool call that ran the script; None if there was none.
+    """
 
     skill: str
     script: str
@@ -117,18 +122,18 @@ class Trace:
     """What happened in a conversation, or in one turn of it.
 
     Attributes:
-        turns: One trace for each user message and what followed; empty for a trace that is a turn itself.
+        turns: One trace for each turn: a user message and the events until the next; empty for the trace of a turn.
         requests: Texts of the user messages, in order.
-        calls: Ordered by when they started; calls of sub-agents follow the call that started the sub-agent.
-        answer: Text of the last response that ends its turn; empty if missing.
-        skills: Skills whose text entered the conversation, without those that always do.
+        calls: The calls in order of their start; calls of a sub-agent follow the call that started the sub-agent.
+        answer: Text of the last response; empty if that response calls tools or is missing.
+        skills: Activated skills, without those that are always active.
         scripts: Scripts that ran.
         instructions: The system instructions.
         steps: Number of model responses.
-        cost_usd: None if a response that used tokens has no price.
-        duration_seconds: Summed over runs; without waiting between runs.
+        cost_usd: Cost in dollars; None if a response that used tokens has no price.
+        duration_seconds: Sum over the runs, without the time between runs.
         status: Final status of the conversation.
-        errors: Other failures: calls that failed validation, runs that ended in an error, limits.
+        errors: Failures that are not in `calls`: calls that failed validation, errors of runs, reached limits.
     """
 
     turns: tuple[Trace, ...] = ()
@@ -152,19 +157,19 @@ class Trace:
         *,
         children: Mapping[UUID, Iterable[Event | StoredEvent]] | None = None,
     ) -> Trace:
-        """Return the trace of a log. One pass, O(events); pure.
+        """Return the trace of a log. Pure; one pass, O(events).
 
         Args:
-            events: Ordered by seq, from the first one on.
-            children: Logs of sub-agents by conversation; without them only the conversation's own calls count.
+            events: All events of the log in order.
+            children: Logs of sub-agents by conversation; without them, calls of sub-agents are missing.
         """
-        folding = _TraceFold(children or {}, 0)
-        for place, event in enumerate(events):
+        fold = _TraceFold(children or {}, 0)
+        for position, event in enumerate(events):
             if isinstance(event, StoredEvent):
-                folding.apply(event.seq, event.event)
+                fold.apply(event.seq, event.event)
             else:
-                folding.apply(place, event)
-        return folding.trace()
+                fold.apply(position, event)
+        return fold.trace()
 
     @cached_property
     def calls_by_tool(self) -> Mapping[str, Sequence[TracedCall]]:
@@ -186,24 +191,31 @@ class _TurnBuilder:
     def __init__(self) -> None:
         self.requests: list[str] = []
         self.calls: dict[str, TracedCall] = {}
-        self.children: dict[str, tuple[TracedCall, ...]] = {}
+        self.child_calls: dict[str, tuple[TracedCall, ...]] = {}
         self.answer = ""
         self.skills: list[str] = []
         self.scripts: list[TracedScript] = []
         self.steps = 0
         self.usage = NOTHING_USED
-        self.unpriced = False
+        self.has_unpriced_usage = False
         self.seconds = 0.0
         self.errors: list[str] = []
         self.requested_arguments: dict[str, JsonObject] = {}
 
-    def use(self, usage: Usage) -> None:
+    def count_usage(self, usage: Usage) -> None:
         self.usage = add_usage(self.usage, usage)
-        self.unpriced = self.unpriced or (usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0)
+        if usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0:
+            self.has_unpriced_usage = True
 
-    def trace(self, status: str, instructions: str) -> Trace:
-        calls = [traced for id, call in self.calls.items() for traced in (call, *self.children.get(id, ()))]
-        calls += [traced for id, child_calls in self.children.items() if id not in self.calls for traced in child_calls]
+    def build(self, status: str, instructions: str) -> Trace:
+        """Return the trace of the turn."""
+        calls: list[TracedCall] = []
+        for id, call in self.calls.items():
+            calls += (call, *self.child_calls.get(id, ()))
+        # Sub-agents that no traced call started.
+        for id, child_calls in self.child_calls.items():
+            if id not in self.calls:
+                calls += child_calls
         return Trace(
             requests=tuple(self.requests),
             calls=tuple(calls),
@@ -213,7 +225,7 @@ class _TurnBuilder:
             instructions=instructions,
             steps=self.steps,
             usage=self.usage,
-            cost_usd=None if self.unpriced else self.usage.cost_usd or 0.0,
+            cost_usd=None if self.has_unpriced_usage else (self.usage.cost_usd or 0.0),
             duration_seconds=self.seconds,
             status=status,
             errors=tuple(self.errors),
@@ -221,44 +233,55 @@ class _TurnBuilder:
 
 
 class _TraceFold:
+    """Folds the events of a log to its trace.
+
+    Args:
+        depth: Number of conversations above this one.
+    """
+
     def __init__(self, children: Mapping[UUID, Iterable[Event | StoredEvent]], depth: int) -> None:
         self._children = children
         self._depth = depth
-        self._parts: list[_TurnBuilder] = []
-        self._part = _TurnBuilder()
+        self._ended_turns: list[_TurnBuilder] = []
+        self._turn = _TurnBuilder()
         self._statuses: list[str] = []
         self._status = "idle"
         self._instructions = ""
-        self._began: datetime | None = None
-        self._latest: datetime | None = None
+        self._run_started: datetime | None = None
+        self._latest_event: datetime | None = None
         self._script_errors: dict[str, str] = {}
 
-    def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case a kind of event
-        if self._began is not None:
-            self._latest = event.ts
+    def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case for each kind of event
+        """Add an event to the current turn, or start the next turn.
+
+        Args:
+            seq: Position of the event in its log.
+        """
+        if self._run_started is not None:
+            self._latest_event = event.ts
         match event:
             case ConversationStarted():
                 self._instructions = event.instructions
             case UserMessage() if event.sender not in _INTERNAL_SENDERS:
                 self._add_message(event)
             case ModelResponded():
-                self._respond(event)
+                self._add_response(event)
             case Condensed() | TaskEnded() | UsageAdded() if event.usage is not None:
-                self._part.use(event.usage)
+                self._turn.count_usage(event.usage)
             case SkillActivated() if event.trigger != "always":
-                self._part.skills.append(event.name)
+                self._turn.skills.append(event.name)
             case ScriptRan():
-                self._run_script(event)
+                self._add_script(event)
             case TaskLinked() if event.conversation is not None:
                 self._add_child(event.conversation, event.tool_call_id or event.task_id)
             case StateChanged():
-                self._change(event)
+                self._change_state(event)
             case ErrorRaised():
-                self._part.errors.append(f"{event.code}: {event.message}")
+                self._turn.errors.append(f"{event.code}: {event.message}")
             case LimitReached():
-                self._part.errors.append(f"limit {event.limit} reached: {event.value:g} of {event.bound:g}")
+                self._turn.errors.append(f"limit {event.limit} reached: {event.value:g} of {event.bound:g}")
             case ToolCalled():
-                self._part.calls[event.tool_call_id] = TracedCall(
+                self._turn.calls[event.tool_call_id] = TracedCall(
                     id=event.tool_call_id, tool=event.tool, arguments=event.arguments, seq=seq
                 )
             case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
@@ -267,49 +290,52 @@ class _TraceFold:
                 pass
 
     def trace(self) -> Trace:
+        """Return the trace of the added events; no event may be added afterwards."""
         self._stop_clock()
-        self._close_part()
+        self._end_turn()
         turns = tuple(
-            part.trace(status, self._instructions) for part, status in zip(self._parts, self._statuses, strict=True)
+            turn.build(status, self._instructions)
+            for turn, status in zip(self._ended_turns, self._statuses, strict=True)
         )
         if len(turns) == 1:
-            return _with_turns(turns[0], turns)
-        return _add_turns(turns, self._status, self._instructions)
+            return replace(turns[0], turns=turns)
+        return _merge_turns(turns, self._status, self._instructions)
 
     def _add_message(self, event: UserMessage) -> None:
         # A message that arrives while the agent works belongs to the current turn.
-        if self._part.steps and self._began is None:
-            self._close_part()
-            self._part = _TurnBuilder()
-        self._part.requests.append(event.plain)
+        if self._turn.steps and self._run_started is None:
+            self._end_turn()
+            self._turn = _TurnBuilder()
+        self._turn.requests.append(event.plain)
 
-    def _close_part(self) -> None:
-        self._parts.append(self._part)
+    def _end_turn(self) -> None:
+        self._ended_turns.append(self._turn)
         self._statuses.append(self._status)
 
-    def _respond(self, event: ModelResponded) -> None:
-        part = self._part
-        part.steps += 1
-        part.use(event.usage)
+    def _add_response(self, event: ModelResponded) -> None:
+        turn = self._turn
+        turn.steps += 1
+        turn.count_usage(event.usage)
         calls = calls_of(event)
-        part.requested_arguments = {call.id: call.given for call in calls}
-        texts = [p["content"] for p in event.response.get("parts", []) if p.get("part_kind") == "text"]
-        # Text next to tool calls comments on them; only a response without calls ends the turn.
-        part.answer = "" if calls else "".join(texts)
+        turn.requested_arguments = {call.id: call.given for call in calls}
+        texts = [part["content"] for part in event.response.get("parts", []) if part.get("part_kind") == "text"]
+        # Text beside tool calls is a comment; only a response without calls ends the turn.
+        turn.answer = "" if calls else "".join(texts)
 
     def _end_call(self, seq: int, event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> None:
+        """Set the end of a call; a call that failed validation becomes an error of the turn."""
         id = event.tool_call_id
-        call = self._part.calls.get(id)
+        call = self._turn.calls.get(id)
         if call is None:
             if isinstance(event, ToolFailed):
-                self._part.errors.append(f"{event.tool}: {event.error}")
+                self._turn.errors.append(f"{event.tool}: {event.error}")
                 return
             # A rejected call never started, so its arguments come from the model's response.
-            call = TracedCall(id=id, tool=event.tool, arguments=self._part.requested_arguments.get(id, {}), seq=seq)
+            call = TracedCall(id=id, tool=event.tool, arguments=self._turn.requested_arguments.get(id, {}), seq=seq)
         elif call.ended:
             return  # only the first end of a call counts
         result, error = _read_result(event)
-        self._part.calls[id] = TracedCall(
+        self._turn.calls[id] = TracedCall(
             id=id,
             tool=call.tool,
             arguments=call.arguments,
@@ -320,44 +346,46 @@ class _TraceFold:
             seq=call.seq,
         )
 
-    def _run_script(self, event: ScriptRan) -> None:
-        self._part.scripts.append(
+    def _add_script(self, event: ScriptRan) -> None:
+        self._turn.scripts.append(
             TracedScript(skill=event.skill, script=event.script, status=event.status, call=event.tool_call_id)
         )
         if event.tool_call_id and event.status == "error":
-            why = event.error or f"exit code {event.exit_code}"
-            self._script_errors[event.tool_call_id] = f"{event.skill}/{event.script}: {why}"
+            reason = event.error or f"exit code {event.exit_code}"
+            self._script_errors[event.tool_call_id] = f"{event.skill}/{event.script}: {reason}"
 
     def _add_child(self, conversation: UUID, call: str) -> None:
+        """Add the calls of a sub-agent's conversation after the call that started the sub-agent."""
         events = self._children.get(conversation)
         if events is None or self._depth == _MAX_DEPTH:
             return
-        folding = _TraceFold(
-            # Without this conversation, so that links that form a cycle end.
+        fold = _TraceFold(
+            # Without this conversation, so that a cycle of links ends.
             {key: value for key, value in self._children.items() if key != conversation},
             self._depth + 1,
         )
         for seq, event in enumerate(events):
-            folding.apply(seq, event.event if isinstance(event, StoredEvent) else event)
-        child = folding.trace()
-        self._part.children[call] = self._part.children.get(call, ()) + child.calls
+            fold.apply(seq, event.event if isinstance(event, StoredEvent) else event)
+        child = fold.trace()
+        self._turn.child_calls[call] = self._turn.child_calls.get(call, ()) + child.calls
 
-    def _change(self, event: StateChanged) -> None:
+    def _change_state(self, event: StateChanged) -> None:
         self._instructions = event.changes.get("instructions", self._instructions)
         status = event.changes.get("status")
         if status is None:
             return
         self._status = status
+        self._stop_clock()
         if status == "running":
-            self._stop_clock()
-            self._began = self._latest = event.ts
-        else:
-            self._stop_clock()
+            self._run_started = self._latest_event = event.ts
 
     def _stop_clock(self) -> None:
-        if self._began is not None and self._latest is not None:
-            self._part.seconds += max(0.0, (self._latest - self._began).total_seconds())  # the wall clock may go back
-        self._began = self._latest = None
+        """Add the time from the start of the run to its latest event to the turn."""
+        if self._run_started is not None and self._latest_event is not None:
+            self._turn.seconds += max(
+                0.0, (self._latest_event - self._run_started).total_seconds()
+            )  # the wall clock may be set back
+        self._run_started = self._latest_event = None
 
 
 def _read_result(event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> tuple[Json, str | None]:
@@ -374,7 +402,7 @@ def _read_result(event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupt
 
 
 def error_in(result: Json) -> str | None:
-    """Return the error that a result reports by `error_code` or the status `error`; None if it reports none."""
+    """Return the error that a result reports by `error_code` or the status `error`; None without an error."""
     if not isinstance(result, dict):
         return None
     fields = cast("JsonObject", result)
@@ -385,16 +413,12 @@ def error_in(result: Json) -> str | None:
     return None
 
 
-def _with_turns(trace: Trace, turns: tuple[Trace, ...]) -> Trace:
-    return replace(trace, turns=turns)
-
-
-def _add_turns(turns: tuple[Trace, ...], status: str, instructions: str) -> Trace:
-    """Merge the traces of turns to that of the conversation."""
+def _merge_turns(turns: tuple[Trace, ...], status: str, instructions: str) -> Trace:
+    """Merge the traces of turns into the trace of the conversation."""
     usage = NOTHING_USED
     for turn in turns:
         usage = add_usage(usage, turn.usage)
-    priced = all(turn.is_priced for turn in turns)
+    is_priced = all(turn.is_priced for turn in turns)
     return Trace(
         turns=turns,
         requests=tuple(text for turn in turns for text in turn.requests),
@@ -405,7 +429,7 @@ def _add_turns(turns: tuple[Trace, ...], status: str, instructions: str) -> Trac
         instructions=instructions,
         steps=sum(turn.steps for turn in turns),
         usage=usage,
-        cost_usd=usage.cost_usd or 0.0 if priced else None,
+        cost_usd=(usage.cost_usd or 0.0) if is_priced else None,
         duration_seconds=sum(turn.duration_seconds for turn in turns),
         status=status,
         errors=tuple(error for turn in turns for error in turn.errors),

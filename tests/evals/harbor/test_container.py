@@ -167,11 +167,11 @@ async def test_a_rebuild_and_another_content_are_built(
     builds = [
         await run(tasks, "nop", settings, container_engine, **how, rebuild=again) for again in (False, False, True)
     ]
-    assert [each.builds.images[0].how for each in builds] == ["built", "cached", "built"]
+    assert [each.builds.images[0].status for each in builds] == ["built", "cached", "built"]
     assert all(each.passed and each.run is None for each in builds)
     write_task("fresh", environment__Dockerfile="FROM bough-task-base\nWORKDIR /app\nENV A=2\n")
     changed = await run(tasks, "nop", settings, container_engine, **how)
-    assert changed.builds.images[0].how == "built"
+    assert changed.builds.images[0].status == "built"
 
 
 async def test_without_an_engine_the_sandbox_is_offered(settings: Settings, write_task: WriteTask) -> None:

@@ -162,7 +162,7 @@ async def test_without_tests_the_trace_scores_tasks_with_skills_and_the_report_s
     model = ScriptedModel([tool_call("load_skill", skill_name="solver"), "done"])
     found = await run(tasks, AgentSpec(name="a", model=model), settings, skip_tests=True)
     assert [(each.task, each.reward, each.status) for each in found.tasks] == [("skilled", None, "passed")]
-    assert found.left_out == (("answer", "it has no skills, so without its tests nothing scores it"),)
+    assert found.left_out == (("answer", "it has no skills, so without its tests there is nothing to score"),)
     assert found.as_dict()["verified"] is False
     assert found.folder is not None
     assert "tests were left out" in (found.folder / "report.html").read_text()

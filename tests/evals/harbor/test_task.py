@@ -30,9 +30,9 @@ from .conftest import WriteTask
         ('[environment]\nmemory = "lots"', "environment.memory", "not a size"),
         ("[environment]\nmemory_mb = 0", "environment.memory_mb", "not a number above 0"),
         ('[environment]\nworkdir = "app"', "environment.workdir", "not an absolute path"),
-        ('[verifier]\nenvironment_mode = "separate"', "verifier.environment_mode", "not run"),
+        ('[verifier]\nenvironment_mode = "separate"', "verifier.environment_mode", "separate image"),
         ('[environment]\nnetwork_mode = "allowlist"', "environment.network_mode", "not supported"),
-        ("[verifier.env]\nA = 1", "verifier.env", "not a variable"),
+        ("[verifier.env]\nA = 1", "verifier.env", "not an environment variable"),
         ("agent = 3", "agent", "not a table"),
         ("= no toml", "", "not TOML"),
     ],
@@ -143,7 +143,7 @@ def test_base_images_are_found_through_arguments_and_stages() -> None:
 def test_an_instruction_that_needs_an_image_is_told(write_task: WriteTask, line: str) -> None:
     tasks = write_task("t", environment__Dockerfile=f"FROM debian:12\nWORKDIR /app\n{line}\n", environment__data__x="1")
     (task,) = list_tasks(tasks).tasks
-    assert plan_sandbox(task.environment, image=None, workdir=None, env={}).refused == line
+    assert plan_sandbox(task.environment, image=None, workdir=None, env={}).refused_instruction == line
 
 
 def test_the_sandbox_lays_out_what_a_dockerfile_copies(write_task: WriteTask) -> None:
@@ -159,7 +159,7 @@ def test_the_sandbox_lays_out_what_a_dockerfile_copies(write_task: WriteTask) ->
     given = {"environment__data__x_DOT_csv": "x", "environment__one_DOT_txt": "1", "environment__two_DOT_txt": "2"}
     (task,) = list_tasks(write_task("t", environment__Dockerfile=dockerfile, **given)).tasks
     plan = plan_sandbox(task.environment, image=None, workdir=None, env={"C": "3"})
-    assert plan.refused is None
+    assert plan.refused_instruction is None
     assert (plan.workdir, plan.env) == ("/srv/task", {"A": "1", "B": "two words", "C": "3"})
     assert sorted(each.target for each in plan.files) == ["in/x.csv", "one.txt", "renamed.txt", "two.txt"]
     assert plan.folders == ["out", "deep/er"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bough.evals import Rubric, ToolUse, Trace, TraceContext, TracedCall, metrics
 from bough.evals.context import AttemptHost
 from bough.evals.judge.verdict import Judgement, RubricVerdict
-from bough.evals.metrics.evaluators import OURS, evaluator_named, score_adherence
+from bough.evals.metrics.evaluators import BOUGH_EVALUATORS, evaluator_named, score_adherence
 from bough.evals.score import AT_MOST, METRICS, THRESHOLDS
 from bough.events.model import (
     ModelResponded,
@@ -79,7 +79,7 @@ def test_each_metric_passes_where_its_description_says() -> None:
     told = {name: bound for name, bound in THRESHOLDS.items() if bound != 1.0}
     assert told == {"tool_usage_score": 0.5, "trigger_score": 0.5, "instruction_adherence_score": 0.75}
     assert frozenset({"steps", "cost_usd", "duration_seconds"}) == AT_MOST
-    assert {each.metric for each in OURS} == METRICS, "every metric can be named by a set"
+    assert {each.metric for each in BOUGH_EVALUATORS} == METRICS, "every metric can be named by a set"
 
 
 @pytest.mark.parametrize(("made", "value", "passed"), [(0, 0.0, False), (1, 0.5, True), (2, 1.0, True), (9, 1.0, True)])
@@ -311,7 +311,7 @@ def test_the_answer_is_compared_whatever_case_and_space_and_composition(make: An
 
 def test_evaluators_give_the_values_of_the_functions(trace: Trace) -> None:
     ctx = TraceContext.of(trace, inputs="x")
-    by_metric = {each.metric: each for each in OURS}
+    by_metric = {each.metric: each for each in BOUGH_EVALUATORS}
     found = asyncio.run(by_metric["tool_invocation_score"](expected=EXPECTED).evaluate(ctx))
     assert found["tool_invocation_score"].value == 0.75
     named = asyncio.run(by_metric["order"](expected=["load_skill", {"name": "forecast"}]).evaluate(ctx))

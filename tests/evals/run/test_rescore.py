@@ -134,7 +134,7 @@ async def test_a_run_without_its_set_is_refused(settings: Settings, tmp_path: Pa
     with folder.hold(), pytest.raises(Conflict):
         await rescore_run(folder, found)
     made = await evaluate(EvalSet(name="made", cases=found.cases), adder(), settings=settings, judge="none")
-    with pytest.raises(InvalidInput, match="made in Python"):
+    with pytest.raises(InvalidInput, match="created in Python"):
         await rescore_run(RunFolder(made.folder))
 
 

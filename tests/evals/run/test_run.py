@@ -185,9 +185,9 @@ async def test_tries_at_several_errors_of_one_case_are_told_apart(settings: Sett
 
 async def test_a_run_goes_on_only_with_what_it_was_begun_with(settings: Settings) -> None:
     run = await evaluate(set_of("a"), adder("x"), settings=settings)
-    with pytest.raises(Conflict, match="other cases"):
+    with pytest.raises(Conflict, match="`cases` has changed"):
         await evaluate(set_of("b"), adder("x"), settings=settings, resume=run.run)
-    with pytest.raises(Conflict, match="other agent"):
+    with pytest.raises(Conflict, match="`agent` has changed"):
         agent = AgentSpec(name="else", model=ScriptedModel(["x"]), skills=())
         await evaluate(set_of("a"), agent, settings=settings, resume=run.run)
     with RunFolder(run.folder).hold(), pytest.raises(Conflict, match="in use"):

@@ -76,7 +76,7 @@ async def test_what_asks_a_person_is_cancelled_and_a_policy_of_the_settings_asks
         name="a", model=ScriptedModel(steps), tools=(look,), skills=(), confirmation_policy=AlwaysConfirm()
     )
     run = await evaluate(set_of("x"), careful, settings=settings)
-    assert (run.cases[0].status, run.cases[0].reason) == ("failed", "asked a person")
+    assert (run.cases[0].status, run.cases[0].reason) == ("failed", "the agent asked for confirmation")
     (task,) = await list_tasks(f"sqlite:///{run.folder / 'store.db'}")
     assert task.state is TaskState.CANCELLED
 

@@ -253,5 +253,5 @@ async def test_a_run_that_was_cut_off_is_resumed_with_its_trigger_queries(settin
     again = await run(resume=done.cases.run)
     assert (again.passed, models[2].requests, len(list_runs(settings.home / "evals"))) == (True, 0, 2)
     (place / "SKILL.md").write_text("---\nname: my-skill\ndescription: Another.\n---\n")
-    with pytest.raises(Conflict, match="other skill"):
+    with pytest.raises(Conflict, match="`skill` has changed"):
         await run(resume=done.cases.run)

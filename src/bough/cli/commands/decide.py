@@ -97,17 +97,17 @@ def answer(
     name, text = ("-", id_or_value) if value is None else (id_or_value, value)
 
     async def decide(conversation: AsyncConversation) -> None:
-        (chosen,) = [call] if call is not None else _find_only_call(conversation, "question", "external")
-        await conversation.answer(chosen, read_value(text))
+        (call_id,) = [call] if call is not None else _find_only_call(conversation, "question", "external")
+        await conversation.answer(call_id, read_value(text))
 
     return asyncio.run(_record_decision("answer", name, decide, continuing))
 
 
 def _find_only_call(conversation: AsyncConversation, *kinds: str) -> list[str]:
-    """Return the only call that waits for a decision of these kinds.
+    """Return a list with the id of the only call that waits for a decision of these kinds.
 
     Raises:
-        InvalidInput: No call does, or several do.
+        InvalidInput: No call or several calls wait for such a decision.
     """
     waiting = conversation.state.waiting
     call_ids = [id for id, call in waiting.items() if (call.get("kind") or "approval") in kinds]
@@ -134,12 +134,12 @@ async def _record_decision(command: str, id: str, decide: Decision, continuing: 
     rules = RuleOptions(secret=continuing.secret)
     async with await open_conversation(name, settings, rules) as conversation:
         renderer = renderer_for(json=continuing.json)
-        before = dict(conversation.state.waiting)  # the decision removes the calls that are shown below
+        decided_calls = dict(conversation.state.waiting)  # copied, since the decision removes its calls
         await decide(conversation)
         still_waiting = conversation.state.waiting
         if continuing.no_run or still_waiting:
             return _report_recorded(command, conversation)
-        for call_id, call in before.items():
+        for call_id, call in decided_calls.items():
             for output_line in call_lines(call_id, call):
                 renderer.note(output_line)
         return await continue_run(

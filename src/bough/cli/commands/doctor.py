@@ -58,11 +58,11 @@ async def _run_checks(settings: Settings, progress: Progress) -> list[Check]:
 async def _check_store(settings: Settings, progress: Progress) -> list[Check]:
     """Check every row of the store, its kept states and the folders of its forks. O(events).
 
-    A damaged conversation gets a check of its own, with the events that are still readable.
+    Each damaged conversation gets a separate check with its readable events.
     """
     name = hide_password(settings.store)
     try:
-        # Never created: a check of a missing store must not leave files behind.
+        # A missing store is not created, because a check must not leave files.
         async with options.open_settings_store(settings, create=False) as store:
             integrity = await check_store(store, progress)
             integrity.require()
@@ -79,7 +79,7 @@ async def _check_store(settings: Settings, progress: Progress) -> list[Check]:
 
 
 async def _check_states(store: StoreAdmin) -> Check:
-    """Check the kept states against their digests. Not essential: a damaged one is rebuilt when it is needed."""
+    """Check the kept states against their digests; not essential, since damaged states are rebuilt when needed."""
     from bough.conversation.log.kept_states import count_states
 
     try:
@@ -93,7 +93,7 @@ async def _check_states(store: StoreAdmin) -> Check:
 
 
 async def _check_folders(store: StoreAdmin, settings: Settings) -> list[Check]:
-    """Find folders that were made for forks and that no conversation uses. They only take space."""
+    """Return a check about folders that were created for forks and that no conversation uses; empty without any."""
     from bough.conversation.fork.orphans import find_orphans
 
     orphans = await find_orphans(store, settings.home)
@@ -128,9 +128,11 @@ def _make_damage_check(finding: JsonObject) -> Check:
     if cid is None:
         return Check("store", "database", "broken", finding["problem"], essential=True)
     name = UUID(cid).hex[-8:]
-    parts = ", ".join(f"{lo} to {hi - 1}" for lo, hi in readable)
-    summary = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'no events'}"
-    fix = f"bough conv export {name} --salvage -o {name}.jsonl" if parts else "restore the store from a backup"
+    readable_ranges = ", ".join(f"{start} to {end - 1}" for start, end in readable)
+    summary = f"{finding['problem']}; readable: {f'events {readable_ranges}' if readable_ranges else 'no events'}"
+    fix = (
+        f"bough conv export {name} --salvage -o {name}.jsonl" if readable_ranges else "restore the store from a backup"
+    )
     return Check("store", name, "broken", summary, fix, essential=True)
 
 

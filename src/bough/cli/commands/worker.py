@@ -87,7 +87,7 @@ def worker(
 
 
 class TaskLog:
-    """Writes a line when a task starts, and its state when its run ends. Never writes its input or output."""
+    """Writes a line when a run of a task starts and when it ends; never writes the task's input or output."""
 
     def __init__(self, broker: TaskBroker, renderer: Renderer) -> None:
         self._broker = broker
@@ -101,7 +101,7 @@ class TaskLog:
     async def __aexit__(self, *_: object) -> None:
         self._broker.worker.on_begin.remove(self._write_begin)
         self._broker.worker.on_end.remove(self._schedule_end)
-        while self._pending:  # the last lines are written before the store is closed
+        while self._pending:  # the last lines need the open store
             await asyncio.wait(self._pending)
 
     def _write_begin(self, run: ActiveRun) -> None:
@@ -110,8 +110,8 @@ class TaskLog:
         self._write("begin", task, "begins", f"attempt {task.attempts} of {task.max_attempts}", data)
 
     def _schedule_end(self, run: ActiveRun) -> None:
-        """Write the end of a run. The state is read from the store, since another process may have ended the task."""
-        # The set keeps a reference: the event loop holds tasks weakly, and the line could be lost.
+        """Write the end of a run, with the state from the store, since another process may have ended the task."""
+        # The set keeps a reference, because the event loop has only weak references to tasks.
         writing = asyncio.create_task(self._write_end(run.claim.task, time.monotonic() - run.started))
         self._pending.add(writing)
         writing.add_done_callback(self._pending.discard)
@@ -136,7 +136,7 @@ class TaskLog:
 
 
 def load_agents(name: str) -> list[AgentSpec]:
-    """Return the agents of `MODULE:ATTRIBUTE`. Modules of the working folder are found, too.
+    """Return the agents of `MODULE:ATTRIBUTE`; the module may be in the working folder.
 
     Raises:
         InvalidInput: The module or attribute is missing, or is not an agent.
@@ -148,7 +148,8 @@ def load_agents(name: str) -> list[AgentSpec]:
         raise InvalidInput(
             f"--agents {name!r} is not a MODULE:ATTRIBUTE", hint="for example my_package.agents:reviewer"
         )
-    if (folder := str(Path.cwd())) not in sys.path:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         value: Any = import_module(module)

@@ -33,19 +33,22 @@ def check_probability(threshold: float) -> None:
         raise QueryError("INVALID_ARGUMENT", f"anomaly_prob_threshold is {threshold}: give a number between 0 and 1")
 
 
-def check_contribution(metric: str, dimensions: Sequence[str], *, top: int, pruning: str) -> ContributionMetric:
+def check_contribution(
+    metric: str, dimensions: Sequence[str], *, max_insights: int, pruning: str
+) -> ContributionMetric:
     """Parse the metric and check the other arguments of a contribution analysis.
 
     Raises:
         QueryError: The metric, the dimensions or an option is invalid.
     """
     parsed = ContributionMetric.parse(metric)
-    if not 1 <= len(set(dimensions)) == len(dimensions) <= MAX_DIMENSIONS:
+    has_duplicates = len(set(dimensions)) < len(dimensions)
+    if has_duplicates or not 1 <= len(dimensions) <= MAX_DIMENSIONS:
         raise QueryError("INVALID_ARGUMENT", f"give 1 to {MAX_DIMENSIONS} different dimension_id_cols")
     if pruning not in ("PRUNE_REDUNDANT_INSIGHTS", "NO_PRUNING"):
         raise QueryError("INVALID_ARGUMENT", "pruning_method is PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING")
-    if top < 1:
-        raise QueryError("INVALID_ARGUMENT", f"top_k_insights is {top}: give 1 or more")
+    if max_insights < 1:
+        raise QueryError("INVALID_ARGUMENT", f"top_k_insights is {max_insights}: give 1 or more")
     return parsed
 
 
@@ -60,58 +63,60 @@ class LocalWarehouse(DataSession, Warehouse):
 
     @override
     def forecast(
-        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
+        self, project: str, history: str, time_column: str, value_column: str, horizon: int, id_columns: Sequence[str]
     ) -> JsonObject:
         check_horizon(horizon)
         from bough.evals.data.series import forecast_series
 
-        series = _read_series(self, project, history, time, value, ids)
+        series = _read_series(self, project, history, time_column, value_column, id_columns)
         rows: list[JsonObject] = []
         for key, points in series.items():
-            rows += [dict(zip(ids, key, strict=True)) | row for row in forecast_series(points, horizon)]
-        return _limit(self, rows)
+            rows += [dict(zip(id_columns, key, strict=True)) | row for row in forecast_series(points, horizon)]
+        return _limit_rows(self, rows)
 
     @override
     def detect_anomalies(
         self,
         project: str,
         data: tuple[str, str | None],
-        time: str,
-        value: str,
-        ids: Sequence[str],
+        time_column: str,
+        value_column: str,
+        id_columns: Sequence[str],
         *,
         horizon: int,
         threshold: float,
     ) -> JsonObject:
-        """Return the answer of `detect_anomalies`; a truncated answer keeps the most probable anomalies."""
+        """Return the result of the tool `detect_anomalies`; a truncated result has the most probable anomalies."""
         check_probability(threshold)
         from bough.evals.data.series import compare_to_history, find_anomalies
 
         history, target = data
-        series = _read_series(self, project, history, time, value, ids)
-        compared = None if target is None else _read_series(self, project, target, time, value, ids)
+        series = _read_series(self, project, history, time_column, value_column, id_columns)
+        target_series = (
+            None if target is None else _read_series(self, project, target, time_column, value_column, id_columns)
+        )
         rows: list[JsonObject] = []
         for key, points in series.items():
-            if compared is None:
-                points_found = find_anomalies(points, threshold)
+            if target_series is None:
+                found_points = find_anomalies(points, threshold)
             else:
-                points_found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
-            for point in points_found:
+                found_points = compare_to_history(points, target_series.get(key, [])[:horizon], threshold)
+            for point in found_points:
                 rows.append(
-                    dict(zip(ids, key, strict=True))
+                    dict(zip(id_columns, key, strict=True))
                     | {
-                        time: point.time,
-                        value: point.value,
+                        time_column: point.time,
+                        value_column: point.value,
                         "is_anomaly": point.is_anomaly,
                         "lower_bound": point.lower_bound,
                         "upper_bound": point.upper_bound,
                         "anomaly_probability": point.anomaly_probability,
                     }
                 )
-        # Sorted only when rows will be cut: a complete answer stays in time order.
+        # Sorted only if the result will be truncated: a complete result remains in time order.
         if len(rows) > self.max_rows:
             rows.sort(key=lambda row: -row["anomaly_probability"])
-        return _limit(self, rows)
+        return _limit_rows(self, rows)
 
     @override
     def analyze_contribution(
@@ -122,96 +127,108 @@ class LocalWarehouse(DataSession, Warehouse):
         dimensions: Sequence[str],
         is_test: str,
         *,
-        top: int,
+        max_insights: int,
         pruning: str,
     ) -> JsonObject:
-        """Return the answer of `analyze_contribution`; the database computes all sums."""
-        parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
+        """Return the result of the tool `analyze_contribution`; the database computes all sums."""
+        parsed = check_contribution(metric, dimensions, max_insights=max_insights, pruning=pruning)
         columns = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
         source = self.source(project, data, columns)
-        segments = _sum_segments(self, source, parsed, dimensions, is_test)
-        total = next((segment for segment in segments if not segment.values), None)
+        all_segments = _sum_segments(self, source, parsed, dimensions, is_test)
+        total = next((segment for segment in all_segments if not segment.values), None)
         if total is None:
             return {"status": "SUCCESS", "rows": []}
-        parts = [segment for segment in segments if segment.values]
-        rows = analyze_segments(total, parts, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
-        return _limit(self, rows)
+        segments = [segment for segment in all_segments if segment.values]
+        prune = pruning == "PRUNE_REDUNDANT_INSIGHTS"
+        rows = analyze_segments(total, segments, dimensions, max_rows=max_insights, prune=prune)
+        return _limit_rows(self, rows)
 
     @override
     def cluster_data(
-        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
+        self, project: str, data: str, features: Sequence[str], clusters: int, id_columns: Sequence[str]
     ) -> JsonObject:
-        """Return the answer of `cluster_data`; rows with a null feature are omitted."""
+        """Return the result of the tool `cluster_data`; rows with a null feature are omitted."""
         check_features(features)
-        source = self.source(project, data, [*features, *ids])
-        columns = ", ".join(quote_column(name) for name in [*ids, *features])
-        # k-means takes no nulls, so rows without a value for every feature are filtered by the database.
-        present = " and ".join(f"{quote_column(feature)} is not null" for feature in features)
-        records = self.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
-        values = [_numbers(row[len(ids) :], features) for row in records]
-        answer = cluster_rows(features, values, clusters)
-        rows = [dict(zip(ids, row, strict=False)) | label for row, label in zip(records, answer["rows"], strict=True)]
-        limited = _limit(self, rows)
-        return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
+        source = self.source(project, data, [*features, *id_columns])
+        columns = ", ".join(quote_column(name) for name in [*id_columns, *features])
+        # k-means cannot process nulls, so the database filters rows without a value for every feature.
+        has_all_features = " and ".join(f"{quote_column(feature)} is not null" for feature in features)
+        records = self.analyse(f"select {columns} from ({source}) as q where {has_all_features} order by all").rows
+        values = [_read_numbers(row[len(id_columns) :], features) for row in records]
+        clustering = cluster_rows(features, values, clusters)
+        rows = [
+            # The record begins with the id columns; zip stops before its features.
+            dict(zip(id_columns, record, strict=False)) | assignment
+            for record, assignment in zip(records, clustering["rows"], strict=True)
+        ]
+        result = _limit_rows(self, rows)
+        return {
+            "status": "SUCCESS",
+            "centroids": clustering["centroids"],
+            **result,
+            "evaluation": clustering["evaluation"],
+        }
 
 
 def _sum_segments(
     session: DataSession, source: str, metric: ContributionMetric, dimensions: Sequence[str], is_test: str
 ) -> list[Segment]:
-    """Return the sums of every combination of dimension values, and of all rows (a segment without values)."""
+    """Return a segment for each combination of dimension values, and one without values for all rows."""
     columns = [quote_column(dimension) for dimension in dimensions]
-    test = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
+    is_test_row = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
     numerator = f"coalesce(sum({quote_column(metric.numerator)}) filter (where {{}}), 0)::double"
-    below = None if metric.denominator is None else quote_column(metric.denominator)
-    if below is None:
+    if metric.denominator is None:
         denominator = "1.0::double"
     elif metric.distinct:
-        denominator = f"count(distinct {below}) filter (where {{}})::double"
+        denominator = f"count(distinct {quote_column(metric.denominator)}) filter (where {{}})::double"
     else:
-        denominator = f"coalesce(sum({below}) filter (where {{}}), 0)::double"
-    sums = [part.format(side) for side in (test, f"not {test}") for part in (numerator, denominator)]
-    groups = [f"grouping({column})" for column in columns]
-    result = session.analyse(
-        f"select {', '.join([*columns, *groups, *sums])} from ({source}) as q group by cube ({', '.join(columns)})"
-    )
-    width = len(columns)
+        denominator = f"coalesce(sum({quote_column(metric.denominator)}) filter (where {{}}), 0)::double"
+    row_filters = (is_test_row, f"not {is_test_row}")
+    sums = [template.format(row_filter) for row_filter in row_filters for template in (numerator, denominator)]
+    grouping_flags = [f"grouping({column})" for column in columns]
+    selected = ", ".join([*columns, *grouping_flags, *sums])
+    result = session.analyse(f"select {selected} from ({source}) as q group by cube ({', '.join(columns)})")
+    dimension_count = len(columns)
     segments: list[Segment] = []
     for row in result.rows:
-        # grouping() is 1 for a column summed over; without it a null value would look like a total.
-        grouped = row[width : 2 * width]
-        values = tuple((name, row[i]) for i, name in enumerate(dimensions) if not grouped[i])
-        a, b, c, d = row[2 * width :]
-        segments.append(Segment(values, (a, b), (c, d)))
+        # grouping() is 1 for a column that is summed over, whose null must not look like a null of the data.
+        is_summed_over = row[dimension_count : 2 * dimension_count]
+        values = tuple((name, row[i]) for i, name in enumerate(dimensions) if not is_summed_over[i])
+        test_numerator, test_denominator, control_numerator, control_denominator = row[2 * dimension_count :]
+        segments.append(Segment(values, (test_numerator, test_denominator), (control_numerator, control_denominator)))
     return segments
 
 
 def _read_series(
-    session: DataSession, project: str, data: str, time: str, value: str, ids: Sequence[str]
+    session: DataSession, project: str, data: str, time_column: str, value_column: str, id_columns: Sequence[str]
 ) -> dict[tuple[Any, ...], list[tuple[Any, float]]]:
-    """Return (time, value) rows by series, in time order."""
-    source = session.source(project, data, [*ids, time, value])
-    columns = ", ".join(quote_column(name) for name in [*ids, time, value])
+    """Return the (time, value) rows of each series in time order, by the values of its id columns; omits nulls."""
+    source = session.source(project, data, [*id_columns, time_column, value_column])
+    columns = ", ".join(quote_column(name) for name in [*id_columns, time_column, value_column])
     result = session.analyse(f"select {columns} from ({source}) as q order by all")
     series: defaultdict[tuple[Any, ...], list[tuple[Any, float]]] = defaultdict(list)
     for row in result.rows:
-        if row[-1] is not None and row[-2] is not None:
-            series[tuple(row[: len(ids)])].append((row[-2], _numbers(row[-1:], [value])[0]))
+        *key, time, value = row
+        if time is not None and value is not None:
+            (number,) = _read_numbers([value], [value_column])
+            series[tuple(key)].append((time, number))
     if not series:
-        raise QueryError("INVALID_ARGUMENT", "there are no rows")
+        raise QueryError("INVALID_ARGUMENT", "the table or query has no rows with a time and a value")
     return dict(series)
 
 
-def _numbers(row: Sequence[Any], names: Sequence[str]) -> list[float]:
-    """Convert values to floats; decimals arrive as text."""
+def _read_numbers(values: Sequence[Any], columns: Sequence[str]) -> list[float]:
+    """Convert the values of columns to floats; the query process sends decimals as text."""
     try:
-        return [float(value) for value in row]
+        return [float(value) for value in values]
     except (TypeError, ValueError):
-        raise QueryError("INVALID_ARGUMENT", f"{', '.join(names)} must be numbers") from None
+        raise QueryError("INVALID_ARGUMENT", f"{', '.join(columns)} must be numbers") from None
 
 
-def _limit(session: DataSession, rows: list[JsonObject]) -> JsonObject:
-    answer: JsonObject = {"status": "SUCCESS", "rows": rows[: session.max_rows]}
-    return answer | ({"result_is_likely_truncated": True} if len(rows) > session.max_rows else {})
+def _limit_rows(session: DataSession, rows: list[JsonObject]) -> JsonObject:
+    """Return a tool's result with the rows up to the session's limit."""
+    result: JsonObject = {"status": "SUCCESS", "rows": rows[: session.max_rows]}
+    return result | ({"result_is_likely_truncated": True} if len(rows) > session.max_rows else {})
 
 
 MAX_DIMENSIONS = 5
@@ -223,7 +240,12 @@ _METRIC = re.compile(
 
 @dataclass(frozen=True)
 class ContributionMetric:
-    """`SUM(a)`, `SUM(a)/SUM(b)` or `SUM(a)/COUNT(DISTINCT c)`, by the columns it names."""
+    """The columns of `SUM(a)`, `SUM(a)/SUM(b)` or `SUM(a)/COUNT(DISTINCT c)`.
+
+    Attributes:
+        denominator: None for a plain sum.
+        distinct: Whether the denominator counts distinct values.
+    """
 
     numerator: str
     denominator: str | None
@@ -246,7 +268,13 @@ class ContributionMetric:
 
 @dataclass(frozen=True)
 class Segment:
-    """A combination of dimension values: sums of the test and of the control rows as (numerator, denominator)."""
+    """The rows with a combination of dimension values.
+
+    Attributes:
+        values: (dimension, value) pairs; empty for all rows.
+        test: Sums of the test rows as (numerator, denominator).
+        control: Sums of the control rows as (numerator, denominator).
+    """
 
     values: tuple[tuple[str, Any], ...]
     test: tuple[float, float]
@@ -259,25 +287,29 @@ class Segment:
 
 
 def analyze_segments(
-    total: Segment, segments: Sequence[Segment], dimensions: Sequence[str], *, top: int, prune: bool
+    total: Segment, segments: Sequence[Segment], dimensions: Sequence[str], *, max_rows: int, prune: bool
 ) -> list[dict[str, Any]]:
-    """Return the segments as rows, sorted by support, then contribution, then name.
+    """Return the segments as rows of the tool's result, sorted by support, then contribution, then name.
 
     Args:
-        total: All rows.
+        total: The segment of all rows.
         prune: Omit a segment whose metrics equal those of a segment that contains it.
     """
-    rows = [_row(segment, total, dimensions) for segment in (_prune(segments) if prune else segments)]
+    rows = [_describe_segment(segment, total, dimensions) for segment in (_prune(segments) if prune else segments)]
     rows.sort(key=lambda row: (-(row["apriori_support"] or 0), -(row["contribution"] or 0), row["contributors"]))
-    return rows[:top]
+    return rows[:max_rows]
 
 
-def _row(segment: Segment, total: Segment, dimensions: Sequence[str]) -> dict[str, Any]:
+def _describe_segment(segment: Segment, total: Segment, dimensions: Sequence[str]) -> dict[str, Any]:
+    """Return a segment as a row; a figure whose denominator is zero is None.
+
+    The expected test value is the control value, scaled by the change of the metric outside the segment.
+    """
     test, control = _divide(*segment.test), _divide(*segment.control)
     difference = None if test is None or control is None else test - control
-    rest_test = _metric_without(total.test, segment.test)
-    rest_control = _metric_without(total.control, segment.control)
-    ratio = None if rest_test is None or rest_control is None else _divide(rest_test, rest_control)
+    outside_test = _metric_without(total.test, segment.test)
+    outside_control = _metric_without(total.control, segment.control)
+    ratio = None if outside_test is None or outside_control is None else _divide(outside_test, outside_control)
     expected = None if control is None or ratio is None else control * ratio
     unexpected = None if test is None or expected is None else test - expected
     supports = (_divide(segment.test[0], total.test[0]), _divide(segment.control[0], total.control[0]))
@@ -297,11 +329,11 @@ def _row(segment: Segment, total: Segment, dimensions: Sequence[str]) -> dict[st
     }
 
 
-def _metric_without(total: tuple[float, float], part: tuple[float, float]) -> float | None:
-    """Return the metric of the rows outside `part`; None for a zero denominator."""
-    if total[1] == part[1] == 1.0:  # a plain sum has the denominator 1
-        return total[0] - part[0]
-    return _divide(total[0] - part[0], total[1] - part[1])
+def _metric_without(total: tuple[float, float], segment: tuple[float, float]) -> float | None:
+    """Return the metric of the rows outside a segment; None for a zero denominator."""
+    if total[1] == segment[1] == 1.0:  # a plain sum has the denominator 1
+        return total[0] - segment[0]
+    return _divide(total[0] - segment[0], total[1] - segment[1])
 
 
 def _divide(a: float, b: float) -> float | None:
@@ -309,13 +341,13 @@ def _divide(a: float, b: float) -> float | None:
 
 
 def _prune(segments: Sequence[Segment]) -> list[Segment]:
-    """Omit each segment that has the same sums as a segment with a subset of its values."""
-    by_sums: dict[tuple[Any, ...], list[frozenset[tuple[str, Any]]]] = {}
-    pruned: list[Segment] = []
+    """Return the segments without those whose sums equal the sums of a segment with a subset of their values."""
+    kept_values_by_sums: dict[tuple[Any, ...], list[frozenset[tuple[str, Any]]]] = {}
+    kept_segments: list[Segment] = []
     for candidate in sorted(segments, key=lambda segment: len(segment.values)):
-        shorter = by_sums.setdefault((candidate.test, candidate.control), [])
+        kept_values = kept_values_by_sums.setdefault((candidate.test, candidate.control), [])
         values = frozenset(candidate.values)
-        if not any(other < values for other in shorter):
-            shorter.append(values)
-            pruned.append(candidate)
-    return pruned
+        if not any(other < values for other in kept_values):
+            kept_values.append(values)
+            kept_segments.append(candidate)
+    return kept_segments

@@ -1,4 +1,4 @@
-"""The catalogue of a warehouse: projects, datasets, tables and columns, as its process reported them."""
+"""The catalogue of a warehouse: projects, datasets, tables and columns, as its process reports them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from bough.types import JsonObject
 
 @dataclass(frozen=True)
 class WarehouseColumn:
-    """A column; `type` is BigQuery's name of its type, `mode` NULLABLE, REQUIRED or REPEATED."""
+    """A column of a table.
+
+    Attributes:
+        type: BigQuery's name of the type.
+        mode: NULLABLE, REQUIRED or REPEATED.
+    """
 
     name: str
     type: str
@@ -21,7 +26,12 @@ class WarehouseColumn:
 
 @dataclass(frozen=True)
 class WarehouseTable:
-    """A table or view, with its number of rows."""
+    """A table or view.
+
+    Attributes:
+        kind: TABLE or VIEW.
+        rows: Number of rows; 0 for a view of DuckDB.
+    """
 
     name: str
     kind: str
@@ -35,7 +45,7 @@ class WarehouseDataset:
     """A dataset and its tables by name.
 
     Attributes:
-        left_out: Unusable tables with the reason, for example views of tables that were changed or removed.
+        left_out: Unusable tables, each with the reason, for example views of tables that were changed or removed.
     """
 
     description: str
@@ -46,7 +56,12 @@ class WarehouseDataset:
 
 @dataclass(frozen=True)
 class WarehouseCatalog:
-    """The names a query can use: projects, datasets, tables, and the temporary tables of the session."""
+    """The names a query can use.
+
+    Attributes:
+        projects: Datasets by name, by project.
+        temporary: Names of the session's temporary tables, in lower case.
+    """
 
     projects: Mapping[str, Mapping[str, WarehouseDataset]]
     temporary: frozenset[str] = field(default_factory=frozenset[str])
@@ -102,6 +117,7 @@ class WarehouseCatalog:
 
 
 def _read_dataset(described: JsonObject, mask: Callable[[str], str]) -> WarehouseDataset:
+    """Return a dataset from its description, with the reasons of unusable tables masked."""
     tables: Sequence[JsonObject] = described["tables"]
     left_out: Mapping[str, str] = described.get("left_out") or {}
     return WarehouseDataset(

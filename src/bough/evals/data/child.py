@@ -1,6 +1,6 @@
 """The process that runs queries: DuckDB without files, network, extensions or settings, under kernel resource limits.
 
-Started as `python -I -m bough.evals.data.child REQUESTS ANSWERS` with two pipes. It exits with its parent: a thread
+Started as `python -I -m bough.evals.data.child REQUESTS RESPONSES` with two pipes. It exits with its parent: a thread
 reads the requests and ends the process at the end of the pipe, even while a query runs.
 """
 
@@ -25,30 +25,30 @@ _LENGTH = struct.Struct(">I")
 
 
 def write_frame(fd: int, message: JsonObject) -> None:
-    """Write one message completely.
+    """Write one message to a pipe.
 
     Raises:
-        OSError: The other side is gone.
+        OSError: The other process closed the pipe.
     """
     body = json.dumps(message, default=str).encode()
-    data = memoryview(_LENGTH.pack(len(body)) + body)
-    while data:
-        data = data[os.write(fd, data) :]
+    unwritten = memoryview(_LENGTH.pack(len(body)) + body)
+    while unwritten:
+        unwritten = unwritten[os.write(fd, unwritten) :]
 
 
 def read_frame(fd: int) -> JsonObject:
-    """Read one message.
+    """Read one message from a pipe.
 
     Raises:
-        EOFError: The other side is gone.
-        ValueError: The data are not a message.
+        EOFError: The other process closed the pipe.
+        ValueError: The bytes are not a message.
     """
     (size,) = _LENGTH.unpack(_read_exactly(fd, _LENGTH.size))
     if size > MAX_FRAME_BYTES:
-        raise ValueError(f"a message of {size} bytes")
+        raise ValueError(f"the message has {size} bytes")
     message: Any = json.loads(_read_exactly(fd, size))
     if not isinstance(message, dict):
-        raise ValueError("the message is not an object")  # noqa: TRY004 - what it holds is wrong, not its type
+        raise ValueError("the message is not an object")  # noqa: TRY004 - the content is wrong, not the type
     return message  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -57,7 +57,7 @@ def _read_exactly(fd: int, size: int) -> bytes:
     while size:
         part = os.read(fd, min(size, 1 << 20))
         if not part:
-            raise EOFError("the other side is gone")
+            raise EOFError("the other process closed the pipe")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -82,84 +82,87 @@ _BIGQUERY_TYPES = {
 }  # fmt: skip
 
 
-def main(requests: int, answers: int) -> None:
-    """Open the warehouse that the first request describes, then answer requests until the pipe ends."""
-    settings = read_frame(requests)
+def main(request_fd: int, response_fd: int) -> None:
+    """Open the warehouse that the first request describes, then respond to requests until the pipe ends."""
+    settings = read_frame(request_fd)
     connection: Any = None
     pending: queue.Queue[JsonObject] = queue.Queue()
 
     def read_requests() -> None:
         while True:
             try:
-                request = read_frame(requests)
+                request = read_frame(request_fd)
             except (EOFError, OSError, ValueError):
-                os._exit(0)  # the parent is gone; a query that still runs must not keep this process
+                os._exit(0)  # the parent ended; a running query must not keep this process alive
             if request["op"] != "interrupt":
                 pending.put(request)
             elif connection is not None:
                 connection.interrupt()
 
     try:
-        connection, backend = _open(settings)
+        connection, backend = _open_warehouse(settings)
     except Exception as error:  # noqa: BLE001 - the boundary of this process: the parent reports it
-        write_frame(answers, _describe_failure(error))
+        write_frame(response_fd, _describe_failure(error))
         return
-    # The reader thread starts after this answer, so nothing can interrupt the opening.
-    write_frame(answers, {"ok": True})
+    # The reader thread starts after this response, so nothing can interrupt the opening.
+    write_frame(response_fd, {"ok": True})
     threading.Thread(target=read_requests, daemon=True).start()
     while True:
         request = pending.get()
         try:
-            answer = _describe(connection, backend) if request["op"] == "catalog" else _run(connection, request)
+            if request["op"] == "catalog":
+                response = _describe_catalog(connection, backend)
+            else:
+                response = _run_query(connection, request)
         except Exception as error:  # noqa: BLE001 - as above
-            answer = _describe_failure(error)
-        write_frame(answers, answer)
+            response = _describe_failure(error)
+        write_frame(response_fd, response)
 
 
-def _open(settings: JsonObject) -> tuple[Any, Any]:
+def _open_warehouse(settings: JsonObject) -> tuple[Any, Any]:
     """Return (connection, ibis backend) with the projects attached and everything else locked."""
     # Before the imports and the files: native code that parses a file must already be limited.
-    _limit(settings)
+    _limit_resources(settings)
     import duckdb
     import ibis
 
     connection = duckdb.connect(":memory:", config={**_SETTINGS, "memory_limit": f"{settings['memory_bytes'] >> 20}MB"})
     for project, file in settings["projects"].items():
-        how = "" if settings["writable"] else " (read_only)"
-        connection.execute(f"attach {_quote(file, chr(39))} as {_quote(project)}{how}")
-    backend = ibis.duckdb.from_connection(connection)  # before the lock: ibis sets options itself
+        options = "" if settings["writable"] else " (read_only)"
+        connection.execute(f"attach {_quote(file, chr(39))} as {_quote(project)}{options}")
+    backend = ibis.duckdb.from_connection(connection)  # before the lock, because ibis sets options
     connection.execute("set enable_external_access=false")
-    connection.execute("set lock_configuration=true")  # last: nothing above can be set after it
+    connection.execute("set lock_configuration=true")  # last, since it also prevents the settings above
     return connection, backend
 
 
-def _limit(settings: JsonObject) -> None:
-    # Above DuckDB's own limit, so that its error comes first; this bound stops what DuckDB does not count.
-    bound = 2 * settings["memory_bytes"] + (1 << 30)
-    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+def _limit_resources(settings: JsonObject) -> None:
+    # Above DuckDB's own limit, so that its error is raised first; this limit includes memory DuckDB does not count.
+    address_space_bytes = 2 * settings["memory_bytes"] + (1 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes, address_space_bytes))
     # A core dump would write the data of the projects to disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not settings["writable"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def _describe(connection: Any, backend: Any) -> JsonObject:
-    """Return the catalogue: ibis lists names and types, DuckDB's system tables have comments and row counts."""
-    texts = {
-        (project, dataset, table): (rows, text)
-        for project, dataset, table, rows, text in connection.execute(
+def _describe_catalog(connection: Any, backend: Any) -> JsonObject:
+    """Return the catalogue: names and types from ibis, comments and row counts from DuckDB's system tables."""
+    rows_and_comments = {
+        (project, dataset, table): (rows, comment)
+        for project, dataset, table, rows, comment in connection.execute(
             "select database_name, schema_name, table_name, estimated_size, coalesce(comment, '') from duckdb_tables()"
         ).fetchall()
     }
-    notes = {
-        (project, dataset, table, column): text
-        for project, dataset, table, column, text in connection.execute(
+    column_comments = {
+        (project, dataset, table, column): comment
+        for project, dataset, table, column, comment in connection.execute(
             "select database_name, schema_name, table_name, column_name, coalesce(comment, '') from duckdb_columns()"
         ).fetchall()
     }
-    schemas = {
-        (project, schema): text or ""
-        for project, schema, text in connection.execute(
+    dataset_comments = {
+        (project, dataset): comment or ""
+        for project, dataset, comment in connection.execute(
             "select database_name, schema_name, comment from duckdb_schemas()"
         ).fetchall()
     }
@@ -176,15 +179,15 @@ def _describe(connection: Any, backend: Any) -> JsonObject:
             left_out: dict[str, str] = {}
             for table in sorted(backend.list_tables(database=(project, dataset))):
                 name = (project, dataset, table)
-                if name not in texts and name not in views:
+                if name not in rows_and_comments and name not in views:
                     continue  # a temporary table of the session
                 try:
-                    tables.append(_describe_table(backend, name, texts, notes))
-                except Exception as error:  # noqa: BLE001 - a view of a changed table must not hide the others
+                    tables.append(_describe_table(backend, name, rows_and_comments, column_comments))
+                except Exception as error:  # noqa: BLE001 - a broken view must not hide the other tables
                     left_out[table] = str(error)
             if tables or left_out or dataset != "main":
-                text = schemas.get((project, dataset), "")
-                datasets[dataset] = {"description": text, "tables": tables, "left_out": left_out}
+                description = dataset_comments.get((project, dataset), "")
+                datasets[dataset] = {"description": description, "tables": tables, "left_out": left_out}
     temporary = connection.execute(
         "select lower(table_name) from duckdb_tables() where temporary "
         "union select lower(view_name) from duckdb_views() where temporary and not internal"
@@ -193,22 +196,32 @@ def _describe(connection: Any, backend: Any) -> JsonObject:
 
 
 def _describe_table(
-    backend: Any, name: tuple[str, str, str], texts: dict[Any, tuple[int, str]], notes: dict[Any, str]
+    backend: Any,
+    name: tuple[str, str, str],
+    rows_and_comments: dict[Any, tuple[int, str]],
+    column_comments: dict[Any, str],
 ) -> JsonObject:
+    """Return the description of a table or view.
+
+    Args:
+        name: (project, dataset, table).
+        rows_and_comments: Row counts and comments of tables; views are missing.
+        column_comments: Comments by (project, dataset, table, column).
+    """
     project, dataset, table = name
     schema = backend.get_schema(table, catalog=project, database=dataset)
-    rows, text = texts.get(name, (0, ""))
+    rows, comment = rows_and_comments.get(name, (0, ""))
     return {
         "name": table,
-        "kind": "TABLE" if name in texts else "VIEW",
+        "kind": "TABLE" if name in rows_and_comments else "VIEW",
         "rows": rows,
-        "description": text,
+        "description": comment,
         "columns": [
             {
                 "name": column,
                 "type": _column_type(type),
                 "mode": _column_mode(type),
-                "description": notes.get((*name, column), ""),
+                "description": column_comments.get((*name, column), ""),
             }
             for column, type in schema.items()
         ],
@@ -216,6 +229,7 @@ def _describe_table(
 
 
 def _column_mode(type: Any) -> str:
+    """Return BigQuery's mode of a column with an ibis type."""
     if type.is_array():
         return "REPEATED"
     return "NULLABLE" if type.nullable else "REQUIRED"
@@ -234,33 +248,37 @@ def _column_type(type: Any) -> str:
     return _BIGQUERY_TYPES.get(type.__class__.__name__.lower(), "STRING")
 
 
-def _run(connection: Any, request: JsonObject) -> JsonObject:
-    """Run one statement and return its columns and rows, whole rows up to both bounds."""
+def _run_query(connection: Any, request: JsonObject) -> JsonObject:
+    """Run one statement and return its columns, and its rows up to `max_rows` and `max_bytes`."""
     import duckdb
 
     statements = duckdb.extract_statements(request["sql"])
-    kinds = [statement.type.name for statement in statements]
-    # DuckDB's parser has the last word: sqlglot may have read the same text as another statement.
-    if kinds != [request["statement_type"]]:
-        return {"error": "SQL_STATEMENTS", "details": f"the statement is read as {', '.join(kinds) or 'nothing'}"}
+    statement_types = [statement.type.name for statement in statements]
+    # DuckDB's parser decides, since sqlglot may have parsed the same text as another statement.
+    if statement_types != [request["statement_type"]]:
+        found = ", ".join(statement_types) or "nothing"
+        return {"error": "SQL_STATEMENTS", "details": f"the database parses the statement as {found}"}
     cursor = connection.execute(statements[0])
     columns = [column[0] for column in cursor.description or ()]
     rows: list[list[Any]] = []
-    size, limit, truncated = 0, request["max_rows"], False
-    # One row more than the limit is fetched, to tell a complete result from a truncated one.
-    while not truncated and (chunk := cursor.fetchmany(min(_CHUNK_ROWS, limit + 1 - len(rows)))):
+    size = 0
+    max_rows = request["max_rows"]
+    truncated = False
+    # One row more than the limit is fetched, to distinguish a complete result from a truncated one.
+    while not truncated and (chunk := cursor.fetchmany(min(_CHUNK_ROWS, max_rows + 1 - len(rows)))):
         for row in chunk:
-            plain = [_as_json(value) for value in row]
-            size += sum(len(str(value)) for value in plain) + 4 * len(plain) + sum(map(len, columns))
-            if len(rows) == limit or size > request["max_bytes"]:
+            json_row = [_as_json(value) for value in row]
+            # About the length of the row as a JSON object: values, punctuation, names.
+            size += sum(len(str(value)) for value in json_row) + 4 * len(json_row) + sum(map(len, columns))
+            if len(rows) == max_rows or size > request["max_bytes"]:
                 truncated = True
                 break
-            rows.append(plain)
+            rows.append(json_row)
     return {"columns": columns, "rows": rows, "truncated": truncated}
 
 
 def _as_json(value: Any) -> Any:
-    """Convert a value to JSON; values without a JSON form become text."""
+    """Convert a value to JSON; bytes become hexadecimal, other values without a JSON form become text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -275,6 +293,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _describe_failure(error: Exception) -> JsonObject:
+    """Return the response for an error, with a `QueryErrorCode`."""
     name = type(error).__name__
     code = "SQL_TIMEOUT" if name == "InterruptException" else "SQL_FAILED"
     if isinstance(error, MemoryError) or name == "OutOfMemoryException":
@@ -287,6 +306,6 @@ def _quote(text: str, mark: str = '"') -> str:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent ended
         main(int(sys.argv[1]), int(sys.argv[2]))
     os._exit(0)

@@ -1,4 +1,4 @@
-"""DuckDB in a separate process that is killed at the deadline: an interrupt does not end every query."""
+"""DuckDB in a separate process, which is killed at the deadline because an interrupt does not end every query."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bough.types import JsonObject
 
 START_SECONDS = 60.0
 INTERRUPT_SECONDS = 0.2
-"""How long an interrupted query has before its process is killed."""
+"""Time between the interrupt of a query and the kill of its process."""
 
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 
 
 class DuckProcess:
-    """A process with DuckDB files open; runs one query at a time and starts at the first request.
+    """A process that opens DuckDB files and runs one query at a time; it starts at the first request.
 
     Not safe for several threads at once.
 
@@ -38,14 +38,14 @@ class DuckProcess:
     def __init__(
         self, projects: Mapping[str, Path], *, memory_bytes: int, timeout_seconds: float, writable: bool = False
     ) -> None:
-        """Describe the process; nothing is started."""
+        """Set the process up without starting it."""
         self.projects = dict(projects)
         self._memory_bytes = memory_bytes
         self._timeout_seconds = timeout_seconds
         self._writable = writable
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._requests = self._answers = -1
+        self._requests = self._responses = -1
 
     def __enter__(self) -> DuckProcess:
         return self
@@ -56,51 +56,56 @@ class DuckProcess:
         self.close()
 
     def ask(self, request: JsonObject) -> JsonObject:
-        """Send a request and return its answer within the deadline.
+        """Send a request and return its response.
 
         Raises:
-            QueryError: The request failed, took too long or needed too much memory.
+            QueryError: The request failed, reached the deadline, or needed too much memory.
         """
         if self._process is None:
             self._start()
         try:
             write_frame(self._requests, request)
-            answer = self._read(self._timeout_seconds, interrupt=True)
+            response = self._read_response(self._timeout_seconds, interrupt=True)
         except (EOFError, OSError, ValueError) as error:
             self.close()
             raise QueryError(
-                "SQL_MEMORY", "the query ended its process; it needs too much", session_lost=True
+                "SQL_MEMORY", "the query process ended; the query needs too much memory", session_lost=True
             ) from error
-        return self._check(answer)
+        return self._check_response(response)
 
-    def _check(self, answer: JsonObject) -> JsonObject:
-        if "error" in answer:
-            code = cast("QueryErrorCode", answer["error"])
-            # _read closes the process when it misses the deadline, so this is true only after a kill.
-            raise QueryError(code, self.mask(answer["details"]), session_lost=self._process is None)
-        return answer
+    def _check_response(self, response: JsonObject) -> JsonObject:
+        if "error" in response:
+            code = cast("QueryErrorCode", response["error"])
+            # The process is None only if _read_response killed it after a timeout.
+            raise QueryError(code, self.mask(response["details"]), session_lost=self._process is None)
+        return response
 
-    def _read(self, seconds: float, *, interrupt: bool) -> JsonObject:
-        """Read an answer; after the deadline interrupt the query, then kill its process."""
-        if _is_readable(self._answers, seconds):
-            return read_frame(self._answers)
+    def _read_response(self, seconds: float, *, interrupt: bool) -> JsonObject:
+        """Return the response, or an error response after a timeout.
+
+        Args:
+            interrupt: Interrupt the query after a timeout, and kill the process only if that does not end the query.
+        """
+        if _is_readable(self._responses, seconds):
+            return read_frame(self._responses)
         if interrupt:
             write_frame(self._requests, {"op": "interrupt"})
-            if _is_readable(self._answers, INTERRUPT_SECONDS):
-                read_frame(self._answers)  # discard it, even a result: unread, it would answer the next request
+            if _is_readable(self._responses, INTERRUPT_SECONDS):
+                read_frame(self._responses)  # even a result, which the next request would otherwise read
                 return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
         self.close()
         return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
 
     def _timeout_text(self) -> str:
-        return f"the query was ended after {self._timeout_seconds:g} s"
+        return f"the query was cancelled after {self._timeout_seconds:g} s"
 
     def _start(self) -> None:
+        """Start the process and wait until it has opened the files."""
         missing = [name for name, file in self.projects.items() if not file.is_file()]
         if missing:
-            raise QueryError("UNAVAILABLE", f"the file of project {missing[0]!r} is not there")
+            raise QueryError("UNAVAILABLE", f"the file of project {missing[0]!r} does not exist")
         child_reads, self._requests = os.pipe()
-        self._answers, child_writes = os.pipe()
+        self._responses, child_writes = os.pipe()
         self._folder = tempfile.TemporaryDirectory(prefix="bough-data-")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -114,42 +119,44 @@ class DuckProcess:
                 start_new_session=True,
             )
         finally:
-            # The parent must not keep the child's ends, or it would never see the end of file when the child dies.
+            # With the child's ends open here, the end of the child would not end the pipe.
             os.close(child_reads)
             os.close(child_writes)
-        opened: JsonObject = {
+        settings: JsonObject = {
             "projects": {name: str(file.absolute()) for name, file in self.projects.items()},
             "memory_bytes": self._memory_bytes,
             "writable": self._writable,
         }
         try:
-            write_frame(self._requests, opened)
-            answer = self._read(START_SECONDS, interrupt=False)
+            write_frame(self._requests, settings)
+            response = self._read_response(START_SECONDS, interrupt=False)
         except (EOFError, OSError, ValueError) as error:
             self.close()
             raise QueryError("UNAVAILABLE", "the query process did not start") from error
-        if "error" in answer:
+        if "error" in response:
             self.close()
-            raise QueryError("UNAVAILABLE", self.mask(answer["details"]))
+            raise QueryError("UNAVAILABLE", self.mask(response["details"]))
 
     def mask(self, text: str) -> str:
-        """Return the first line of a message without paths of this machine."""
+        """Return the first line of a message, without file paths, at most 500 characters."""
         for name, file in self.projects.items():
             text = text.replace(str(file.absolute()), name)
-        return _PATH.sub("<path>", (text.strip().splitlines() or ["it failed"])[0])[:500]
+        lines = text.strip().splitlines()
+        first_line = lines[0] if lines else "it failed"
+        return _PATH.sub("<path>", first_line)[:500]
 
     def close(self) -> None:
-        """Kill the process, which loses its temporary tables. The next request starts another."""
+        """Kill the process; its temporary tables are lost. The next request starts a new process."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):  # it ended already
-                # The whole group: `start_new_session` made the child its leader, so no grandchild survives.
+                # The group that `start_new_session` created for the child, so that no grandchild survives.
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for fd in (self._requests, self._answers):
+        for fd in (self._requests, self._responses):
             if fd >= 0:
                 os.close(fd)
-        self._requests = self._answers = -1
+        self._requests = self._responses = -1
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None

@@ -1,4 +1,4 @@
-"""Sets of data questions: cases whose agent has the nine data tools, over built-in datasets or the caller's."""
+"""Evaluates sets of data questions: the agent has nine data tools over the built-in or the caller's datasets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATA_SKILLS: Final = _FOLDER / "skills"
 
 
 def read_data_set(path: Path = BIGQUERYBENCH) -> EvalSet:
-    """Return an eval set whose cases get data tools; problems are among its faults.
+    """Return an eval set whose cases get data tools; invalid cases are among its faults.
 
     Raises:
         InvalidInput: The file is not an eval set.
@@ -58,21 +58,23 @@ async def evaluate_data(
     """Run a set of data questions; each attempt has separate tools and a separate query process.
 
     Args:
-        projects: DuckDB files by project, in addition to `bough-public-data`; or a single project with `bigquery`.
+        projects: DuckDB files by project, in addition to `bough-public-data`; or a single project with the value
+            `bigquery`.
 
     Raises:
-        InvalidInput: A file is missing, or see `evaluate`.
+        InvalidInput: A file is missing, or for one of the reasons of `evaluate`.
         Unavailable: BigQuery is requested and its extra is not installed.
         StoreError: The datasets cannot be written.
     """
     from bough.evals.loop import EvalOptions, evaluate
 
     open_tools = await anyio.to_thread.run_sync(_choose_warehouse, projects or {}, write_mode, settings)
-    checked = await anyio.to_thread.run_sync(open_tools)  # a wrong file ends the run before its first attempt
-    await checked.aclose()
-    chosen = replace(options or EvalOptions(), kind="data", prepare=_give_tools(open_tools))
+    # Opened once before the run, so that an invalid argument is raised before the first attempt.
+    tools = await anyio.to_thread.run_sync(open_tools)
+    await tools.aclose()
+    data_options = replace(options or EvalOptions(), kind="data", prepare=_make_prepare(open_tools))
     spec = agent.model_copy(update={"skill_roots": (DATA_SKILLS, *agent.skill_roots)})
-    return await evaluate(eval_set, spec, settings=settings, folder=folder, resume=resume, options=chosen)
+    return await evaluate(eval_set, spec, settings=settings, folder=folder, resume=resume, options=data_options)
 
 
 def _choose_warehouse(
@@ -89,11 +91,13 @@ def _choose_warehouse(
         datasets = ensure_datasets(settings.home / "evals" / "data")
         return lambda: DataTools.duckdb({PROJECT: datasets, **files}, write_mode=write_mode)
     if len(projects) > 1:
-        raise InvalidInput(f"BigQuery's project {remote[0]!r} must be the only one", hint="name no files beside it")
+        raise InvalidInput(f"BigQuery's project {remote[0]!r} must be the only one", hint="remove the other projects")
     return lambda: DataTools.bigquery(remote[0], write_mode=write_mode)
 
 
-def _give_tools(open_tools: Callable[[], DataTools]) -> Prepare:
+def _make_prepare(open_tools: Callable[[], DataTools]) -> Prepare:
+    """Return the hook that opens the tools of an attempt, adds them to its agent, and closes them afterwards."""
+
     @asynccontextmanager
     async def prepare(planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AsyncGenerator[AgentSpec]:
         tools = await anyio.to_thread.run_sync(open_tools)

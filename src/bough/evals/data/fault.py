@@ -1,4 +1,4 @@
-"""Errors of data tools, which become answers for the model."""
+"""Errors of data tools; the tools return them to the model as results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ QueryErrorCode: TypeAlias = Literal[
 
 
 class QueryError(Exception):
-    """A refused or failed query or name. The tool returns it as its answer and never raises it.
+    """An invalid name, or a query that was refused or failed. The tool returns it as its result and never raises it.
 
     Attributes:
         details: One sentence for the model.
-        session_lost: Whether the query process ended, which drops temporary tables.
+        session_lost: Whether the query process ended and its temporary tables are lost.
     """
 
     def __init__(self, code: QueryErrorCode, details: str, *, session_lost: bool = False) -> None:
@@ -39,10 +39,10 @@ class QueryError(Exception):
         self.details = details
         self.session_lost = session_lost
 
-    def as_answer(self) -> JsonObject:
-        """Return the error as the tool's answer: ADK's two fields and a code."""
-        answer: JsonObject = {"status": "ERROR", "error_code": self.code, "error_details": self.details}
-        return answer | ({"session_lost": True} if self.session_lost else {})
+    def as_result(self) -> JsonObject:
+        """Return the error as a tool's result: ADK's fields `status` and `error_details`, and a code."""
+        result: JsonObject = {"status": "ERROR", "error_code": self.code, "error_details": self.details}
+        return result | ({"session_lost": True} if self.session_lost else {})
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The project `bough-public-data`: small computed datasets, identical on every machine.
+"""Creates the project `bough-public-data`: small computed datasets, identical on every machine.
 
 Every value is derived from its row number by two rounds of a linear congruential generator: no random module, no files.
 """
@@ -72,7 +72,7 @@ drop macro mixed;
 drop macro lcg;
 """
 
-_TEXTS = {
+_COMMENTS = {
     "ml_datasets.penguins": (
         "344 penguins of three species on three islands, with four measures; some are missing.",
         {
@@ -135,31 +135,32 @@ def ensure_datasets(folder: Path) -> Path:
     Raises:
         StoreError: The file cannot be written.
     """
-    digest = sha256((_TABLES + repr(_TEXTS)).encode()).hexdigest()
+    digest = sha256((_TABLES + repr(_COMMENTS)).encode()).hexdigest()
     path = folder / f"{digest}.duckdb"
     if path.is_file():
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder) as part:
-            temporary = Path(part) / "made.duckdb"
-            _make(temporary)
-            os.replace(temporary, path)  # atomic: no reader sees half a file, and two processes write equal files
+        with TemporaryDirectory(dir=folder) as staging_folder:
+            staged_file = Path(staging_folder) / "made.duckdb"
+            _create_database(staged_file)
+            # Atomic: no reader sees a partial file. Two processes at once create equal files.
+            os.replace(staged_file, path)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}", hint="name another --home") from error
+        raise StoreError(f"cannot write {path}: {error.strerror}", hint="use another --home") from error
     return path
 
 
-def _make(path: Path) -> None:
+def _create_database(path: Path) -> None:
     import duckdb
 
     with duckdb.connect(str(path)) as connection:
         connection.execute(_TABLES)
-        for table, (text, columns) in _TEXTS.items():
-            connection.execute(f"comment on table {table} is {_literal(text)}")
-            for column, comment in columns.items():
-                connection.execute(f"comment on column {table}.{column} is {_literal(comment)}")
+        for table, (table_comment, column_comments) in _COMMENTS.items():
+            connection.execute(f"comment on table {table} is {_quote_literal(table_comment)}")
+            for column, comment in column_comments.items():
+                connection.execute(f"comment on column {table}.{column} is {_quote_literal(comment)}")
 
 
-def _literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -20,7 +20,11 @@ _TABLE = re.compile(r"\s*`?[A-Za-z_][\w-]*(?:`?\.`?[A-Za-z_][\w-]*){1,2}`?\s*")
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The rows of a statement; `truncated` if there were more."""
+    """The rows of a statement.
+
+    Attributes:
+        truncated: Whether the statement had more rows.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
@@ -28,14 +32,14 @@ class QueryRows:
 
 
 class DataSession:
-    """Runs checked statements in a query process and keeps its catalogue. Not safe for several threads at once.
+    """Runs checked statements in a query process and caches its catalogue. Not safe for several threads at once.
 
     Attributes:
-        max_rows: Maximum number of rows of an answer.
+        max_rows: Maximum number of rows of a result.
     """
 
     def __init__(self, process: DuckProcess, write_mode: WriteMode, *, max_rows: int, max_bytes: int) -> None:
-        """Describe the session; the process starts at the first request."""
+        """Create the session; the process starts at the first request."""
         self.write_mode: WriteMode = write_mode
         self.max_rows = max_rows
         self._max_bytes = max_bytes
@@ -53,14 +57,14 @@ class DataSession:
         return self._catalog
 
     def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:
-        """Run a statement and return the answer of `execute_sql`.
+        """Run a statement and return the result of the tool `execute_sql`.
 
         Raises:
             QueryError: The statement is not allowed, or failed.
         """
         checked = check_sql(query, project, self.catalog(), self.write_mode)
         if dry_run:
-            columns = () if checked.creates else self._columns(checked)
+            columns = () if checked.changes_tables else self._columns(checked)
             return {
                 "status": "SUCCESS",
                 "dry_run_info": {
@@ -70,15 +74,17 @@ class DataSession:
                     "sql": checked.sql,
                 },
             }
-        result = self._run(checked.sql, checked.statement_type, self.max_rows, self._max_bytes)
-        if checked.creates:
+        query_rows = self._run(checked.sql, checked.statement_type, self.max_rows, self._max_bytes)
+        rows: list[JsonObject] = []
+        if checked.changes_tables:
             self._catalog = None
-        rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows] if not checked.creates else []
-        answer: JsonObject = {"status": "SUCCESS", "rows": rows}
-        return answer | ({"result_is_likely_truncated": True} if result.truncated else {})
+        else:
+            rows = [dict(zip(query_rows.columns, row, strict=True)) for row in query_rows.rows]
+        result: JsonObject = {"status": "SUCCESS", "rows": rows}
+        return result | ({"result_is_likely_truncated": True} if query_rows.truncated else {})
 
     def source(self, project: str, data: str, columns: Sequence[str]) -> str:
-        """Return checked SQL that selects from a table or query with these columns.
+        """Return the checked SQL of a table or query that has these columns.
 
         Raises:
             QueryError: The query is not allowed, or a column does not exist.
@@ -91,14 +97,17 @@ class DataSession:
         return checked.sql
 
     def analyse(self, sql: str) -> QueryRows:
-        """Run SQL built from a checked source and return all rows.
+        """Run a query over the SQL that `source` returned, and return all rows.
 
         Raises:
-            QueryError: The query failed, or has more than 100,000 rows.
+            QueryError: The query failed, or has more than 100,000 rows or 64 MiB.
         """
         result = self._run(sql, "SELECT", MAX_ANALYSED_ROWS, MAX_ANALYSED_BYTES)
         if result.truncated:
-            raise QueryError("INVALID_ARGUMENT", f"more than {MAX_ANALYSED_ROWS} rows; aggregate them in a query")
+            raise QueryError(
+                "INVALID_ARGUMENT",
+                f"too many rows (more than {MAX_ANALYSED_ROWS}) or too large; aggregate them in a query",
+            )
         return result
 
     def close(self) -> None:
@@ -106,22 +115,24 @@ class DataSession:
         self._process.close()
 
     def _columns(self, checked: CheckedSql) -> tuple[str, ...]:
+        """Return the names of the columns of a query."""
         return self._run(f"select * from ({checked.sql}) limit 0", "SELECT", 1, self._max_bytes).columns  # noqa: S608
 
     def _run(self, sql: str, statement_type: str, max_rows: int, max_bytes: int) -> QueryRows:
+        """Run SQL in the process; drop the cached catalogue if the process ended."""
         request = {"op": "run", "sql": sql, "statement_type": statement_type}
         try:
-            answer = self._process.ask(request | {"max_rows": max_rows, "max_bytes": max_bytes})
+            response = self._process.ask(request | {"max_rows": max_rows, "max_bytes": max_bytes})
         except QueryError as error:
-            # The temporary tables died with the process; a cached catalogue would still list them.
+            # A new process has no temporary tables, but a cached catalogue would still list them.
             if error.session_lost:
                 self._catalog = None
             raise
-        return QueryRows(tuple(answer["columns"]), answer["rows"], answer["truncated"])
+        return QueryRows(tuple(response["columns"]), response["rows"], response["truncated"])
 
 
 def read_source(data: str, project: str, catalog: WarehouseCatalog, *, dialect: SqlDialect = "duckdb") -> CheckedSql:
-    """Check a table name or query as a read-only statement.
+    """Return the checked read-only statement for a table name or a query.
 
     Raises:
         QueryError: The query is not allowed.

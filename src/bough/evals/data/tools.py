@@ -1,4 +1,4 @@
-"""The nine tools of a data warehouse; an invalid name or query gives an answer with an error code, not an exception.
+"""The nine tools of a data warehouse; an invalid name or query gives a result with an error code, not an exception.
 
 Source: ADK's BigQuery tools.
 """
@@ -27,20 +27,25 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import FunctionToolset
 
 MAX_LISTED = 1000
+"""Maximum number of datasets or tables in a result."""
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
 class DataTools:
     """Tools over a warehouse: inspect its schema, query it, and analyse query results.
 
-    Calls run one after another. Close it with `aclose`.
+    Calls run one after another. Close the tools with `aclose`.
 
     Attributes:
         write_mode: What SQL may change: nothing, temporary tables, or tables of a copy.
     """
 
     def __init__(self, warehouse: Warehouse, *, copy: TemporaryDirectory[str] | None = None) -> None:
-        """Create tools for a warehouse; prefer `duckdb` or `bigquery`."""
+        """Create tools for a warehouse; usually called by `duckdb` or `bigquery`.
+
+        Args:
+            copy: Folder with the warehouse's writable copies, removed by `aclose`.
+        """
         self.write_mode: WriteMode = warehouse.write_mode
         self._warehouse = warehouse
         self._copy = copy
@@ -57,22 +62,23 @@ class DataTools:
         timeout_seconds: float = 30.0,
         memory_bytes: int = 512 << 20,
     ) -> DataTools:
-        """Return tools over DuckDB files, by project. Files are opened read-only; `allowed` works on copies.
+        """Return tools over DuckDB files. They are opened read-only; write mode `allowed` opens copies instead.
 
         Args:
-            max_rows: Maximum number of rows of an answer.
-            max_bytes: Maximum size of an answer's rows in bytes.
+            projects: DuckDB files by project name.
+            max_rows: Maximum number of rows of a result.
+            max_bytes: Maximum size of a result's rows in bytes.
             timeout_seconds: A longer query is cancelled.
 
         Raises:
-            InvalidInput: A name or a bound is invalid, or a file is missing.
+            InvalidInput: A name or a limit is invalid, or a file is missing.
         """
-        _check_bounds(write_mode, max_rows=max_rows, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+        _check_limits(write_mode, max_rows=max_rows, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         if memory_bytes < 64 << 20:
             raise InvalidInput(f"memory_bytes is {memory_bytes}", hint="give at least 64 MiB")
         for name, file in projects.items():
             if not _NAME.fullmatch(name):
-                raise InvalidInput(f"{name!r} is not a name of a project", hint="letters, digits, _ and -")
+                raise InvalidInput(f"{name!r} is not a project name", hint="use letters, digits, _ and -")
             if not file.is_file():
                 raise InvalidInput(f"there is no file {file}", hint=f"give the DuckDB file of project {name}")
         copy: TemporaryDirectory[str] | None = None
@@ -101,15 +107,15 @@ class DataTools:
 
         Args:
             credentials: google-auth credentials; None uses the default ones of the environment.
-            write_mode: `protected` has a session with temporary tables and models; `allowed` changes the project.
+            write_mode: `protected` also allows temporary tables and models; `allowed` also changes the project itself.
             maximum_bytes_billed: A query that would read more is refused.
 
         Raises:
-            InvalidInput: A bound is not positive.
+            InvalidInput: A limit is not positive.
             Unavailable: The extra is not installed, or there are no credentials.
         """
-        bounds: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
-        _check_bounds(write_mode, maximum_bytes_billed=maximum_bytes_billed, **bounds)
+        limits: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
+        _check_limits(write_mode, maximum_bytes_billed=maximum_bytes_billed, **limits)
         from bough.evals.data.bigquery import BigQueryWarehouse, connect_bigquery
 
         return cls(
@@ -118,12 +124,12 @@ class DataTools:
                 project,
                 write_mode=write_mode,
                 maximum_bytes_billed=maximum_bytes_billed,
-                **bounds,
+                **limits,
             )
         )
 
     def toolset(self) -> FunctionToolset:
-        """Return the tools as PydanticAI's toolset."""
+        """Return the tools as a toolset of PydanticAI."""
         from pydantic_ai.toolsets import FunctionToolset
 
         return FunctionToolset(list(self.functions()))
@@ -143,22 +149,22 @@ class DataTools:
         )
 
     async def aclose(self) -> None:
-        """End the query process and remove copies."""
+        """Close the warehouse and remove its copies."""
         async with self._lock:
-            # Closed before the copy is removed: DuckDB still has its files open.
+            # Closed before the copy is removed, because DuckDB has its files open.
             await anyio.to_thread.run_sync(self._warehouse.close)
             if self._copy is not None:
                 self._copy.cleanup()
 
     async def list_dataset_ids(self, project_id: str) -> Json:
         """List the datasets of a project."""
-        return await self._answer(
+        return await self._run_tool(
             lambda: sorted(self._warehouse.catalog().datasets(_check_name(project_id)))[:MAX_LISTED], project_id
         )
 
     async def list_table_ids(self, project_id: str, dataset_id: str) -> Json:
         """List the tables of a dataset."""
-        return await self._answer(
+        return await self._run_tool(
             lambda: sorted(self._warehouse.catalog().dataset(project_id, dataset_id).tables)[:MAX_LISTED],
             project_id,
             dataset_id,
@@ -178,12 +184,12 @@ class DataTools:
                 **({"left_out": dict(dataset.left_out)} if dataset.left_out else {}),
             }
 
-        return await self._answer(describe, project_id, dataset_id)
+        return await self._run_tool(describe, project_id, dataset_id)
 
     async def get_table_info(self, project_id: str, dataset_id: str, table_id: str) -> Json:
         """Describe a table: its columns with their types, and how many rows it has."""
-        return await self._answer(
-            lambda: _describe(
+        return await self._run_tool(
+            lambda: _describe_table(
                 project_id, dataset_id, self._warehouse.catalog().table(project_id, dataset_id, table_id)
             ),
             project_id,
@@ -195,11 +201,11 @@ class DataTools:
         """Run one SQL statement in BigQuery's dialect.
 
         Args:
-            project_id: Where tables without a project are looked up.
+            project_id: The project of tables that are written without a project.
             query: The statement; tables are written dataset.table or project.dataset.table.
-            dry_run: Only check it, and say what it would read and return.
+            dry_run: Only check the statement, and return what it would read and return.
         """
-        return await self._answer(lambda: self._warehouse.execute(project_id, query, dry_run=dry_run), project_id)
+        return await self._run_tool(lambda: self._warehouse.execute(project_id, query, dry_run=dry_run), project_id)
 
     async def forecast(
         self,
@@ -217,10 +223,10 @@ class DataTools:
             history_data: A table (dataset.table) or a query.
             timestamp_col: The column with times.
             data_col: The column with values.
-            horizon: How many time steps to forecast.
-            id_cols: Columns that tell several series apart.
+            horizon: Number of time steps to forecast.
+            id_cols: Columns that distinguish several series.
         """
-        return await self._answer(
+        return await self._run_tool(
             lambda: self._warehouse.forecast(project_id, history_data, timestamp_col, data_col, horizon, id_cols or []),
             project_id,
         )
@@ -236,19 +242,19 @@ class DataTools:
         times_series_id_cols: list[str] | None = None,
         anomaly_prob_threshold: float = 0.95,
     ) -> Json:
-        """Find values of a time series that are not like the others, or not like its history.
+        """Find values of a time series that differ from the others, or from its history.
 
         Args:
             project_id: The project.
             history_data: A table (dataset.table) or a query.
             times_series_timestamp_col: The column with times.
             times_series_data_col: The column with values.
-            horizon: Most values of target_data that are looked at.
-            target_data: Values to compare with the history, as a table or query; without it the history itself.
-            times_series_id_cols: Columns that tell several series apart.
-            anomaly_prob_threshold: From which probability a value is an anomaly.
+            horizon: Maximum number of values of target_data to check.
+            target_data: Values to compare with the history, as a table or query; by default the history itself.
+            times_series_id_cols: Columns that distinguish several series.
+            anomaly_prob_threshold: The probability above which a value is an anomaly.
         """
-        return await self._answer(
+        return await self._run_tool(
             lambda: self._warehouse.detect_anomalies(
                 project_id,
                 (history_data, target_data),
@@ -271,25 +277,25 @@ class DataTools:
         top_k_insights: int = 30,
         pruning_method: str = "PRUNE_REDUNDANT_INSIGHTS",
     ) -> Json:
-        """Say which segments a difference between test and control rows comes from.
+        """Find the segments that explain a difference between test and control rows.
 
         Args:
             project_id: The project.
             input_data: A table (dataset.table) or a query.
             contribution_metric: SUM(a), SUM(a)/SUM(b) or SUM(a)/COUNT(DISTINCT c).
-            dimension_id_cols: Columns that make the segments, at most five.
+            dimension_id_cols: Columns that define the segments, at most five.
             is_test_col: A boolean column: true for the rows of the test.
-            top_k_insights: Most segments of the answer.
+            top_k_insights: Maximum number of segments to return.
             pruning_method: PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING.
         """
-        return await self._answer(
+        return await self._run_tool(
             lambda: self._warehouse.analyze_contribution(
                 project_id,
                 input_data,
                 contribution_metric,
                 dimension_id_cols,
                 is_test_col,
-                top=top_k_insights,
+                max_insights=top_k_insights,
                 pruning=pruning_method,
             ),
             project_id,
@@ -303,22 +309,22 @@ class DataTools:
         num_clusters: int = 3,
         id_cols: list[str] | None = None,
     ) -> Json:
-        """Group rows that are alike.
+        """Group similar rows.
 
         Args:
             project_id: The project.
             input_data: A table (dataset.table) or a query.
-            feature_cols: Columns of numbers that say how alike rows are.
-            num_clusters: How many groups, 2 to 20.
-            id_cols: Columns that are shown with each row.
+            feature_cols: Numeric columns by which rows are compared.
+            num_clusters: Number of groups, 2 to 20.
+            id_cols: Columns to return with each row.
         """
-        return await self._answer(
+        return await self._run_tool(
             lambda: self._warehouse.cluster_data(project_id, input_data, feature_cols, num_clusters, id_cols or []),
             project_id,
         )
 
-    async def _answer(self, work: Callable[[], Json], *names: str) -> Json:
-        """Run `work` in a thread and return its result, or a `QueryError` as an answer."""
+    async def _run_tool(self, work: Callable[[], Json], *names: str) -> Json:
+        """Check the names, run `work` in a thread, and return its result; a `QueryError` is returned as a result."""
 
         def run() -> Json:
             try:
@@ -326,18 +332,18 @@ class DataTools:
                     _check_name(name)
                 return work()
             except QueryError as error:
-                return error.as_answer()
+                return error.as_result()
 
-        async with self._lock:  # the query process answers one request at a time
+        async with self._lock:  # a warehouse handles one request at a time
             return await anyio.to_thread.run_sync(run)
 
 
-def _check_bounds(write_mode: str, **bounds: float) -> None:
+def _check_limits(write_mode: str, **limits: float) -> None:
     if write_mode not in get_args(WriteMode):
         raise InvalidInput(f"invalid write mode {write_mode!r}", hint=f"one of: {', '.join(get_args(WriteMode))}")
-    for name, bound in bounds.items():
-        if bound <= 0:
-            raise InvalidInput(f"{name} is {bound}", hint="give a positive number")
+    for name, limit in limits.items():
+        if limit <= 0:
+            raise InvalidInput(f"{name} is {limit}", hint="give a positive number")
 
 
 def _check_name(name: str) -> str:
@@ -347,12 +353,14 @@ def _check_name(name: str) -> str:
 
 
 def _copy_into(folder: Path, name: str, file: Path) -> Path:
+    """Copy the file of a project into a folder and return the copy."""
     target = folder / f"{name}.duckdb"
     shutil.copyfile(file, target)
     return target
 
 
-def _describe(project: str, dataset: str, table: WarehouseTable) -> JsonObject:
+def _describe_table(project: str, dataset: str, table: WarehouseTable) -> JsonObject:
+    """Return the description of a table in the form of BigQuery's API."""
     return {
         "id": f"{project}:{dataset}.{table.name}",
         "tableReference": {"projectId": project, "datasetId": dataset, "tableId": table.name},

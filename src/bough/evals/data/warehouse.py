@@ -11,7 +11,7 @@ from bough.types import JsonObject
 
 
 class Warehouse(Protocol):
-    """A warehouse with its projects. All methods block, raise `QueryError`, and are called one after another."""
+    """A warehouse with its projects. All methods block, may raise `QueryError`, and are called one after another."""
 
     write_mode: WriteMode
 
@@ -20,27 +20,27 @@ class Warehouse(Protocol):
         ...
 
     def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:
-        """Run one statement and return the answer of `execute_sql`."""
+        """Run one statement and return the result of the tool `execute_sql`."""
         ...
 
     def forecast(
-        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
+        self, project: str, history: str, time_column: str, value_column: str, horizon: int, id_columns: Sequence[str]
     ) -> JsonObject:
-        """Return the answer of `forecast`."""
+        """Return the result of the tool `forecast`."""
         ...
 
     def detect_anomalies(
         self,
         project: str,
         data: tuple[str, str | None],
-        time: str,
-        value: str,
-        ids: Sequence[str],
+        time_column: str,
+        value_column: str,
+        id_columns: Sequence[str],
         *,
         horizon: int,
         threshold: float,
     ) -> JsonObject:
-        """Return the answer of `detect_anomalies`; `data` is (history, target)."""
+        """Return the result of the tool `detect_anomalies`; `data` is (history, target)."""
         ...
 
     def analyze_contribution(
@@ -51,16 +51,16 @@ class Warehouse(Protocol):
         dimensions: Sequence[str],
         is_test: str,
         *,
-        top: int,
+        max_insights: int,
         pruning: str,
     ) -> JsonObject:
-        """Return the answer of `analyze_contribution`."""
+        """Return the result of the tool `analyze_contribution`."""
         ...
 
     def cluster_data(
-        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
+        self, project: str, data: str, features: Sequence[str], clusters: int, id_columns: Sequence[str]
     ) -> JsonObject:
-        """Return the answer of `cluster_data`."""
+        """Return the result of the tool `cluster_data`."""
         ...
 
     def close(self) -> None:

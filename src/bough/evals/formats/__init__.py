@@ -1,1 +1,1 @@
-"""Formats that sets of cases are read from: `read` detects the format of a path."""
+"""The formats of sets of cases; `read` detects the format of a path."""

@@ -1,4 +1,4 @@
-"""The evals of a skill, `evals/evals.json` and its trigger queries, as cases.
+"""Reads the evals of a skill as cases: `evals/evals.json` and the trigger queries.
 
 Source: Agent Skills documentation, evaluating skills and optimizing descriptions.
 """
@@ -20,7 +20,7 @@ from bough.skills.read.parse import read_file
 from bough.types import Json, JsonObject
 
 _TRAIN_SHARE = 0.6
-_CODES: dict[str, FaultCode] = {
+_FAULT_CODES: dict[str, FaultCode] = {
     "evals-not-json": "not-json",
     "evals-too-long": "too-long",
     "evals-unreadable": "file-missing",
@@ -34,7 +34,7 @@ _CODES: dict[str, FaultCode] = {
 
 
 def read_skill_set(folder: Path) -> EvalSet:
-    """Return the cases of a skill's `evals.json`; see `read_trigger_set` for its trigger queries."""
+    """Return the cases of a skill's `evals.json`; `read_trigger_set` returns its trigger queries."""
     skill, faults = load_skill(folder)
     if skill is None or skill.folder is None:
         return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="skill")
@@ -45,7 +45,7 @@ def read_skill_set(folder: Path) -> EvalSet:
     case_faults = FaultList(skill.folder / "evals" / "evals.json")
     cases = _read_cases(skill, evals.cases, case_faults)
     if not evals.cases and not faults:
-        case_faults.add("empty", "the skill brings no evals")
+        case_faults.add("empty", "the skill has no evals")
     return EvalSet(
         name=skill.name,
         cases=tuple(cases),
@@ -58,7 +58,7 @@ def read_skill_set(folder: Path) -> EvalSet:
 
 
 def read_trigger_set(folder: Path) -> EvalSet:
-    """Return the trigger queries of a skill as cases: `train` and `validation` by `SetCase.split`."""
+    """Return the trigger queries of a skill as cases, with `train` or `validation` as `SetCase.split`."""
     skill, faults = load_skill(folder)
     if skill is None:
         return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="triggers")
@@ -68,7 +68,7 @@ def read_trigger_set(folder: Path) -> EvalSet:
     ]
     return EvalSet(
         name=f"{skill.name}-triggers",
-        cases=tuple(_trigger_cases(skill.name, evals.queries)),
+        cases=tuple(_make_trigger_cases(skill.name, evals.queries)),
         faults=(*faults, *query_faults),
         path=folder,
         sha256=_digest(evals),
@@ -77,12 +77,13 @@ def read_trigger_set(folder: Path) -> EvalSet:
 
 
 def read_query_file(document: SetFile) -> EvalSet:
-    """Return the cases of a standalone list of `{query, should_trigger}`; the skill is named after its folder."""
+    """Return the cases of a file with a list of `{query, should_trigger}`; the folder of the file names the skill."""
     queries: list[TriggerQuery] = []
     for number, item in enumerate(cast("list[Json]", document.data), 1):
         data = cast("JsonObject", item if isinstance(item, dict) else {})
         entry = Entry(data, document.faults, str(number))
-        query, should_trigger = entry.text("query"), entry.get("should_trigger")
+        query = entry.text("query")
+        should_trigger = entry.get("should_trigger")
         if query and query.strip() and isinstance(should_trigger, bool):
             queries.append(TriggerQuery(query, should_trigger))
         else:
@@ -91,7 +92,7 @@ def read_query_file(document: SetFile) -> EvalSet:
         document.faults.add("empty", "has no queries")
     folder = document.path.absolute().parent
     skill = (folder.parent if folder.name == "evals" else folder).name
-    return EvalSet.from_file(document, f"{skill}-triggers", _trigger_cases(skill, queries), "triggers")
+    return EvalSet.from_file(document, f"{skill}-triggers", _make_trigger_cases(skill, queries), "triggers")
 
 
 def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
@@ -104,17 +105,18 @@ def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
     return None, [Fault("shape", str(file), "", "", error.message) for error in errors]
 
 
-def split_for_query(query: str, among: Sequence[str]) -> str:
-    """Return `train` or `validation` for a query without a split: 60 to 40 by digest, so the answer is stable.
+def split_for_query(query: str, queries: Sequence[str]) -> str:
+    """Return `train` or `validation` for a query without a split: 60 to 40, in the stable order of digests.
 
     Args:
-        among: All queries of the same label.
+        queries: All queries with the same label, including `query`.
     """
-    ordered = sorted(among, key=lambda text: sha256(text.encode()).hexdigest())
+    ordered = sorted(queries, key=lambda text: sha256(text.encode()).hexdigest())
     return "train" if ordered.index(query) < round(_TRAIN_SHARE * len(ordered)) else "validation"
 
 
 def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> list[SetCase]:
+    """Return the valid cases of `evals.json`; add the faults of the others."""
     set_cases: list[SetCase] = []
     ids: set[str] = set()
     for case in cases:
@@ -122,10 +124,11 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
         if case.id in ids:
             continue  # read_evals reported it
         ids.add(case.id)
-        files = _place_files(skill, case, faults)
+        files = _resolve_files(skill, case, faults)
         for text in case.expectations:
-            if form := misspelt_form(text):
-                message = f"{text[:80]!r} is left to the judge; did you mean `{form}: …`?"
+            form = misspelt_form(text)
+            if form is not None:
+                message = f"the judge decides {text[:80]!r}; did you mean `{form}: …`?"
                 faults.add("shape", message, case=case.id, field="assertions", severity="warning")
         if faults.has_error(fault_count):
             continue
@@ -145,38 +148,43 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
     return set_cases
 
 
-def _place_files(skill: Skill, case: EvalCase, faults: FaultList) -> list[FileInput]:
+def _resolve_files(skill: Skill, case: EvalCase, faults: FaultList) -> list[FileInput]:
     """Return the files of a case with their workspace paths, without a leading `evals/files/` or `evals/`."""
-    placed: dict[str, FileInput] = {}
+    by_target: dict[str, FileInput] = {}
     for name in case.files:
         target = name.removeprefix("./").removeprefix("evals/").removeprefix("files/")
         source = (skill.folder or Path()) / name
         if not source.exists():
             faults.add("file-missing", f"{name} does not exist", case=case.id, field="files")
-        elif target in placed:
-            faults.add("duplicate-id", f"{name} and {placed[target].source.name} are both {target}", case=case.id)
+        elif target in by_target:
+            faults.add(
+                "duplicate-id", f"{name} and {by_target[target].source.name} both have the path {target}", case=case.id
+            )
         else:
-            placed[target] = FileInput(source=source, target=target)
-    return list(placed.values())
+            by_target[target] = FileInput(source=source, target=target)
+    return list(by_target.values())
 
 
-def _trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]:
+def _make_trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]:
+    """Return a case for each query; queries without a split are divided within their label."""
     cases: list[SetCase] = []
-    undivided = [query for query in queries if not query.split]
+    without_split = [query for query in queries if not query.split]
     for number, query in enumerate(queries, 1):
-        same = [other.query for other in undivided if other.should_trigger == query.should_trigger]
+        same_label = [other.query for other in without_split if other.should_trigger == query.should_trigger]
         cases.append(
             SetCase(
                 id=f"q{number}",
                 input=CaseInput(turns=(TurnInput(user=query.query),), skill=skill, should_trigger=query.should_trigger),
-                split=query.split or split_for_query(query.query, same),
+                split=query.split or split_for_query(query.query, same_label),
             )
         )
     return cases
 
 
 def _fault_from_diagnostic(diagnostic: Diagnostic) -> Fault:
-    return Fault(_CODES.get(diagnostic.code, "shape"), diagnostic.path, "", "", diagnostic.message, diagnostic.severity)  # pyright: ignore[reportArgumentType]
+    return Fault(
+        _FAULT_CODES.get(diagnostic.code, "shape"), diagnostic.path, "", "", diagnostic.message, diagnostic.severity
+    )  # pyright: ignore[reportArgumentType]
 
 
 def _digest(evals: SkillEvals) -> str:

@@ -15,24 +15,38 @@ from bough.evals.case import FileInput
 PLAIN_BASES: Final = frozenset({"scratch", "debian", "ubuntu", "python", "alpine", "busybox", "bough-task-base"})
 """Base images that provide no more than a shell and Python."""
 
-_SYSTEM: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr")  # noqa: S108
+_SYSTEM_FOLDERS: Final = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/tmp",  # noqa: S108
+    "/usr",
+)
+_SHELL_CHARACTERS: Final = frozenset("*;&|<>$`")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 
 
 @dataclass(frozen=True)
 class DockerfileLine:
-    """One instruction, continuation lines joined.
+    """One instruction of a Dockerfile, with its continuation lines joined.
 
     Attributes:
-        word: In capitals, for example `FROM`.
-        arguments: The text after the word.
+        keyword: In capitals, for example `FROM`.
+        arguments: The text after the keyword.
     """
 
-    word: str
+    keyword: str
     arguments: str
 
     def __str__(self) -> str:
-        return f"{self.word} {self.arguments}"
+        return f"{self.keyword} {self.arguments}"
 
 
 @dataclass(kw_only=True)
@@ -40,13 +54,13 @@ class SandboxPlan:
     """The environment of a task in the sandbox, without an image.
 
     Attributes:
-        refused: The instruction that needs an image; None if the sandbox can run the task.
+        refused_instruction: The instruction that needs an image; None if the sandbox can run the task.
         workdir: Second mount point of the workspace, in addition to `/work`.
         files: Files to copy into the workspace.
-        folders: Folders to create in the workspace, relative.
+        folders: Folders to create, relative to the workspace.
     """
 
-    refused: str | None = None
+    refused_instruction: str | None = None
     workdir: str = "/app"
     files: list[FileInput] = field(default_factory=list[FileInput])
     folders: list[str] = field(default_factory=list[str])
@@ -54,7 +68,7 @@ class SandboxPlan:
 
 
 def parse_dockerfile(text: str) -> list[DockerfileLine]:
-    """Return the instructions in order; without comments and empty lines."""
+    """Return the instructions of a Dockerfile in order, without comments and empty lines."""
     instructions: list[DockerfileLine] = []
     pending = ""
     for line in text.splitlines():
@@ -64,22 +78,22 @@ def parse_dockerfile(text: str) -> list[DockerfileLine]:
         if pending.endswith("\\"):
             pending = pending[:-1] + " "
             continue
-        word, _, arguments = pending.strip().partition(" ")
-        instructions.append(DockerfileLine(word.upper(), arguments.strip()))
+        keyword, _, arguments = pending.strip().partition(" ")
+        instructions.append(DockerfileLine(keyword.upper(), arguments.strip()))
         pending = ""
     return instructions
 
 
 def find_base_images(text: str) -> list[str]:
-    """Return the images that a Dockerfile starts from, in order, without its own stages and `scratch`."""
+    """Return the images that the `FROM` lines name, in order, without build stages and `scratch`."""
     defaults: dict[str, str] = {}
     stages: set[str] = set()
     images: list[str] = []
     for line in parse_dockerfile(text):
-        if line.word == "ARG" and not images:
+        if line.keyword == "ARG" and not images:
             name, _, value = line.arguments.partition("=")
             defaults[name.strip()] = value.strip().strip("\"'")
-        if line.word != "FROM":
+        if line.keyword != "FROM":
             continue
         words = [word for word in line.arguments.split() if not word.startswith("--")]
         image = fill_variables(words[0], defaults) if words else ""
@@ -104,13 +118,13 @@ def plan_sandbox(environment: Path, *, image: str | None, workdir: str | None, e
     plan = SandboxPlan(env=dict(env), workdir=workdir or "/app")
     dockerfile = environment / "Dockerfile"
     if image is not None:
-        plan.refused = f"docker_image {image}"
+        plan.refused_instruction = f"docker_image {image}"
         return plan
     if not dockerfile.is_file():
         return plan
     for line in parse_dockerfile(dockerfile.read_text("utf-8", "replace")):
         if not _add_line(plan, line, environment):
-            plan.refused = str(line)[:200]
+            plan.refused_instruction = str(line)[:200]
             return plan
     if workdir is not None:
         plan.workdir = workdir
@@ -118,16 +132,16 @@ def plan_sandbox(environment: Path, *, image: str | None, workdir: str | None, e
 
 
 def _add_line(plan: SandboxPlan, line: DockerfileLine, environment: Path) -> bool:
-    """Add one instruction to the plan; return False if the sandbox cannot do it."""
-    match line.word:
+    """Add one instruction to the plan; return False if the instruction needs an image."""
+    match line.keyword:
         case "FROM":
             name = line.arguments.split()[0] if line.arguments else ""
             return name.rpartition("/")[2].partition(":")[0] in PLAIN_BASES
         case "WORKDIR":
             plan.workdir = line.arguments.rstrip("/") or "/"
-            return plan.workdir.startswith("/") and plan.workdir != "/" and not _is_below(plan.workdir, _SYSTEM)
+            return plan.workdir.startswith("/") and plan.workdir != "/" and not _is_below(plan.workdir, _SYSTEM_FOLDERS)
         case "ENV":
-            plan.env |= _variables(line.arguments)
+            plan.env |= _parse_env(line.arguments)
             return True
         case "ARG" | "LABEL":
             return True
@@ -142,12 +156,13 @@ def _add_line(plan: SandboxPlan, line: DockerfileLine, environment: Path) -> boo
 
 
 def _add_run(plan: SandboxPlan, command: str) -> bool:
+    """Add the folders of a `RUN mkdir -p` below the working folder; return False for any other command."""
     try:
         words = shlex.split(command)
     except ValueError:
         return False
     # Shell syntax is refused, because the plan creates the folders without a shell.
-    if words[:2] != ["mkdir", "-p"] or any(word.startswith("-") or set(word) & set("*;&|<>$`") for word in words[2:]):
+    if words[:2] != ["mkdir", "-p"] or any(word.startswith("-") or _SHELL_CHARACTERS & set(word) for word in words[2:]):
         return False
     for word in words[2:]:
         path = word if word.startswith("/") else f"{plan.workdir}/{word}"
@@ -158,6 +173,7 @@ def _add_run(plan: SandboxPlan, command: str) -> bool:
 
 
 def _add_copy(plan: SandboxPlan, arguments: str, environment: Path) -> bool:
+    """Add the files of a COPY or ADD into the working folder; return False if the instruction needs an image."""
     if arguments.startswith("["):
         try:
             words = [str(word) for word in cast("list[Any]", json.loads(arguments))]
@@ -171,29 +187,36 @@ def _add_copy(plan: SandboxPlan, arguments: str, environment: Path) -> bool:
     path_in_image = target if target.startswith("/") else f"{plan.workdir}/{target}"
     if ".." in path_in_image.split("/") or not _is_below(path_in_image.rstrip("/"), (plan.workdir,)):
         return False
-    inside = "/".join(part for part in path_in_image[len(plan.workdir) :].split("/") if part not in ("", "."))
+    workspace_path = "/".join(part for part in path_in_image[len(plan.workdir) :].split("/") if part not in ("", "."))
     for source in sources:
         path = environment / source
-        # A source outside of the build context would copy the caller's files.
+        # A source outside the build context could be any file of this machine.
         if ".." in source.split("/") or not path.exists():
             return False
-        plan.files += _place_files(path, inside, to_folder=target.endswith(("/", ".")) or len(sources) > 1)
+        plan.files += _list_copied_files(
+            path, workspace_path, to_folder=target.endswith(("/", ".")) or len(sources) > 1
+        )
     return True
 
 
-def _place_files(source: Path, inside: str, *, to_folder: bool) -> Iterator[FileInput]:
-    """Yield the files of a COPY: the content of a folder, or the file itself."""
+def _list_copied_files(source: Path, target: str, *, to_folder: bool) -> Iterator[FileInput]:
+    """Yield a COPY's files with their paths in the workspace: the content of a folder, or the file itself.
+
+    Args:
+        target: Path in the workspace; empty for the workspace itself.
+        to_folder: Whether `target` is a folder that receives the file.
+    """
     if source.is_dir():
         for path in sorted(source.rglob("*")):
             if path.is_file():
-                yield FileInput(source=path, target=f"{inside}/{path.relative_to(source)}".lstrip("/"))
+                yield FileInput(source=path, target=f"{target}/{path.relative_to(source)}".lstrip("/"))
     else:
-        yield FileInput(
-            source=source, target=f"{inside}/{source.name}".lstrip("/") if to_folder or not inside else inside
-        )
+        is_folder = to_folder or not target
+        yield FileInput(source=source, target=f"{target}/{source.name}".lstrip("/") if is_folder else target)
 
 
-def _variables(arguments: str) -> dict[str, str]:
+def _parse_env(arguments: str) -> dict[str, str]:
+    """Return the variables of an ENV instruction, written as `NAME=value …` or as `NAME value`."""
     try:
         words = shlex.split(arguments)
     except ValueError:

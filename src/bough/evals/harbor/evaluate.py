@@ -41,9 +41,9 @@ OWN_TASKS: Final = Path(__file__).parent / "tasks"
 """Five tasks with skills; the oracle solves all of them."""
 
 TRACE_METRICS: Final = {"skill_discovery_score": 1.0, "no_tool_errors": 1.0}
-"""Metrics that score an attempt when tests are skipped."""
+"""Metrics, with their thresholds, that score an attempt when tests are skipped."""
 
-_NO_TRACE: Final = "it has no skills, so without its tests nothing scores it"
+_NO_SKILLS: Final = "it has no skills, so without its tests there is nothing to score"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class TaskScore:
     """The result of one attempt at a task.
 
     Attributes:
-        reward: 0 to 1; None if tests were skipped or not reached.
+        reward: 0 to 1; None if the tests were skipped or did not run.
         status: `passed` (solved), `failed`, `error` or `skipped`.
         log: Path of the test script's log; None if it did not run.
         log_end: The last lines of the log, if the reward is below 1.
@@ -67,7 +67,7 @@ class TaskScore:
     log_end: tuple[str, ...] = ()
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {
             "task": self.task,
             "reward": self.reward,
@@ -86,10 +86,12 @@ class HarborRun:
 
     Attributes:
         run: Id of the run; None if only images were built.
-        engine: `container`, or `sandbox`.
-        tasks: One for each attempt, in the order of the plan.
-        left_out: Tasks that could not be run, with the reason.
+        engine: `container` or `sandbox`.
+        builds: The images; empty in the sandbox.
+        tasks: One result for each attempt, in the order of the plan.
+        left_out: Tasks that could not be run, each with the reason.
         verified: False if tests were skipped and scores come from the trace.
+        cases: The eval run whose attempts are `tasks`; None if only images were built.
     """
 
     run: str | None
@@ -111,7 +113,7 @@ class HarborRun:
 
     @property
     def mean_reward(self) -> float:
-        """The mean over all attempts; an error counts as 0. Without tests, the share of attempts that passed."""
+        """The mean over all attempts, where an error counts as 0; without tests, the share of attempts that passed."""
         if not self.tasks:
             return 0.0
         if not self.verified:
@@ -120,13 +122,13 @@ class HarborRun:
 
     @property
     def passed(self) -> bool:
-        """Whether the mean reward reaches the threshold; for a run that only builds, whether all images exist."""
+        """Whether the mean reward is at least the threshold; for a run that only builds, whether every image exists."""
         if self.run is None:
             return all(image.id is not None for image in self.builds.images)
         return bool(self.tasks) and self.mean_reward >= self.threshold - 1e-9
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {
             "run": self.run,
             "folder": None if self.folder is None else str(self.folder),
@@ -163,18 +165,18 @@ async def run_harbor(
     resume: str | None = None,
     options: EvalOptions | None = None,
 ) -> HarborRun:
-    """Run an agent on the tasks of a folder; results are events in the attempts' logs, as in every run.
+    """Run an agent on the tasks of a folder; the results are events in the logs of the attempts.
 
     Args:
-        agent: A spec; `oracle` runs each task's own solution, `nop` does nothing.
+        agent: A spec, `oracle` to run each task's own solution, or `nop` to do nothing.
         sandbox: Use the local sandbox, for tasks that need no image.
         build_only: Stop after the builds.
-        skip_tests: Score by the trace alone; omits tasks without skills, which a trace cannot score.
-        prune_interval: Remove leftovers of builds after this many builds.
-        timeout: Seconds for the agent, instead of each task's own.
+        skip_tests: Score by the trace alone; leaves out tasks without skills, which a trace cannot score.
+        prune_interval: Remove untagged images after this many builds.
+        timeout: Seconds for the agent; overrides the timeout of each task.
         allow_network: Give network access to tasks and builds that request it.
-        docker_host: Address of the engine; None uses the environment.
-        options: Other options of the run; its secrets fill variables of verifiers only.
+        docker_host: Address of the engine; None uses the environment variable `DOCKER_HOST`.
+        options: Other options of the run; only verifiers receive its secrets.
 
     Raises:
         NotFound: The folder does not exist.
@@ -185,21 +187,23 @@ async def run_harbor(
     listing = await anyio.to_thread.run_sync(list_tasks, folder, filter)
     left_out = [(fault.case, fault.message) for fault in listing.faults if fault.severity == "error"]
     if skip_tests:
-        left_out += [(task.name, _NO_TRACE) for task in listing.tasks if not task.skill_roots]
+        left_out += [(task.name, _NO_SKILLS) for task in listing.tasks if not task.skill_roots]
         listing = replace(listing, tasks=tuple(task for task in listing.tasks if task.skill_roots))
     plans: dict[str, SandboxPlan] = {}
     if sandbox:
-        plans, refused = _plan_all(listing.tasks)
-        left_out += refused
+        plans, refused_tasks = _plan_all(listing.tasks)
+        left_out += refused_tasks
         listing = replace(listing, tasks=tuple(task for task in listing.tasks if task.name in plans))
     if not listing.tasks:
-        raise InvalidInput(f"{folder} has no task to run", hint=left_out[0][1] if left_out else "see its faults")
+        raise InvalidInput(
+            f"{folder} has no task to run", hint=left_out[0][1] if left_out else "see the faults of its tasks"
+        )
     builds = BuildSummary()
     if not sandbox:
-        build = {"rebuild": rebuild, "allow_network": allow_network, "prune_interval": prune_interval}
-        builds = await anyio.to_thread.run_sync(lambda: _build_images(listing.tasks, docker_host, **build))
+        build_options = {"rebuild": rebuild, "allow_network": allow_network, "prune_interval": prune_interval}
+        builds = await anyio.to_thread.run_sync(lambda: _build_images(listing.tasks, docker_host, **build_options))
     run_options = options or EvalOptions()
-    common: dict[str, Any] = {
+    shared_fields: dict[str, Any] = {
         "engine": "sandbox" if sandbox else "container",
         "builds": builds,
         "left_out": tuple(left_out),
@@ -208,7 +212,7 @@ async def run_harbor(
         "verified": not skip_tests,
     }
     if build_only:
-        return HarborRun(run=None, folder=None, isolation="", **common)
+        return HarborRun(run=None, folder=None, isolation="", **shared_fields)
     setting = TrialSetting(
         tasks={task.name: task for task in listing.tasks},
         images={image.task: image for image in builds.images},
@@ -224,13 +228,16 @@ async def run_harbor(
     run_options = replace(run_options, jobs=jobs, repeat=repeat)
     settings = settings or Settings.load()
     try:
-        run = await _run_trials(folder, listing, agent, setting, settings, folder_of_runs, resume, run_options, common)
+        run = await _run_trials(
+            folder, listing, agent, setting, settings, folder_of_runs, resume, run_options, shared_fields
+        )
     finally:
         if setting.sandbox is not None:
             await setting.sandbox.aclose()
-    scores = tuple(_score_from_result(case) for case in run.cases)
-    isolation = next((str(case.data["harbor"]["isolation"]) for case in run.cases if "harbor" in case.data), "")
-    return HarborRun(run=run.run, folder=run.folder, isolation=isolation, tasks=scores, cases=run, **common)
+    task_scores = tuple(_score_from_result(result) for result in run.cases)
+    isolations = [str(result.data["harbor"]["isolation"]) for result in run.cases if "harbor" in result.data]
+    isolation = isolations[0] if isolations else ""
+    return HarborRun(run=run.run, folder=run.folder, isolation=isolation, tasks=task_scores, cases=run, **shared_fields)
 
 
 async def _run_trials(
@@ -242,30 +249,35 @@ async def _run_trials(
     folder_of_runs: Path | None,
     resume: str | None,
     options: EvalOptions,
-    common: Mapping[str, Any],
+    shared_fields: Mapping[str, Any],
 ) -> EvalRun:
+    """Run the attempts at the tasks with one environment each.
+
+    Args:
+        shared_fields: Fields of the `HarborRun`, of which `run.json` records engine, builds and left-out tasks.
+    """
     spec = reference_agent(agent) if isinstance(agent, str) else settle_spec(agent, settings)
     spec = spec.model_copy(update={"discover_skills": False, "skill_roots": ()})
     trials = Trials(setting)
-    longest = max(task.agent_timeout_seconds for task in listing.tasks)
+    max_timeout_seconds = max(task.agent_timeout_seconds for task in listing.tasks)
     metrics = {**options.metrics, **(TRACE_METRICS if setting.skip_tests else {})}
-    builds: BuildSummary = common["builds"]
-    chosen = replace(
+    builds: BuildSummary = shared_fields["builds"]
+    trial_options = replace(
         options,
         kind="harbor",
         judge="none",
         metrics=metrics,
-        limits=Limits(wall_seconds=(setting.timeout_seconds or longest) + 1),
+        limits=Limits(wall_seconds=(setting.timeout_seconds or max_timeout_seconds) + 1),
         # The agent must not see the verifiers' secrets; TrialSetting passes them to the verifier only.
         secrets=None,
         begin=trials.begin,
         prepare=trials.prepare,
         findings=trials.findings,
         record={
-            "engine": common["engine"],
+            "engine": shared_fields["engine"],
             "verified": not setting.skip_tests,
             "builds": builds.as_dict(),
-            "left_out": [list(pair) for pair in cast("Sequence[tuple[str, str]]", common["left_out"])],
+            "left_out": [list(pair) for pair in cast("Sequence[tuple[str, str]]", shared_fields["left_out"])],
         },
     )
     return await evaluate(
@@ -274,7 +286,7 @@ async def _run_trials(
         settings=settings,
         folder=folder_of_runs,
         resume=resume,
-        options=chosen,
+        options=trial_options,
         **({} if setting.sandbox is None else {"executor": setting.sandbox}),
     )
 
@@ -283,7 +295,7 @@ def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, Sand
     """Return tasks as the cases of a set.
 
     Args:
-        plans: Sandbox plans by task, whose files are copied into the workspaces.
+        plans: Sandbox plans by task name; their files are copied into the workspaces.
     """
     plans = plans or {}
     cases = tuple(
@@ -319,37 +331,43 @@ def read_harbor_set(folder: Path, *, sandbox: bool) -> EvalSet:
     if not sandbox:
         return make_harbor_set(folder, listing)
     plans, _ = _plan_all(listing.tasks)
-    fitting = tuple(task for task in listing.tasks if task.name in plans)
-    return make_harbor_set(folder, replace(listing, tasks=fitting), plans)
+    sandbox_tasks = tuple(task for task in listing.tasks if task.name in plans)
+    return make_harbor_set(folder, replace(listing, tasks=sandbox_tasks), plans)
 
 
-def _build_images(tasks: Sequence[HarborTask], docker_host: str | None, **chosen: Any) -> BuildSummary:
+def _build_images(tasks: Sequence[HarborTask], docker_host: str | None, **build_options: Any) -> BuildSummary:
+    """Remove stale containers, then build the images; blocks.
+
+    Raises:
+        SandboxUnavailable: No engine answers; the hint says how many tasks can run without an engine.
+    """
     try:
-        builder = ImageBuilder(docker_host, **chosen)
+        builder = ImageBuilder(docker_host, **build_options)
     except SandboxUnavailable as error:
-        fitting = len(_plan_all(tasks)[0])
-        hint = (
-            f"{error.hint}; --sandbox runs {fitting} of {len(tasks)} tasks without an engine" if fitting else error.hint
-        )
+        plans, _ = _plan_all(tasks)
+        hint = error.hint
+        if plans:
+            hint = f"{hint}; --sandbox runs {len(plans)} of {len(tasks)} tasks without an engine"
         raise SandboxUnavailable(error.message, hint=hint) from error
     try:
+        # Before the builds, since containers of killed runs occupy the disk that builds need.
         remove_stale_containers(docker_host)
-        # Removed first, since containers of killed runs occupy the disk that builds need.
         return builder.build_all(tasks)
     finally:
         builder.close()
 
 
 def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list[tuple[str, str]]]:
+    """Return the sandbox plans by task name, and the tasks that need an image, each with the reason."""
     plans: dict[str, SandboxPlan] = {}
-    refused: list[tuple[str, str]] = []
+    refused_tasks: list[tuple[str, str]] = []
     for task in tasks:
         plan = plan_sandbox(task.environment, image=task.image, workdir=task.workdir, env=task.env)
-        if plan.refused is None:
+        if plan.refused_instruction is None:
             plans[task.name] = plan
         else:
-            refused.append((task.name, f"{plan.refused!r} needs an image"))
-    return plans, refused
+            refused_tasks.append((task.name, f"{plan.refused_instruction!r} needs an image"))
+    return plans, refused_tasks
 
 
 def _list_repairs(task: HarborTask) -> Iterator[str]:
@@ -376,21 +394,22 @@ def _score_from_result(result: AttemptResult) -> TaskScore:
 
 
 def remove_stale_containers(docker_host: str | None) -> None:
-    """Remove the containers of killed runs: those whose run lock is free. Blocks."""
+    """Remove the containers of killed runs, recognised by the free lock of their run. Blocks."""
     engine = connect(docker_host)
     try:
         for container in engine.containers.list(all=True, filters={"label": "bough=task"}, ignore_removed=True):
             lock = container.labels.get("bough.lock")
-            if lock and not _is_held(Path(lock)):
+            if lock and not _is_lock_held(Path(lock)):
                 with suppress(*engine_errors()):
                     container.remove(force=True, v=True)
     finally:
         engine.close()
 
 
-def _is_held(lock: Path) -> bool:
+def _is_lock_held(lock: Path) -> bool:
+    """Return whether another process holds the lock; False if the file does not exist."""
     try:
-        # Closing the file releases the lock again: this only probes whether another process holds it.
+        # Closing the file releases the lock.
         with open(lock) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

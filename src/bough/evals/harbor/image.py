@@ -1,4 +1,4 @@
-"""Images of tasks: built once per content, without network, within limits; errors name missing base images.
+"""Builds the images of tasks, once per content: with limits of time, memory and disk, by default without network.
 
 Source: ADK pull request 4575 (two retries with a prune between, intermediate containers removed, a prune every N
 tasks, a summary).
@@ -29,13 +29,13 @@ from bough.execution.container.engine import connect, engine_errors
 from bough.types import JsonObject
 
 BASE_IMAGE: Final = "bough-task-base"
-"""Image of tasks that name none: a shell and Python."""
+"""Image of tasks that name no image; has a shell and Python."""
 
 LABEL: Final = "bough"
 MAX_CONTEXT_BYTES: Final = 512 << 20
 RETRIES: Final = 2
 _LOG_LINES: Final = 40
-_LOOK_SECONDS: Final = 0.5
+_CHECK_INTERVAL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,14 @@ class BuiltImage:
     """The image of a task, or the reason why it has none.
 
     Attributes:
-        id: None if the build failed.
-        how: `built`, `cached`, `named` (the task names an existing image) or `failed`.
-        reason: Why it failed.
+        id: Id of the image; None if the build failed.
+        status: `built`, `cached`, `named` (the task names an existing image) or `failed`.
+        reason: Why the build failed, followed by the last lines of its log.
     """
 
     task: str
     id: str | None = None
-    how: str
+    status: str
     seconds: float = 0.0
     retries: int = 0
     size_bytes: int = 0
@@ -65,15 +65,16 @@ class BuildSummary:
     images: list[BuiltImage] = field(default_factory=list[BuiltImage])
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON: counts, seconds, retries, bytes, missing base images."""
-        counts = {how: sum(image.how == how for image in self.images) for how in ("built", "cached", "named", "failed")}
+        """Return the totals as JSON: counts by status, seconds, retries, bytes, and the failed builds."""
+        statuses = ("built", "cached", "named", "failed")
+        counts = {status: sum(image.status == status for image in self.images) for status in statuses}
         return {
             **counts,
             "seconds": round(sum(image.seconds for image in self.images), 3),
             "retries": sum(image.retries for image in self.images),
             "bytes": sum(image.size_bytes for image in self.images),
             "failures": [
-                {"task": image.task, "reason": image.reason} for image in self.images if image.how == "failed"
+                {"task": image.task, "reason": image.reason} for image in self.images if image.status == "failed"
             ],
         }
 
@@ -83,9 +84,9 @@ class ImageBuilder:
 
     Args:
         rebuild: Build without the cache, even if the image exists.
-        allow_network: Let builds use the engine's network and pull missing base images.
-        prune_interval: Remove leftovers after this many builds; 0: only between retries.
-        min_free_bytes: Stop a build when the engine's disk has less free space.
+        allow_network: Allow builds to use the engine's network and to pull missing base images.
+        prune_interval: Remove untagged images after this many builds; 0: only between retries.
+        min_free_bytes: A build stops when the engine's disk has less free space.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class ImageBuilder:
         self._engine = connect(docker_host)
         self._rebuild, self._allow_network, self._prune_interval = rebuild, allow_network, prune_interval
         self._min_free_bytes = min_free_bytes
-        self._root = str(self._engine.info().get("DockerRootDir", ""))
+        self._engine_folder = str(self._engine.info().get("DockerRootDir", ""))
 
     def close(self) -> None:
         """Close the connection to the engine."""
@@ -116,49 +117,53 @@ class ImageBuilder:
         return summary
 
     def build(self, task: HarborTask) -> BuiltImage:
-        """Return the image of a task: found by its content, or built with at most two retries."""
+        """Return the image of a task: named, cached for the same content, or built with at most two retries."""
         started = time.monotonic()
         try:
             if task.dockerfile is None:
                 return self._describe(task, "named", task.image or BASE_IMAGE, started, 0)
-            bases = self._resolve_bases(task.dockerfile.read_text("utf-8", "replace"))
+            base_ids = self._resolve_bases(task.dockerfile.read_text("utf-8", "replace"))
             context = pack_context(task.environment)
-            tag = f"bough-task:{self._key(context, bases)[:32]}"
-            if not self._rebuild and self._find(tag) is not None:
+            tag = f"bough-task:{self._cache_key(context, base_ids)[:32]}"
+            if not self._rebuild and self._find_image(tag) is not None:
                 return self._describe(task, "cached", tag, started, 0)
             retries = self._build_with_retries(task, context, tag)
             return self._describe(task, "built", tag, started, retries)
         except _BuildFailed as error:
             return BuiltImage(
                 task=task.name,
-                how="failed",
+                status="failed",
                 seconds=time.monotonic() - started,
                 retries=error.retries,
                 reason=str(error),
             )
         except (InvalidInput, SandboxUnavailable, ExecutorError) as error:
-            return BuiltImage(task=task.name, how="failed", seconds=time.monotonic() - started, reason=error.message)
+            return BuiltImage(task=task.name, status="failed", seconds=time.monotonic() - started, reason=error.message)
 
     def prune(self) -> None:
-        """Remove untagged images of task builds; images without bough's label stay."""
+        """Remove untagged images of task builds; images without bough's label remain."""
         with suppress(*engine_errors()):
             self._engine.images.prune(filters={"dangling": True, "label": LABEL})
 
-    def _describe(self, task: HarborTask, how: str, name: str, started: float, retries: int) -> BuiltImage:
-        image = self._find(name)
+    def _describe(self, task: HarborTask, status: str, name: str, started: float, retries: int) -> BuiltImage:
+        """Return what the engine knows about the image `name`; `started` is when the search or build began."""
+        image = self._find_image(name)
         if image is None:
-            raise SandboxUnavailable(f"base image {name} is not in the engine; docker load or docker import it")
+            raise SandboxUnavailable(
+                f"base image {name} is not in the engine; load it with docker load or docker import"
+            )
         return BuiltImage(
             task=task.name,
             id=str(image.id),
-            how=how,
+            status=status,
             seconds=time.monotonic() - started,
             retries=retries,
             size_bytes=int(image.attrs.get("Size", 0)),
             workdir=str(image.attrs.get("Config", {}).get("WorkingDir") or ""),
         )
 
-    def _find(self, name: str) -> Any | None:
+    def _find_image(self, name: str) -> Any | None:
+        """Return the engine's image with a name; None if missing."""
         from docker import errors
 
         try:
@@ -171,27 +176,30 @@ class ImageBuilder:
             ) from error
 
     def _resolve_bases(self, dockerfile: str) -> list[str]:
-        """Return the ids of the base images.
+        """Return the ids of a Dockerfile's base images.
 
         Raises:
             SandboxUnavailable: A base image is missing and could not be pulled.
         """
-        bases: list[str] = []
+        base_ids: list[str] = []
         for name in find_base_images(dockerfile):
-            image = self._find(name)
+            image = self._find_image(name)
             if image is None and self._allow_network:
                 with suppress(*engine_errors()):
                     image = self._engine.images.pull(name)
             if image is None:
-                raise SandboxUnavailable(f"base image {name} is not in the engine; docker load or docker import it")
-            bases.append(str(image.id))
-        return bases
+                raise SandboxUnavailable(
+                    f"base image {name} is not in the engine; load it with docker load or docker import"
+                )
+            base_ids.append(str(image.id))
+        return base_ids
 
-    def _key(self, context: bytes, bases: Sequence[str]) -> str:
+    def _cache_key(self, context: bytes, base_ids: Sequence[str]) -> str:
         # The base images and the network are part of the key, since both can change what a build produces.
-        return sha256(json.dumps([sha256(context).hexdigest(), *bases, self._allow_network]).encode()).hexdigest()
+        return sha256(json.dumps([sha256(context).hexdigest(), *base_ids, self._allow_network]).encode()).hexdigest()
 
     def _build_with_retries(self, task: HarborTask, context: bytes, tag: str) -> int:
+        """Build an image and return the number of retries; each retry follows a prune."""
         for attempt in range(RETRIES + 1):
             try:
                 self._build_once(task, context, tag)
@@ -205,6 +213,7 @@ class ImageBuilder:
         raise AssertionError("the loop returns or raises")
 
     def _build_once(self, task: HarborTask, context: bytes, tag: str) -> None:
+        """Build an image; raises `_BuildFailed` with the last lines of the build's log."""
         api = self._engine.api
         params = {
             "t": tag,
@@ -218,11 +227,11 @@ class ImageBuilder:
             "memswap": task.memory_bytes,
             "labels": json.dumps({LABEL: "task-image"}),
         }
-        with _BuildWatch(self._root, self._min_free_bytes, task.build_timeout_seconds) as watch:
+        with _BuildWatch(self._engine_folder, self._min_free_bytes, task.build_timeout_seconds) as watch:
             log: list[str] = []
             try:
-                # Not the SDK's `build`, which hides the connection: closing the connection is the only way to stop a
-                # build, and a silent one would run for ever.
+                # Not the SDK's `build`, which hides the connection: only closing the connection stops a build, and a
+                # build without output could otherwise not be stopped.
                 response = api._post(
                     api._url("/build"),
                     data=context,
@@ -240,12 +249,12 @@ class ImageBuilder:
                 raise _BuildFailed(watch.reason or str(error), log, is_final=bool(watch.reason)) from error
             if watch.reason:
                 raise _BuildFailed(watch.reason, log, is_final=True)
-        if self._find(tag) is None:
+        if self._find_image(tag) is None:
             raise _BuildFailed("the build ended without an image", log)
 
 
 def _append_log_line(line: JsonObject, log: list[str]) -> None:
-    """Append the output of a build step to the log, which keeps the last lines.
+    """Append the output of a build step to the log, and trim the log to its last lines.
 
     Raises:
         ValueError: The build reported an error.
@@ -270,44 +279,57 @@ class _BuildFailed(Exception):
 
 
 class _BuildWatch:
-    """Closes the connection of a build that exceeds its time or fills the disk."""
+    """Closes the connection of a build that exceeds its timeout or fills the disk.
 
-    def __init__(self, root: str, min_free_bytes: int, timeout_seconds: float) -> None:
+    Attributes:
+        reason: Why the build was stopped; empty if it was not.
+    """
+
+    def __init__(self, engine_folder: str, min_free_bytes: int, timeout_seconds: float) -> None:
         self.reason = ""
-        self._root, self._min_free_bytes, self._timeout_seconds = root, min_free_bytes, timeout_seconds
-        self._over = threading.Event()
+        self._engine_folder = engine_folder
+        self._min_free_bytes = min_free_bytes
+        self._timeout_seconds = timeout_seconds
+        self._build_ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> _BuildWatch:
         return self
 
     def begin(self, stream: Any) -> None:
-        """Start watching; `stream` is the response that the build is read from."""
+        """Start watching; `stream` is the response from which the build's output is read."""
         connection: socket.socket = getattr(stream, "_sock", stream)
         self._thread = threading.Thread(target=self._watch, args=(connection,), daemon=True)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._build_ended.set()
         if self._thread is not None:
             self._thread.join()
 
     def _watch(self, connection: socket.socket) -> None:
+        """Check the time and the disk until the build ends; shut the connection down if a limit is exceeded."""
         deadline = time.monotonic() + self._timeout_seconds
-        while not self._over.wait(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
+        while not self._build_ended.wait(min(_CHECK_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
                 self.reason = f"it took longer than {self._timeout_seconds:g} s"
-            elif os.path.isdir(self._root) and shutil.disk_usage(self._root).free < self._min_free_bytes:
+            elif self._is_disk_nearly_full():
                 self.reason = "the engine's disk is nearly full"
             if self.reason:
                 with suppress(OSError):
-                    # shutdown, not close: it wakes the thread that is blocked reading this socket.
+                    # shutdown, because close would not wake the thread that is blocked reading this socket.
                     connection.shutdown(socket.SHUT_RDWR)
                 return
 
+    def _is_disk_nearly_full(self) -> bool:
+        # An engine on another machine reports a folder that does not exist here.
+        if not os.path.isdir(self._engine_folder):
+            return False
+        return shutil.disk_usage(self._engine_folder).free < self._min_free_bytes
+
 
 def pack_context(folder: Path) -> bytes:
-    """Return a build's context as an archive, deterministic; links that point outside are omitted.
+    """Return a build context as a deterministic tar archive; links that point outside the folder are omitted.
 
     Raises:
         InvalidInput: The context is too large.
@@ -322,13 +344,15 @@ def pack_context(folder: Path) -> bytes:
             if not (path.is_dir() or path.is_file() or path.is_symlink()):
                 continue
             entry = tar.gettarinfo(path, arcname=path.relative_to(folder).as_posix())
-            # Owners and times are cleared: equal content must give equal bytes, which the cache key hashes.
+            # Without owners and times, equal content gives equal bytes, which the cache key hashes.
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
             entry.mtime = 0
             total += entry.size
             if total > MAX_CONTEXT_BYTES:
-                raise InvalidInput(f"{folder} is larger than {MAX_CONTEXT_BYTES >> 20} MB", hint="Make it smaller.")
+                raise InvalidInput(
+                    f"{folder} is larger than {MAX_CONTEXT_BYTES >> 20} MB", hint="Remove files from the build context."
+                )
             if entry.isreg():
                 with open(path, "rb") as source:
                     tar.addfile(entry, source)

@@ -18,14 +18,15 @@ from bough.execution.base import CodeExecutor
 from bough.execution.container.command import CommandOutcome
 from bough.types import JsonObject
 
-MAX_SECONDS = 3600.0
+MAX_COMMAND_SECONDS = 3600.0
+"""Maximum timeout that an agent can request for a command."""
 
 
 class CommandRunner(Protocol):
     """Runs commands in a task's environment."""
 
     async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
-        """Run a command by a shell, in the task's working folder."""
+        """Run a command in a shell, in the task's working folder."""
         ...
 
 
@@ -33,7 +34,7 @@ class ContainerBashTool:
     """Gives an agent a shell in the environment of its task.
 
     Attributes:
-        runner: Where commands run.
+        runner: Runs the commands.
         timeout_seconds: Default timeout of a command.
     """
 
@@ -42,13 +43,15 @@ class ContainerBashTool:
         self.timeout_seconds = timeout_seconds
 
     async def bash(self, command: str, timeout_seconds: float | None = None) -> JsonObject:
-        """Run a shell command in the working folder. Files stay; so do programs that are left running.
+        """Run a shell command in the working folder. Files and background processes remain after the command.
 
         Args:
-            command: What bash runs.
-            timeout_seconds: After so many seconds everything that runs is ended; 300 unless said otherwise.
+            command: The command for bash.
+            timeout_seconds: After this many seconds all running processes are ended; 300 by default.
         """
-        seconds = self.timeout_seconds if timeout_seconds is None else min(max(timeout_seconds, 0.1), MAX_SECONDS)
+        seconds = self.timeout_seconds
+        if timeout_seconds is not None:
+            seconds = min(max(timeout_seconds, 0.1), MAX_COMMAND_SECONDS)
         outcome = await self.runner.run_command(command, timeout_seconds=seconds)
         return {
             "exit_code": outcome.exit_code,
@@ -60,7 +63,7 @@ class ContainerBashTool:
         }
 
 
-class TrialPlace(CommandRunner, Protocol):
+class TrialEnvironment(CommandRunner, Protocol):
     """The environment of one attempt at a task."""
 
     @property
@@ -78,14 +81,14 @@ class TrialPlace(CommandRunner, Protocol):
         ...
 
     async def solve(self) -> CommandOutcome:
-        """Run the task's own solution, which is visible only while it runs."""
+        """Run the task's reference solution, whose files exist in the environment only meanwhile."""
         ...
 
     async def verify(self, env: Mapping[str, str]) -> Reward:
         """End the agent's processes, empty the reward folder, run the test script, and return the reward.
 
         Args:
-            env: Environment of the test script, with variables filled in.
+            env: Environment variables of the test script, with references such as `${NAME}` already replaced.
         """
         ...
 
@@ -95,26 +98,26 @@ class TrialPlace(CommandRunner, Protocol):
 
 
 ReferenceAgent: TypeAlias = Literal["oracle", "nop"]
-"""`oracle` shows that a task can be solved, `nop` that it is not solved already."""
+"""`oracle` shows that a task can be solved, `nop` that the task is not solved without an agent."""
 
-_SOLVE = "run_solution"
+_SOLUTION_TOOL = "run_solution"
 
 
 def reference_agent(name: ReferenceAgent) -> AgentSpec:
-    """Return a reference agent; the oracle needs the tool of `SolutionTool`."""
-    answer = _call_solution if name == "oracle" else _do_nothing
-    return AgentSpec(name=name, model=FunctionModel(answer, model_name=name), system_prompt="", skills=())
+    """Return a reference agent; `oracle` calls the tool `SolutionTool.run_solution`."""
+    respond = _call_solution if name == "oracle" else _do_nothing
+    return AgentSpec(name=name, model=FunctionModel(respond, model_name=name), system_prompt="", skills=())
 
 
 class SolutionTool:
-    """The oracle's tool, which runs the solution in the task's environment."""
+    """The tool of the oracle; runs the reference solution in the task's environment."""
 
-    def __init__(self, place: TrialPlace) -> None:
-        self._place = place
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
 
     async def run_solution(self) -> JsonObject:
-        """Run the task's own solution."""
-        outcome = await self._place.solve()
+        """Run the task's reference solution."""
+        outcome = await self._environment.solve()
         return {
             "exit_code": outcome.exit_code,
             "stdout": outcome.stdout.decode(errors="replace"),
@@ -126,7 +129,7 @@ class SolutionTool:
 def _call_solution(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
         return _do_nothing(messages, info)
-    return ModelResponse(parts=[ToolCallPart(_SOLVE, {})], usage=RequestUsage())
+    return ModelResponse(parts=[ToolCallPart(_SOLUTION_TOOL, {})], usage=RequestUsage())
 
 
 def _do_nothing(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

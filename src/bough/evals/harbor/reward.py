@@ -23,7 +23,7 @@ class Reward:
 
     Attributes:
         value: 0 to 1; the task is solved at 1.
-        reason: Why it is 0, or another remark.
+        reason: Why the value is 0, or another remark.
         is_error: Whether the test script failed, rather than the agent.
         parts: All numbers of `reward.json`.
         changed: System files that changed while the agent ran, in a container.
@@ -40,7 +40,7 @@ class Reward:
     verified: bool = True
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the reward as JSON."""
         return {
             "value": self.value,
             "reason": self.reason,
@@ -66,47 +66,55 @@ class Reward:
 
 
 def parse_reward(
-    as_json: bytes | None, as_text: bytes | None, exit_code: int | None, *, timed_out: bool, is_full: bool = False
+    json_content: bytes | None,
+    text_content: bytes | None,
+    exit_code: int | None,
+    *,
+    timed_out: bool,
+    is_full: bool = False,
 ) -> Reward:
     """Return the reward that a test script wrote; `reward.json` takes precedence over `reward.txt`.
 
     Args:
-        as_json: Content of `reward.json`; None if missing.
+        json_content: Content of `reward.json`; None if missing.
+        text_content: Content of `reward.txt`; None if missing.
         exit_code: Exit code of the test script.
-        is_full: Whether it was stopped because its files exceeded the task's storage.
+        is_full: Whether the test script was stopped because its files exceeded the task's storage.
     """
-    if as_json is not None and as_json.strip():
+    if json_content is not None and json_content.strip():
         try:
-            return _reward_from_json(json.loads(as_json))
+            return _reward_from_json(json.loads(json_content))
         except (ValueError, RecursionError):
-            return Reward(reason=f"reward.json is not JSON: {as_json[:80]!r}", is_error=True)
-    if as_text is not None and as_text.strip():
+            return Reward(reason=f"reward.json is not JSON: {json_content[:80]!r}", is_error=True)
+    if text_content is not None and text_content.strip():
         try:
-            return _reward_from_json(float(as_text))
+            return _reward_from_json(float(text_content))
         except ValueError:
-            return Reward(reason=f"reward.txt is not a number: {as_text[:80]!r}", is_error=True)
+            return Reward(reason=f"reward.txt is not a number: {text_content[:80]!r}", is_error=True)
     if timed_out:
         return Reward(reason="verifier timed out")
     if is_full:
-        return Reward(reason="the verifier was ended: its files took more than storage_mb")
+        return Reward(reason="the verifier was stopped because its files exceeded storage_mb")
     return Reward(reason=f"test.sh wrote no reward (exit {exit_code})")
 
 
 def _reward_from_json(data: Json) -> Reward:
+    """Return the reward for a number, or for an object of numbers: its `reward`, else the mean of all."""
     if isinstance(data, dict):
-        numbers = {name: _as_share(value) for name, value in cast("JsonObject", data).items()}
-        if not numbers or None in numbers.values():
+        fractions = {name: _as_fraction(value) for name, value in cast("JsonObject", data).items()}
+        if not fractions or None in fractions.values():
             return Reward(reason=f"reward.json is not an object of numbers from 0 to 1: {data!r:.120}", is_error=True)
-        parts = {name: value for name, value in numbers.items() if value is not None}
+        parts = {name: value for name, value in fractions.items() if value is not None}
         value = parts.get("reward", math.fsum(parts.values()) / len(parts))
         return Reward(value=value, parts=parts)
-    share = _as_share(data)
-    if share is None:
+    fraction = _as_fraction(data)
+    if fraction is None:
         return Reward(reason=f"the reward {data!r:.80} is not a number from 0 to 1", is_error=True)
-    return Reward(value=share)
+    return Reward(value=fraction)
 
 
-def _as_share(value: Json) -> float | None:
+def _as_fraction(value: Json) -> float | None:
+    """Return a number from 0 to 1 as a float; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         return None  # also NaN, for which every comparison is false
     return float(value)

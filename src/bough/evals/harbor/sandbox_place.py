@@ -1,7 +1,7 @@
 """A trial in the local sandbox, for machines without a container engine and tasks that need no image.
 
-The workspace is mounted at the task's working folder, a folder for logs at `/logs`. Every command is a separate run,
-so no process of the agent survives until the tests; commands do not run as root.
+The workspace is mounted at the task's working folder, a folder for logs at `/logs`. Every command is a separate run
+of the sandbox, so the agent's processes end before the tests start. Commands do not run as root.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MountingExecutor(CodeExecutorMixin):
         return self._inner.isolation
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Run `request` with the folders in their places; raises like the inner executor."""
+        """Run `request` with the task's mounts added; raises the errors of the inner executor."""
         return await self._inner.execute(replace(request, mounts=(*request.mounts, *self._mounts), guards=NO_GUARDS))
 
     async def healthy(self) -> bool:
@@ -58,7 +58,7 @@ class MountingExecutor(CodeExecutorMixin):
         """Do nothing; the inner executor stays open."""
 
 
-class SandboxPlace:
+class SandboxEnvironment:
     """A trial in the local sandbox.
 
     Args:
@@ -118,7 +118,9 @@ class SandboxPlace:
         )
         self._log.write_bytes(outcome.stdout + LOG_SEPARATOR.encode() + outcome.stderr)
         try:
-            contents = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
+            contents = [
+                await anyio.to_thread.run_sync(self._read_reward_file, name) for name in ("reward.json", "reward.txt")
+            ]
         except OSError as error:
             return Reward(reason=f"the reward is not a regular file: {error.strerror}", is_error=True)
         return parse_reward(
@@ -131,6 +133,7 @@ class SandboxPlace:
     async def _run(
         self, command: str, *, env: Mapping[str, str], timeout_seconds: float | None, mounts: tuple[Mount, ...] = ()
     ) -> CommandOutcome:
+        """Run a bash command in the task's working folder; without a timeout, `COMMAND_SECONDS` applies."""
         result = await self._executor.execute(
             CodeExecutionInput(
                 code=f"cd {self._plan.workdir} && {command}",
@@ -165,13 +168,13 @@ class SandboxPlace:
             folder.mkdir(parents=True)
             folder.chmod(0o777)  # the sandbox may run commands as another user
 
-    def _read(self, name: str) -> bytes | None:
+    def _read_reward_file(self, name: str) -> bytes | None:
         """Return the content of a reward file; None if missing.
 
         Raises:
             OSError: The file or its folder is a link, or the file is not regular.
         """
-        # The agent could write here: O_NOFOLLOW keeps links from naming another file, O_NONBLOCK a pipe from blocking.
+        # The agent can write here: O_NOFOLLOW refuses links to other files, O_NONBLOCK avoids blocking on a pipe.
         folder = os.open(self._folder / "logs" / "verifier", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)

@@ -1,4 +1,4 @@
-"""Reads Harbor tasks from their folders; problems of a task become faults and do not affect other tasks.
+"""Reads Harbor tasks from their folders; the faults of a task do not affect other tasks.
 
 Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (ADK pull request 4575).
 """
@@ -26,7 +26,7 @@ MAX_DEPTH: Final = 6
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 
 _CANARY = re.compile(r"\A\s*(?:<!--[^\n]*canary[^\n]*-->|#[^\n]*canary[^\n]*)\n?", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*\Z", re.IGNORECASE)
 _UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
     "": ("steps",),
@@ -37,15 +37,16 @@ _UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class HarborTask:
-    """One task.
+    """One Harbor task.
 
     Attributes:
         name: The folder's name.
-        agent_user, verifier_user: None uses the image's user; the verifier is root by default.
-        workdir: None uses the image's.
+        agent_user: User in the container; None uses the image's user.
+        verifier_user: User of the test script; root by default.
+        workdir: Working folder; None uses the image's.
         image: An image to use instead of building one.
-        wants_network: Whether the task requests network access; it gets it only if the caller allows it.
-        skill_roots: Folders with skills of the agent.
+        wants_network: Whether the task requests network access, which only the caller can grant.
+        skill_roots: Folders with skills for the agent.
     """
 
     name: str
@@ -80,7 +81,7 @@ class HarborTask:
 
     @property
     def sha256(self) -> str:
-        """Digest of all files of the folder, hexadecimal. O(bytes)."""
+        """Hexadecimal digest of the paths, modes and contents of all files in the folder. O(bytes)."""
         digest = sha256()
         for path in sorted(self.folder.rglob("*")):
             if path.is_file() and not path.is_symlink():
@@ -91,62 +92,64 @@ class HarborTask:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskListing:
-    """The tasks of a folder, sorted by name, and the faults of omitted ones."""
+    """The valid tasks of a folder, sorted by name, and the faults found while reading all of them."""
 
     tasks: tuple[HarborTask, ...]
     faults: tuple[Fault, ...] = ()
 
 
 def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
-    """Return the task in a folder or the tasks below it; skips hidden folders, does not follow links.
+    """Return the task in a folder, or the tasks below the folder; skips hidden folders, does not follow links.
 
     Raises:
         NotFound: The folder does not exist.
         InvalidInput: No task matches the pattern.
     """
     if not folder.is_dir():
-        raise NotFound(f"{folder} does not exist", hint="give a task's folder, or a folder of tasks")
+        raise NotFound(f"{folder} does not exist", hint="give the folder of a task, or a folder that contains tasks")
     tasks: dict[str, HarborTask] = {}
     faults: list[Fault] = []
-    matching = [
-        task_folder for task_folder in sorted(_find(folder.absolute(), 0)) if fnmatchcase(task_folder.name, pattern)
-    ]
-    if not matching:
-        raise InvalidInput(f"{folder} has no task that matches {pattern!r}", hint="a task's folder has a task.toml")
-    for task_folder in matching:
+    task_folders = sorted(_find_task_folders(folder.absolute(), 0))
+    matching_folders = [task_folder for task_folder in task_folders if fnmatchcase(task_folder.name, pattern)]
+    if not matching_folders:
+        raise InvalidInput(
+            f"{folder} has no task that matches {pattern!r}", hint="the folder of a task contains a task.toml"
+        )
+    for task_folder in matching_folders:
         task, task_faults = read_task(task_folder)
         faults += task_faults
         if task is not None and task.name in tasks:
-            message = f"{tasks[task.name].folder} has that name already"
+            message = f"{tasks[task.name].folder} has the same name"
             faults.append(Fault("duplicate-id", str(task_folder), task.name, "", message))
         elif task is not None:
             tasks[task.name] = task
     return TaskListing(tasks=tuple(tasks[name] for name in sorted(tasks)), faults=tuple(faults))
 
 
-def _find(folder: Path, depth: int) -> Iterator[Path]:
+def _find_task_folders(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield `folder` if it is a task, else the tasks below it; `depth` is its own depth below the start."""
     if (folder / "task.toml").is_file() or (folder / "task.md").is_file():
         # Not searched further: everything below belongs to this task.
         yield folder
         return
     if depth == MAX_DEPTH:
         return
-    for entry in sorted(os.scandir(folder), key=lambda item: item.name):
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-            yield from _find(Path(entry.path), depth + 1)
+            yield from _find_task_folders(Path(entry.path), depth + 1)
 
 
 def read_task(folder: Path) -> tuple[HarborTask | None, list[Fault]]:
     """Return the task of a folder; None and its faults if it is invalid."""
     faults = FaultList(folder / "task.toml")
     if not (folder / "task.toml").is_file():
-        faults.add("unsupported", "task.md packages are not read; the release of the set that has task.toml is",
+        faults.add("unsupported", "task.md is not supported; use a release of the tasks that has task.toml",
                    case=folder.name)  # fmt: skip
         return None, faults.found
     try:
         data = tomllib.loads((folder / "task.toml").read_text("utf-8"))
     except (OSError, ValueError) as error:
-        faults.add("shape", f"it is not TOML: {error}", case=folder.name)
+        faults.add("shape", f"task.toml is not TOML: {error}", case=folder.name)
         return None, faults.found
     reader = _TomlReader(folder, data, faults)
     task = reader.read()
@@ -161,12 +164,12 @@ class _TomlReader:
         self.data: JsonObject = data
 
     def read(self) -> HarborTask:
-        """Return the task; add problems to the faults."""
+        """Return the task; invalid fields are added to the faults and replaced by defaults."""
         self._refuse_unsupported()
         return HarborTask(
             name=self.folder.name,
             folder=self.folder,
-            instruction=self._instruction(),
+            instruction=self._read_instruction(),
             agent_timeout_seconds=self._number("agent", "timeout_sec", 600.0),
             agent_user=self._text("agent", "user"),
             verifier_timeout_seconds=self._number("verifier", "timeout_sec", 600.0),
@@ -175,20 +178,21 @@ class _TomlReader:
             solution_env=self._texts("solution", "env"),
             build_timeout_seconds=self._number("environment", "build_timeout_sec", 600.0),
             cpus=self._number("environment", "cpus", 1.0),
-            memory_bytes=self._bytes("memory_mb", "memory", 2048),
-            storage_bytes=self._bytes("storage_mb", "storage", 10240),
+            memory_bytes=self._size_bytes("memory_mb", "memory", 2048),
+            storage_bytes=self._size_bytes("storage_mb", "storage", 10240),
             env=self._texts("environment", "env"),
             workdir=self._workdir(),
             image=self._text("environment", "docker_image"),
-            wants_network=self._network(),
+            wants_network=self._wants_network(),
             skill_roots=self._skill_roots(),
         )
 
     def _table(self, name: str) -> JsonObject:
+        """Return a table of the file; empty if missing or if it is not a table."""
         value = self.data.get(name, {})
         if not isinstance(value, dict):
             self._fault("type", f"[{name}] is not a table", name)
-            self.data = {**self.data, name: {}}  # reported once
+            self.data = {**self.data, name: {}}  # the fault is reported only once
             return {}
         return cast("JsonObject", value)
 
@@ -196,22 +200,24 @@ class _TomlReader:
         self.faults.add(code, message, case=self.folder.name, field=field)
 
     def _refuse_unsupported(self) -> None:
+        """Add a fault for each unsupported field or file, and for a missing test script."""
         for table, names in _UNSUPPORTED.items():
             section = self.data if not table else self._table(table)
             for name in names:
                 if section.get(name):
                     self._fault("unsupported", f"{name} is not supported", f"{table}.{name}".lstrip("."))
         if self._table("environment").get("os", "linux") != "linux":
-            self._fault("unsupported", "only Linux images are run", "environment.os")
+            self._fault("unsupported", "only Linux images are supported", "environment.os")
         if self._table("verifier").get("environment_mode", "shared") == "separate":
-            self._fault("unsupported", "a verifier in an image of its own is not run", "verifier.environment_mode")
+            self._fault("unsupported", "a verifier with a separate image is not supported", "verifier.environment_mode")
         for name in ("docker-compose.yaml", "docker-compose.yml", "compose.yaml"):
             if (self.folder / "environment" / name).exists():
-                self._fault("unsupported", f"{name} is not read: a task has one container", "environment")
+                self._fault("unsupported", f"{name} is not supported: a task has one container", "environment")
         if not (self.folder / "tests" / "test.sh").is_file():
             self._fault("file-missing", "tests/test.sh does not exist", "tests")
 
-    def _instruction(self) -> str:
+    def _read_instruction(self) -> str:
+        """Return the instruction without its canary lines; empty after adding a fault."""
         try:
             text = (self.folder / "instruction.md").read_text("utf-8")
         except FileNotFoundError:
@@ -233,40 +239,53 @@ class _TomlReader:
             return default
         return float(value)
 
-    def _bytes(self, number: str, text: str, default_mb: int) -> int:
+    def _size_bytes(self, megabytes_field: str, size_field: str, default_mb: int) -> int:
+        """Return a size of the environment in bytes.
+
+        Args:
+            megabytes_field: Name of the field with a number of megabytes.
+            size_field: Name of the older field with a text such as `2G`, which takes precedence.
+        """
         table = self._table("environment")
-        if text in table:
-            match = _SIZE.match(str(table[text]))
+        if size_field in table:
+            match = _SIZE.match(str(table[size_field]))
             if match is None or float(match[1]) <= 0:
-                self._fault("type", f'{text} is {table[text]!r}, not a size like "2G"', f"environment.{text}")
+                self._fault(
+                    "type", f'{size_field} is {table[size_field]!r}, not a size like "2G"', f"environment.{size_field}"
+                )
                 return default_mb << 20
-            return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
-        value: object = table.get(number, default_mb)
+            exponent = " KMGT".index(match[2].upper() or " ")
+            return int(float(match[1]) * 1024**exponent)
+        value: object = table.get(megabytes_field, default_mb)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 1:
-            self._fault("type", f"{number} is {value!r}, not a number above 0", f"environment.{number}")
+            self._fault(
+                "type", f"{megabytes_field} is {value!r}, not a number above 0", f"environment.{megabytes_field}"
+            )
             return default_mb << 20
         return int(value) << 20
 
     def _text(self, table: str, name: str) -> str | None:
+        """Return a string or an integer as a string; None if it is missing, empty or of another type."""
         value: object = self._table(table).get(name)
         if value is None or value == "":
             return None
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
-            self._fault("type", f"{name} is {value!r}, not a text", f"{table}.{name}")
+            self._fault("type", f"{name} is {value!r}, not a string", f"{table}.{name}")
             return None
         return value
 
     def _texts(self, table: str, name: str) -> dict[str, str]:
+        """Return a table of environment variables, without those whose name or value is invalid."""
         value: object = self._table(table).get(name, {})
         if not isinstance(value, dict):
-            self._fault("type", f"{name} is not a table of texts", f"{table}.{name}")
+            self._fault("type", f"{name} is not a table of strings", f"{table}.{name}")
             return {}
         texts: dict[str, str] = {}
         for key, text in cast("JsonObject", value).items():
-            if not isinstance(text, str) or not _NAME.match(key) or "\0" in text:
-                self._fault("type", f"{key!r} is not a variable with a text", f"{table}.{name}")
+            if not isinstance(text, str) or not _VARIABLE_NAME.match(key) or "\0" in text:
+                self._fault("type", f"{key!r} is not an environment variable with a string", f"{table}.{name}")
             else:
                 texts[key] = text
         return texts
@@ -278,7 +297,8 @@ class _TomlReader:
             return None
         return value
 
-    def _network(self) -> bool:
+    def _wants_network(self) -> bool:
+        """Return whether the task requests network access; `network_mode` overrides `allow_internet`."""
         table = self._table("environment")
         mode = table.get("network_mode")
         if mode is None:
@@ -289,12 +309,12 @@ class _TomlReader:
         if mode not in ("no-network", "public", "allowlist"):
             self._fault("type", f"network_mode is {mode!r}", "environment.network_mode")
         if mode == "allowlist":
-            self._fault("unsupported", "a network by host names is not supported", "environment.network_mode")
+            self._fault("unsupported", "an allowlist of hosts is not supported", "environment.network_mode")
         return mode == "public"
 
     def _skill_roots(self) -> tuple[Path, ...]:
         skills_dir = self._text("environment", "skills_dir")
-        places = [self.folder / "environment" / "skills", self.folder / "skills"]
+        candidates = [self.folder / "environment" / "skills", self.folder / "skills"]
         if skills_dir is not None and not skills_dir.startswith("/"):
-            places.append(self.folder / "environment" / skills_dir)
-        return tuple(dict.fromkeys(place for place in places if place.is_dir()))
+            candidates.append(self.folder / "environment" / skills_dir)
+        return tuple(dict.fromkeys(folder for folder in candidates if folder.is_dir()))

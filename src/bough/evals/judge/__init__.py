@@ -1,1 +1,1 @@
-"""The judge: a model that decides whether properties hold, its prompt, its verdicts, and its agreement with people."""
+"""The judge: a model that decides rubrics, its prompt, its verdicts, and its agreement with people."""

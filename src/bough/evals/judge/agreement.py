@@ -1,6 +1,6 @@
 """Agreement between a judge and a person: confusion matrix, accuracy, precision, recall, Cohen's kappa.
 
-Source: Cohen 1960. Measure a judge before trusting its scores.
+Source: Cohen 1960.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bough.evals.statistics import Interval, cohen_kappa
 from bough.types import JsonObject
 
 RESAMPLES = 10_000
+"""Number of resamples for the interval of kappa."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +22,9 @@ class JudgedLabel:
     """A label and the judge's verdict on it.
 
     Attributes:
-        judged: None if the judge failed.
-        conversation: The judge's first call.
+        label: The verdict of the person.
+        judged: The verdict of the judge; None if the judge failed.
+        conversation: Id of the conversation of the judge's first call.
     """
 
     id: str
@@ -37,9 +39,14 @@ class JudgeAgreement:
     """Agreement over the labels that the judge decided.
 
     Attributes:
-        yes_yes: Both yes; `no_yes`: the person no, the judge yes; `yes_no`: the person yes, the judge no.
-        failed: Labels that the judge did not decide; excluded from all other numbers.
-        precision: Of the judge's yes; None if it never said yes. `recall`: of the person's yes.
+        yes_yes: Number of labels with yes from the person and the judge.
+        no_yes: Number with no from the person and yes from the judge.
+        yes_no: Number with yes from the person and no from the judge.
+        no_no: Number with no from both.
+        failed: Number of labels that the judge did not decide; excluded from all other numbers.
+        precision: Share of the judge's yes that the person shares; None if the judge never decided yes.
+        recall: Share of the person's yes that the judge shares; None if the person never decided yes.
+        differing: The labels on which person and judge differ.
     """
 
     yes_yes: int
@@ -84,13 +91,13 @@ class JudgeAgreement:
 
 
 def measure_agreement(judged: Sequence[JudgedLabel]) -> JudgeAgreement:
-    """Compare the judge's verdicts with the labels.
+    """Return the agreement of the judge's verdicts with the labels.
 
     Raises:
-        InvalidInput: The judge decided none of them.
+        InvalidInput: The judge decided none of the labels.
     """
     decided = [label for label in judged if label.judged is not None]
-    cells = _count([(label.label, bool(label.judged)) for label in decided])
+    cells = _count_pairs([(label.label, bool(label.judged)) for label in decided])
     yes_yes, no_yes, yes_no, no_no = cells
     kappa = cohen_kappa(*cells)
     return JudgeAgreement(
@@ -103,13 +110,13 @@ def measure_agreement(judged: Sequence[JudgedLabel]) -> JudgeAgreement:
         precision=yes_yes / (yes_yes + no_yes) if yes_yes + no_yes else None,
         recall=yes_yes / (yes_yes + yes_no) if yes_yes + yes_no else None,
         kappa=kappa,
-        interval=_interval(cells),
+        interval=_kappa_interval(cells),
         differing=tuple(label for label in decided if label.judged is not label.label),
     )
 
 
-def _count(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int, int, int]:
-    """Return (yes yes, no yes, yes no, no no) of pairs (person, judge)."""
+def _count_pairs(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int, int, int]:
+    """Return the numbers (yes_yes, no_yes, yes_no, no_no) of the pairs (person, judge)."""
     return (
         sum(person and judge for person, judge in pairs),
         sum(not person and judge for person, judge in pairs),
@@ -118,10 +125,10 @@ def _count(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int, int, int]:
     )
 
 
-def _interval(cells: tuple[int, int, int, int]) -> Interval:
+def _kappa_interval(cells: tuple[int, int, int, int]) -> Interval:
     """Return the bootstrap interval of kappa: 10,000 resamples, seed 0."""
     total = sum(cells)
-    random = Random(0)  # noqa: S311 - a resampling, not a secret
+    random = Random(0)  # noqa: S311 - for resampling, not for a secret
     kappas: list[float] = []
     for _ in range(RESAMPLES):
         sample = random.choices(range(4), weights=cells, k=total)

@@ -1,4 +1,4 @@
-"""The judge: a model that evaluates a trace in separate conversations, so that every verdict has a log.
+"""The judge: a model that decides rubrics about a trace, in separate conversations, so that every verdict has a log.
 
 Source: ADK pull request 4575 (`instruction_adherence_score`).
 """
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
 MAX_RUBRICS = 20
-"""How many rubrics one call judges."""
+"""Maximum number of rubrics of one call."""
 
 MAX_VOTES = 9
 
 JUDGE_RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_wait_seconds=16.0, jitter=False)
-"""Retries a busy server after 2, 4, 8 and 16 seconds, or later if it asks for that."""
+"""Retries a busy server after 2, 4, 8 and 16 seconds, or later if the server asks for it."""
 
 OUTPUT_RETRIES = 2
-"""How many invalid answers are returned to the judge before it fails."""
+"""Number of invalid responses after which the judge is asked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class JudgedCase:
     """The input of one judgement.
 
     Attributes:
-        key: Unique in the run; the ids of the judge's conversations derive from it.
-        files: Files the assistant created: name to size in bytes.
+        key: Unique in the run; the ids of the judge's conversations derive from the key.
+        files: Sizes in bytes of the files that the assistant created, by name.
         expected: Description of a good outcome.
     """
 
@@ -69,10 +69,10 @@ class JudgedCase:
 
 
 class Judge:
-    """Decides rubrics with a model: one call for up to twenty of them, and a vote.
+    """Decides rubrics with a model. One call decides up to twenty rubrics; several calls vote.
 
     Attributes:
-        votes: Calls for each judgement; the majority decides.
+        votes: Number of calls for the same rubrics; the majority decides.
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class Judge:
 
         Args:
             settings: Model settings; temperature 0 by default.
-            by_tool: Whether verdicts come as a tool call; None: if the model does not support JSON schema output.
+            by_tool: Whether the model returns verdicts by a tool call; None for a tool call only if the model does not
+                support JSON schema output.
 
         Raises:
             InvalidInput: `votes` is even, or not between 1 and 9.
@@ -114,45 +115,48 @@ class Judge:
         """
         judgement = Judgement()
         for start in range(0, len(case.rubrics), MAX_RUBRICS):
-            part = await self._judge_batch(case, case.rubrics[start : start + MAX_RUBRICS], start, host, folder)
+            batch = await self._judge_batch(case, case.rubrics[start : start + MAX_RUBRICS], start, host, folder)
             judgement = Judgement(
-                verdicts=judgement.verdicts + part.verdicts,
-                conversations=judgement.conversations + part.conversations,
-                usage=add_usage(judgement.usage, part.usage),
-                error=judgement.error or part.error,
+                verdicts=judgement.verdicts + batch.verdicts,
+                conversations=judgement.conversations + batch.conversations,
+                usage=add_usage(judgement.usage, batch.usage),
+                error=judgement.error or batch.error,
             )
         return judgement
 
     async def _judge_batch(
         self, case: JudgedCase, rubrics: Sequence[Rubric], start: int, host: ConversationHost, folder: Path
     ) -> Judgement:
-        usage, ballots, ids = NOTHING_USED, list[Ballot](), list[UUID]()
+        """Return the verdicts on one batch of rubrics; `start` is its position among all rubrics."""
+        usage = NOTHING_USED
+        ballots: list[Ballot] = []
+        ids: list[UUID] = []
         digest = sha256(repr([(rubric.id, rubric.property) for rubric in rubrics]).encode()).hexdigest()[:16]
         for vote in range(self.votes):
             id = conversation_id("judge", case.key, digest, start, vote)
-            ballot, used = await self._vote(case, rubrics, vote, id, host, folder)
-            usage = add_usage(usage, used)
+            ballot, vote_usage = await self._vote(case, rubrics, vote, id, host, folder)
+            usage = add_usage(usage, vote_usage)
             ballots.append(ballot)
             ids.append(id)
         verdicts = count_votes(rubrics, ballots)
-        undecided = next((verdict.rationale for verdict in verdicts if verdict.verdict is None), "")
-        return Judgement(verdicts=verdicts, conversations=tuple(ids), usage=usage, error=undecided)
+        error = next((verdict.rationale for verdict in verdicts if verdict.verdict is None), "")
+        return Judgement(verdicts=verdicts, conversations=tuple(ids), usage=usage, error=error)
 
     async def _vote(
         self, case: JudgedCase, rubrics: Sequence[Rubric], vote: int, id: UUID, host: ConversationHost, folder: Path
     ) -> tuple[Ballot, Any]:
-        """Ask the judge, once more for missing verdicts; return (ballot by original rubric id, usage)."""
-        # Each vote sees another order, so that a bias for a position does not decide; neutral ids hide hints in names.
+        """Ask the judge, and once more for missing verdicts; return (ballot by rubric id, usage)."""
+        # Each vote has another order, so that a bias for a position does not decide. Neutral ids hide hints in names.
         rotated = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
-        renamed = {f"r{number}": rubric for number, rubric in enumerate(rotated, 1)}
-        anonymous = [Rubric(id, rubric.property) for id, rubric in renamed.items()]
-        # A new nonce for each vote: the judged data cannot contain the tag that closes their block.
+        rubrics_by_alias = {f"r{number}": rubric for number, rubric in enumerate(rotated, 1)}
+        anonymous = [Rubric(alias, rubric.property) for alias, rubric in rubrics_by_alias.items()]
+        # A new nonce for each vote, so that the judged data cannot contain the tag that closes their block.
         message = quote_case(
             case.trace, anonymous, nonce=secrets.token_hex(16), files=case.files, expected=case.expected or None
         )
         ballot = Ballot()
         try:
-            conversation = await host.open(id, self._spec(), folder, case.tags, f"judge {case.key}"[:60])
+            conversation = await host.open(id, self._make_spec(), folder, case.tags, f"judge {case.key}"[:60])
         except BoughError as error:
             return Ballot(error=f"the judge could not be asked: {error.message}"), NOTHING_USED
         async with conversation:
@@ -168,14 +172,17 @@ class Judge:
             except BoughError as error:
                 ballot.error = f"the judge failed: {error.message}"
             usage = conversation.usage
-        ballot.verdicts = {renamed[id].id: verdict for id, verdict in ballot.verdicts.items()}
+        ballot.verdicts = {rubrics_by_alias[alias].id: verdict for alias, verdict in ballot.verdicts.items()}
         return ballot, usage
 
-    def _spec(self) -> AgentSpec:
+    def _make_spec(self) -> AgentSpec:
+        """Return the judge as an agent without skills and tools."""
         from pydantic_ai.output import NativeOutput, ToolOutput
 
-        model = self._resolve()
-        by_tool = not model.profile.get("supports_json_schema_output") if self._by_tool is None else self._by_tool
+        model = self._resolve_model()
+        by_tool = self._by_tool
+        if by_tool is None:
+            by_tool = not model.profile.get("supports_json_schema_output")
         return AgentSpec(
             name="judge",
             model=model,
@@ -187,7 +194,8 @@ class Judge:
             output_retries=OUTPUT_RETRIES,
         )
 
-    def _resolve(self) -> Model[Any]:
+    def _resolve_model(self) -> Model[Any]:
+        """Return the model, resolved on the first call."""
         if not isinstance(self._model, str):
             return self._model
         import os
@@ -199,11 +207,11 @@ class Judge:
 
 
 async def _read_verdicts(conversation: AsyncConversation, rubrics: Sequence[Rubric]) -> dict[str, Verdict]:
-    """Return the verdicts in a judge's log: the first answer's, plus those a second one adds."""
+    """Return the verdicts in a judge's log: those of the first response, then missing ones from later responses."""
     verdicts: dict[str, Verdict] = {}
     async for stored in conversation.events:
         if stored.kind == "OutputGiven" and isinstance(event := stored.event, OutputGiven):
-            # Only missing ids: a second answer must not overrule a verdict already given.
+            # Only missing ids, so that a second response cannot replace a verdict of the first.
             missing = [rubric.id for rubric in rubrics if rubric.id not in verdicts]
             verdicts |= match_verdicts(Verdicts.model_validate(event.data), missing)
     return verdicts

@@ -1,4 +1,4 @@
-"""Labels by a person, which a judge is measured against: one JSON object per line."""
+"""Reads the labels of a person, with which a judge is compared: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """A statement about an outcome, and a person's verdict on it."""
+    """A statement about an outcome, and a person's verdict on the statement.
+
+    Attributes:
+        property: The statement.
+        label: The verdict of the person.
+        calls: The tool calls of the outcome.
+    """
 
     id: str
     request: str
@@ -45,7 +51,7 @@ def read_labels(path: Path) -> tuple[list[Label], FaultList]:
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InvalidInput(f"{path} is longer than {MAX_BYTES} bytes", hint="split it")
+            raise InvalidInput(f"{path} is longer than {MAX_BYTES} bytes", hint="split the file")
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the labels {path} cannot be read: {error}", hint="give JSON lines in UTF-8") from error
@@ -56,6 +62,7 @@ def read_labels(path: Path) -> tuple[list[Label], FaultList]:
 
 
 def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iterator[Label]:
+    """Yield the label of a line; nothing for an empty line, or for an invalid line, whose faults are added."""
     if not line.strip():
         return
     fault_count = len(faults.found)
@@ -73,9 +80,11 @@ def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iter
     if id in ids:
         entry.fault("duplicate-id", f"the id {id!r} already exists", "id")
     ids.add(id)
-    request, answer = entry.text("request", required=True), entry.text("answer", required=True)
-    text, label = entry.text("property", required=True), entry.text("label", required=True)
-    if text is not None and not text.strip():
+    request = entry.text("request", required=True)
+    answer = entry.text("answer", required=True)
+    statement = entry.text("property", required=True)
+    label = entry.text("label", required=True)
+    if statement is not None and not statement.strip():
         entry.fault("rubric-empty", "`property` is empty", "property")
     if label not in (None, "yes", "no"):
         entry.fault("type", "`label` is neither yes nor no", "label")
@@ -83,7 +92,7 @@ def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iter
     if faults.has_error(fault_count):
         return
     yield Label(
-        id=id, request=request or "", answer=answer or "", property=text or "", label=label == "yes", calls=calls
+        id=id, request=request or "", answer=answer or "", property=statement or "", label=label == "yes", calls=calls
     )
 
 

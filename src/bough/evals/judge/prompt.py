@@ -1,4 +1,4 @@
-"""The prompt of the judge. The data to judge are quoted: JSON in a block that the data cannot close."""
+"""The prompt of the judge, which quotes the data to judge as JSON in a block that the data cannot close."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from bough.evals.trace import Trace
 from bough.types import Json, JsonObject
 
 MAX_RESULT_CHARS = 2_000
+"""Limit for the arguments and for the result of a call."""
+
 MAX_TRACE_CHARS = 60_000
+"""Limit for all calls together."""
+
 MAX_TEXT_CHARS = 20_000
+"""Limit for a request, for the answer and for the expected outcome."""
+
 MAX_FILES = 256
 
 SYSTEM_PROMPT = """\
@@ -33,7 +39,7 @@ Answer with the list `verdicts`. It has one entry for each rubric: its `rubric_i
 """
 
 PROMPT_SHA256 = sha256(SYSTEM_PROMPT.encode()).hexdigest()
-"""Digest of the fixed text, for the record of a run."""
+"""Digest of the system prompt, for `run.json`."""
 
 
 def quote_case(
@@ -44,10 +50,10 @@ def quote_case(
     files: Mapping[str, int] | None = None,
     expected: str | None = None,
 ) -> str:
-    """Return the message to the judge: the data of one case, with the rubrics under their ids.
+    """Return the message to the judge: the data of one case, including the rubrics with their ids.
 
     Args:
-        files: Names and sizes in bytes of created files; the first 256 are included.
+        files: Sizes in bytes of created files, by name; the first 256 are included.
     """
     data: JsonObject = {
         "request": [_cut(text, MAX_TEXT_CHARS) for text in trace.requests],
@@ -61,7 +67,7 @@ def quote_case(
 
 
 def quote(data: JsonObject, nonce: str) -> str:
-    """Return data as JSON in a block named by a nonce; `<` is escaped, so that the data cannot close the block."""
+    """Return data as JSON in a block with a nonce in its tags; `<` is escaped, so that data cannot close it."""
     text = json.dumps(data, ensure_ascii=False, indent=1).replace("<", "\\u003c")
     return f"<data-{nonce}>\n{text}\n</data-{nonce}>"
 
@@ -73,47 +79,46 @@ def ask_again(missing: Sequence[Rubric]) -> str:
 
 
 def _quote_calls(trace: Trace) -> list[JsonObject]:
+    """Return the calls for the judge: long arguments and results are cut, and too many calls are left out."""
     quoted: list[JsonObject] = [
         {
             "tool": call.tool,
-            "arguments": _cut_values(call.arguments),
+            "arguments": _cut_arguments(call.arguments),
             "ended": call.ended,
             "result": _cut(call.result if isinstance(call.result, str) else _dump(call.result), MAX_RESULT_CHARS),
         }
         for call in trace.calls
     ]
-    return _keep_ends(quoted)
+    return _leave_out_middle(quoted)
 
 
-def _keep_ends(calls: list[JsonObject]) -> list[JsonObject]:
-    """Return the calls; if they are too long, replace those in the middle by their number."""
+def _leave_out_middle(calls: list[JsonObject]) -> list[JsonObject]:
+    """Return the calls; if they are too long, the calls in the middle are replaced by their number."""
     sizes = [len(_dump(call)) for call in calls]
     if sum(sizes) <= MAX_TRACE_CHARS:
         return calls
-    head, tail, used = 0, len(calls), 0
+    head, tail, used_chars = 0, len(calls), 0
     while head < tail:
-        # Alternate between both ends: the first calls show the approach, the last ones the result.
-        place = head if head <= len(calls) - tail else tail - 1
-        if used + sizes[place] > MAX_TRACE_CHARS:
+        # Alternates between both ends: the first calls show the approach, the last calls the result.
+        position = head if head <= len(calls) - tail else tail - 1
+        if used_chars + sizes[position] > MAX_TRACE_CHARS:
             break
-        used += sizes[place]
-        if place == head:
+        used_chars += sizes[position]
+        if position == head:
             head += 1
         else:
             tail -= 1
     return [*calls[:head], {"left_out_calls": tail - head}, *calls[tail:]]
 
 
-def _cut_values(arguments: JsonObject) -> JsonObject:
-    return (
-        {key: _cut(value, MAX_RESULT_CHARS) if isinstance(value, str) else value for key, value in arguments.items()}
-        if len(_dump(arguments)) <= MAX_RESULT_CHARS
-        else {"_": _cut(_dump(arguments), MAX_RESULT_CHARS)}
-    )
+def _cut_arguments(arguments: JsonObject) -> JsonObject:
+    """Return the arguments; if they are too long, an object with their cut JSON text as `_`."""
+    text = _dump(arguments)
+    return arguments if len(text) <= MAX_RESULT_CHARS else {"_": _cut(text, MAX_RESULT_CHARS)}
 
 
 def _cut(text: str, limit: int) -> str:
-    """Shorten a long text to its head and tail, with the number of omitted characters."""
+    """Return a text; a long text is shortened to its head and tail, with the number of omitted characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

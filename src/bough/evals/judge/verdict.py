@@ -1,6 +1,6 @@
 """Verdicts of a judge: one for each rubric, and the majority of several votes.
 
-Source: ADK pull request 4575, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
+Source: ADK pull request 4575: one verdict with a rationale for each rubric. Verdicts are matched by id, not by text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bough.types import JsonObject
 
 
 class Verdict(BaseModel):
-    """One verdict as the model writes it: the rationale comes before the verdict."""
+    """One verdict as the model writes it, with the rationale before the verdict."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -53,18 +53,17 @@ class RubricVerdict:
 
     @property
     def is_split(self) -> bool:
-        """Whether its votes differ."""
+        """Whether the votes differ."""
         return 0 < self.votes[0] < self.votes[1]
 
     def as_dict(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the verdict as JSON."""
         words: dict[bool | None, str | None] = {None: None, True: "yes", False: "no"}
-        word = words[self.verdict]
         return {
             "rubric_id": self.rubric.id,
             "property": self.rubric.property,
             "rationale": self.rationale,
-            "verdict": word,
+            "verdict": words[self.verdict],
             "votes": f"{self.votes[0]} of {self.votes[1]}",
         }
 
@@ -74,8 +73,8 @@ class Judgement:
     """All verdicts about a trace, in the order of its rubrics.
 
     Attributes:
-        conversations: The judge's calls.
-        error: Why it failed for some or all rubrics; empty if it did not fail.
+        conversations: Ids of the conversations of the judge's calls.
+        error: Why the judge did not decide some or all rubrics; empty if all are decided.
     """
 
     verdicts: tuple[RubricVerdict, ...] = ()
@@ -85,23 +84,30 @@ class Judgement:
 
     @property
     def share(self) -> float:
-        """The share of yes; undecided rubrics count as no. No rubrics: 1."""
-        return sum(verdict.verdict is True for verdict in self.verdicts) / len(self.verdicts) if self.verdicts else 1.0
+        """The share of rubrics with the verdict yes; undecided rubrics count as no. 1 without rubrics."""
+        if not self.verdicts:
+            return 1.0
+        return sum(verdict.verdict is True for verdict in self.verdicts) / len(self.verdicts)
 
 
 @dataclass(kw_only=True)
 class Ballot:
-    """The verdicts of one call by rubric id; `error` says why some are missing."""
+    """The verdicts of one call.
+
+    Attributes:
+        verdicts: Verdicts by rubric id.
+        error: Why verdicts are missing; empty if there are all.
+    """
 
     verdicts: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
     error: str = ""
 
 
-def match_verdicts(answer: Verdicts, ids: Collection[str]) -> dict[str, Verdict]:
-    """Return verdicts by id. Drops unknown ids, and ids with contradicting verdicts."""
+def match_verdicts(response: Verdicts, ids: Collection[str]) -> dict[str, Verdict]:
+    """Return the verdicts by rubric id, without unknown ids and ids with contradicting verdicts."""
     by_id: dict[str, Verdict] = {}
     contradicted: set[str] = set()
-    for verdict in answer.verdicts:
+    for verdict in response.verdicts:
         if verdict.rubric_id not in ids:
             continue
         if verdict.rubric_id in by_id and by_id[verdict.rubric_id].verdict != verdict.verdict:
@@ -111,17 +117,19 @@ def match_verdicts(answer: Verdicts, ids: Collection[str]) -> dict[str, Verdict]
 
 
 def count_votes(rubrics: Sequence[Rubric], ballots: Sequence[Ballot]) -> tuple[RubricVerdict, ...]:
-    """Return the majority for each rubric; None for a rubric that most votes did not decide."""
-    return tuple(_count(rubric, ballots) for rubric in rubrics)
+    """Return the majority verdict for each rubric; None if at most half of the ballots decide the rubric."""
+    return tuple(_count_votes_for(rubric, ballots) for rubric in rubrics)
 
 
-def _count(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
-    cast = [ballot.verdicts[rubric.id] for ballot in ballots if rubric.id in ballot.verdicts]
-    yes = sum(vote.verdict == "yes" for vote in cast)
-    if 2 * len(cast) <= len(ballots):
+def _count_votes_for(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
+    """Return the majority verdict for one rubric, with the rationale of the first vote for it; a tie is no."""
+    votes = [ballot.verdicts[rubric.id] for ballot in ballots if rubric.id in ballot.verdicts]
+    yes_count = sum(vote.verdict == "yes" for vote in votes)
+    if 2 * len(votes) <= len(ballots):
         reason = next((ballot.error for ballot in ballots if ballot.error), "the judge gave no verdict")
-        return RubricVerdict(rubric=rubric, verdict=None, rationale=reason, votes=(yes, len(ballots)))
-    decided = 2 * yes > len(cast)
-    word = "yes" if decided else "no"
-    rationale = next(vote.rationale for vote in cast if vote.verdict == word or len(cast) == 2 * yes)
-    return RubricVerdict(rubric=rubric, verdict=decided, rationale=rationale[:2000], votes=(yes, len(ballots)))
+        return RubricVerdict(rubric=rubric, verdict=None, rationale=reason, votes=(yes_count, len(ballots)))
+    is_yes = 2 * yes_count > len(votes)
+    is_tie = 2 * yes_count == len(votes)
+    word = "yes" if is_yes else "no"
+    rationale = next(vote.rationale for vote in votes if is_tie or vote.verdict == word)
+    return RubricVerdict(rubric=rubric, verdict=is_yes, rationale=rationale[:2000], votes=(yes_count, len(ballots)))

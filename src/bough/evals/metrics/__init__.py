@@ -1,4 +1,4 @@
-"""Metrics of traces: pure functions, deterministic, never raising. Evaluators over them are in `evaluators`."""
+"""Metrics of traces: pure, deterministic functions that never raise. `evaluators` has an evaluator for each."""
 
 from bough.evals.metrics.deterministic import (
     FREE_TEXT,

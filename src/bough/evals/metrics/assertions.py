@@ -1,6 +1,6 @@
 """Assertions of a case: code decides a closed list of forms; any other text is a statement for the judge.
 
-`contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: SCRIPT ARGS`; `not ` before one negates it.
+Forms: `contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: SCRIPT ARGS`. The prefix `not ` negates.
 
 Source: Agent Skills documentation, evaluating skills: "use a script for what can be checked mechanically".
 """
@@ -32,7 +32,7 @@ CheckForm: TypeAlias = Literal["contains", "matches", "file", "tool", "check", "
 
 FORMS = ("contains", "matches", "file", "tool", "check")
 _FORM = re.compile(rf"(not )?({'|'.join(FORMS)}): *(\S.*)", re.DOTALL)
-_LIKE_A_FORM = re.compile(r"(?:not\s+)?([A-Za-z]+)\s*:\s")
+_POSSIBLE_FORM = re.compile(r"(?:not\s+)?([A-Za-z]+)\s*:\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class AssertionCheck:
     """A parsed assertion.
 
     Attributes:
-        form: How it is decided; `judge` for a free statement.
+        form: How the assertion is decided; `judge` for a free statement.
         argument: The text after the form; the whole text for the judge.
         negated: Whether the assertion starts with `not`.
     """
@@ -52,7 +52,7 @@ class AssertionCheck:
 
 
 def parse_check(text: str) -> AssertionCheck:
-    """Parse an assertion."""
+    """Return a parsed assertion; a text without a known form is for the judge."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         return AssertionCheck(text, "judge", text)
@@ -65,12 +65,12 @@ def mechanical_checks(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def misspelt_form(text: str) -> str | None:
-    """Return the form that a free statement seems to misspell; None if it resembles none."""
-    match = _LIKE_A_FORM.match(text.strip() + " ")
+    """Return the form that a free statement seems to misspell; None if it is similar to none."""
+    match = _POSSIBLE_FORM.match(text.strip() + " ")
     if match is None or parse_check(text).form != "judge":
         return None
-    near = get_close_matches(match[1].lower(), FORMS, 1, cutoff=0.75)
-    return near[0] if near else None
+    similar_forms = get_close_matches(match[1].lower(), FORMS, 1, cutoff=0.75)
+    return similar_forms[0] if similar_forms else None
 
 
 _MAX_EVIDENCE = 500
@@ -79,21 +79,22 @@ _CHECK_SECONDS = 60.0
 
 
 async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, threshold: float | None) -> Score:
-    """Return the share of assertions that hold; stores the results in the context.
+    """Return the share of assertions that passed, and store their results in the context.
 
     Args:
-        texts: None takes the case's, without free statements if the run has no judge.
+        texts: The assertions; None for those of the case, without free statements if the run has no judge.
     """
     not_judged = 0
     if texts is None:
-        decidable = ctx.case.checks if ctx.host.judge is not None else mechanical_checks(ctx.case.checks)
-        texts, not_judged = decidable, len(ctx.case.checks) - len(decidable)
+        texts = ctx.case.checks if ctx.host.judge is not None else mechanical_checks(ctx.case.checks)
+        not_judged = len(ctx.case.checks) - len(texts)
     results = await decide_assertions(ctx, texts)
     ctx.assertions = results
     if not results:
-        return Score("assertions", None, None, f"{not_judged} not judged" if not_judged else "no assertions", threshold)
+        reason = f"{not_judged} not judged" if not_judged else "no assertions"
+        return Score("assertions", None, None, reason, threshold)
     failed = [result for result in results if not result.passed]
-    reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} hold"
+    reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} passed"
     reason += f"; {not_judged} not judged" if not_judged else ""
     score = at_least("assertions", 1 - len(failed) / len(results), threshold, reason)
     if any(result.error for result in results):
@@ -102,63 +103,70 @@ async def score_assertions(ctx: TraceContext, texts: Sequence[str] | None, thres
 
 
 async def decide_assertions(ctx: TraceContext, texts: Sequence[str]) -> list[AssertionResult]:
-    """Return one result for each text, in order. One call of the judge decides all free statements."""
+    """Return one result for each text, in order; one call of the judge decides all free statements."""
     checks = [parse_check(text) for text in texts]
-    judged = iter(await _ask_judge(ctx, [check.text for check in checks if check.form == "judge"]))
-    return [next(judged) if check.form == "judge" else await _decide(ctx, check) for check in checks]
+    judge_results = iter(await _ask_judge(ctx, [check.text for check in checks if check.form == "judge"]))
+    results: list[AssertionResult] = []
+    for check in checks:
+        results.append(next(judge_results) if check.form == "judge" else await _decide_check(ctx, check))
+    return results
 
 
-async def _decide(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
+async def _decide_check(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
+    """Return the result of an assertion that code decides."""
     match check.form:
         case "contains":
-            holds = fold_text(check.argument) in fold_text(ctx.trace.answer)
-            evidence = f"the answer {'contains' if holds else 'does not contain'} it"
+            is_met = fold_text(check.argument) in fold_text(ctx.trace.answer)
+            evidence = f"the answer {'contains' if is_met else 'does not contain'} it"
         case "matches":
-            return _match(ctx.trace, check)
+            return _match_pattern(ctx.trace, check)
         case "file":
             matching = [path for path in ctx.host.outputs if fnmatchcase(path, check.argument)]
-            holds = bool(matching)
+            is_met = bool(matching)
             evidence = f"files: {', '.join(matching[:5])}" if matching else "no new or changed file matches"
         case "tool":
-            holds, evidence = _find_tool(ctx.trace, canonical_tool(check.argument), check.negated)
+            is_met, evidence = _find_tool(ctx.trace, canonical_tool(check.argument), check.negated)
         case "check":
             return await _run_check(ctx.host, ctx.trace, check)
         case "judge":  # decided by _ask_judge
             raise AssertionError(check)
-    return AssertionResult(check.text, holds is not check.negated, evidence)
+    return AssertionResult(check.text, is_met is not check.negated, evidence)
 
 
-def _match(trace: Trace, check: AssertionCheck) -> AssertionResult:
-    # re2 matches in linear time: a pattern from a set must not be able to stall the run.
+def _match_pattern(trace: Trace, check: AssertionCheck) -> AssertionResult:
+    # re2 matches in linear time, so that no pattern of a set can stall the run.
     re2: Any = import_module("re2")  # has no type stubs
     try:
-        match = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
+        match = re2.compile(f"(?m){check.argument}", _quiet_options(re2)).search(trace.answer)
     except re2.error as error:
-        return AssertionResult(check.text, False, f"the pattern is not valid: {error}", error=True)
+        return AssertionResult(check.text, False, f"the pattern is invalid: {error}", error=True)
     evidence = f"found {match[0][:100]!r}" if match else "the answer has no match"
     return AssertionResult(check.text, (match is not None) is not check.negated, evidence)
 
 
-def _quiet(re2: Any) -> Any:
+def _quiet_options(re2: Any) -> Any:
     options = re2.Options()
     options.log_errors = False
     return options
 
 
 def _find_tool(trace: Trace, tool: str, negated: bool) -> tuple[bool, str]:
-    """Return (whether the tool counts as used, evidence): a success counts, but a negated check counts every call."""
+    """Return (whether the tool counts as used, evidence): a successful call counts; if negated, every call counts."""
     calls = trace.calls_by_tool.get(tool, ())
     succeeded = sum(call.has_succeeded for call in calls)
-    return bool(calls) if negated else succeeded > 0, f"{tool} was called {len(calls)} times, {succeeded} succeeded"
+    is_used = bool(calls) if negated else succeeded > 0
+    return is_used, f"{tool} was called {len(calls)} times, {succeeded} succeeded"
 
 
 async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> AssertionResult:
     """Run a script of the skill in the sandbox, on copies of the outputs, so that it cannot change them."""
     if host.executor is None or host.skill_folder is None or host.workspace is None:
-        return AssertionResult(check.text, False, "there is no skill folder or executor to run it with", error=True)
+        return AssertionResult(
+            check.text, False, "there is no skill folder, workspace or executor to run the script", error=True
+        )
     script, *arguments = shlex.split(check.argument)
     files = [File(path="answer.md", content=trace.answer.encode())]
-    # An output of that name must not replace the answer that the check reads.
+    # An output named answer.md must not replace the answer that the script reads.
     files += [file for file in _read_outputs(host.workspace, host.outputs) if file.path != "answer.md"]
     try:
         result = await host.executor.execute(
@@ -174,11 +182,14 @@ async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> 
     except BoughError as error:
         return AssertionResult(check.text, False, f"{script} could not run: {error.message}", error=True)
     output = (result.stdout + result.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
-    evidence = output or (f"exit code {result.exit_code}" if not result.killed_by else f"ended by {result.killed_by}")
+    evidence = output or (
+        f"exit code {result.exit_code}" if not result.killed_by else f"killed by the limit {result.killed_by}"
+    )
     return AssertionResult(check.text, result.ok is not check.negated, evidence)
 
 
 def _read_outputs(workspace: Path, outputs: Sequence[str]) -> list[File]:
+    """Return the contents of the output files, up to `_MAX_OUTPUT_BYTES` in total; links are omitted."""
     files: list[File] = []
     total = 0
     for name in outputs:
@@ -193,6 +204,7 @@ def _read_outputs(workspace: Path, outputs: Sequence[str]) -> list[File]:
 
 
 async def _ask_judge(ctx: TraceContext, statements: Sequence[str]) -> list[AssertionResult]:
+    """Return the judge's result for each statement; errors without a judge."""
     if not statements:
         return []
     if ctx.host.judge is None:

@@ -1,6 +1,6 @@
 """The metrics as pydantic-evals evaluators, each named after its metric.
 
-An evaluator without an expectation uses the case's.
+An evaluator without an expectation uses that of the case.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bough.evals.trace import Trace
 from bough.types import Json
 
 ExpectedCalls: TypeAlias = Sequence[ToolUse | Mapping[str, Json] | str] | None
-"""Expected calls: `ToolUse`s, `{name, args}` objects, or names; None takes the case's."""
+"""Expected calls: `ToolUse`s, `{name, args}` objects, or names; None for those of the case."""
 
 
 @dataclass(repr=False)
 class TraceEvaluator(Evaluator[Any, Any, Any]):
-    """An evaluator that reads the trace.
+    """An evaluator of a trace.
 
     Attributes:
         metric: Name of the reported metric.
@@ -81,7 +81,7 @@ class ToolArgs(TraceEvaluator):
     """`tool_args_score`: the share of expected arguments that were passed, without free text.
 
     Attributes:
-        keys: Arguments to compare even if they hold free text.
+        keys: Arguments to compare even if they are free text.
     """
 
     metric: ClassVar[str] = "tool_args_score"
@@ -148,7 +148,7 @@ class SkillDiscovery(TraceEvaluator):
 
 @dataclass(repr=False)
 class OutputCorrectness(TraceEvaluator):
-    """`output_correctness_score`: the share of lines of the reference in the answer; None takes the case's."""
+    """`output_correctness_score`: the share of lines of the reference in the answer; None for that of the case."""
 
     metric: ClassVar[str] = "output_correctness_score"
     reference: str | None = None
@@ -162,7 +162,7 @@ class OutputCorrectness(TraceEvaluator):
 
 @dataclass(repr=False)
 class Trigger(TraceEvaluator):
-    """`trigger_score` of one run: whether the skill was used exactly if it should be."""
+    """`trigger_score` of one run: whether the skill was used if it should be, and not used otherwise."""
 
     metric: ClassVar[str] = "trigger_score"
     skill: str | None = None
@@ -191,7 +191,7 @@ class NoToolErrors(TraceEvaluator):
 
 @dataclass(repr=False)
 class Steps(TraceEvaluator):
-    """`steps`: responses of the model, at most `at_most`."""
+    """`steps`: the number of model responses, at most `at_most`."""
 
     metric: ClassVar[str] = "steps"
     at_most: float | None = None
@@ -203,7 +203,7 @@ class Steps(TraceEvaluator):
 
 @dataclass(repr=False)
 class CostUsd(TraceEvaluator):
-    """`cost_usd`: dollars, at most `at_most`."""
+    """`cost_usd`: the cost in dollars, at most `at_most`."""
 
     metric: ClassVar[str] = "cost_usd"
     at_most: float | None = None
@@ -215,7 +215,7 @@ class CostUsd(TraceEvaluator):
 
 @dataclass(repr=False)
 class DurationSeconds(TraceEvaluator):
-    """`duration_seconds`: seconds, at most `at_most`."""
+    """`duration_seconds`: the duration of the runs in seconds, at most `at_most`."""
 
     metric: ClassVar[str] = "duration_seconds"
     at_most: float | None = None
@@ -227,7 +227,7 @@ class DurationSeconds(TraceEvaluator):
 
 @dataclass(repr=False)
 class Assertions(TraceEvaluator):
-    """`assertions`: the share of statements about the outcome that hold; decided by code if they have a known form."""
+    """`assertions`: the share of assertions that passed; code decides known forms, the judge all others."""
 
     metric: ClassVar[str] = "assertions"
     assertions: Sequence[str] | None = None
@@ -241,7 +241,7 @@ class Assertions(TraceEvaluator):
 
 @dataclass(repr=False)
 class InstructionAdherence(TraceEvaluator):
-    """`instruction_adherence_score`: the share of rubrics that a judge finds met; None takes the case's."""
+    """`instruction_adherence_score`: the share of rubrics that the judge finds met; None for those of the case."""
 
     metric: ClassVar[str] = "instruction_adherence_score"
     rubrics: Sequence[Rubric | Mapping[str, str] | str] | None = None
@@ -249,11 +249,15 @@ class InstructionAdherence(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        rubrics = None if self.rubrics is None else tuple(map(_rubric, enumerate(self.rubrics, 1)))
+        rubrics = (
+            None
+            if self.rubrics is None
+            else tuple(_read_rubric(number, rubric) for number, rubric in enumerate(self.rubrics, 1))
+        )
         return await score_adherence(ctx, rubrics, self.threshold)
 
 
-OURS: tuple[type[TraceEvaluator], ...] = (
+BOUGH_EVALUATORS: tuple[type[TraceEvaluator], ...] = (
     ToolInvocation,
     ToolArgs,
     ToolUsage,
@@ -269,103 +273,112 @@ OURS: tuple[type[TraceEvaluator], ...] = (
     Assertions,
     InstructionAdherence,
 )
-"""The evaluators a set may name in addition to those of pydantic-evals."""
+"""The evaluators that a set may name in addition to those of pydantic-evals."""
 
 _TOOL_USE = TypeAdapter(ToolUse)
 _RUBRIC = TypeAdapter(Rubric)
-_BY_METRIC = {evaluator.metric: evaluator for evaluator in OURS}
-_BOUNDED = {"steps", "cost_usd", "duration_seconds"}
+_BY_METRIC = {evaluator.metric: evaluator for evaluator in BOUGH_EVALUATORS}
+_METRICS_WITH_LIMIT = {"steps", "cost_usd", "duration_seconds"}
 
 
 def evaluators_for(
     case: SetCase,
-    of_set: Iterable[TraceEvaluatorLike],
+    set_evaluators: Iterable[TraceEvaluatorLike],
     overrides: Mapping[str, float | None],
     *,
     judged: bool = True,
 ) -> Iterator[TraceEvaluatorLike]:
-    """Yield the evaluators of a case: its own and its set's, then those of the metrics that apply to it.
+    """Yield the evaluators of a case: those of its file, then those of the metrics that apply to it.
 
-    A metric that the case or its set has as an evaluator is not added again; one that the caller overrides is replaced.
+    A metric with an evaluator in the file is not added again. If the caller overrides its threshold, the evaluator is
+    replaced.
+
+    Args:
+        set_evaluators: The evaluators of the whole set.
+        overrides: Thresholds of the caller, by metric.
+        judged: False omits metrics that need a judge.
     """
-    own = [*case.evaluators, *of_set]
-    replaced = {evaluator.metric for evaluator in own if isinstance(evaluator, TraceEvaluator)} & set(overrides)
-    present = {evaluator.metric for evaluator in own if isinstance(evaluator, TraceEvaluator)} - replaced
-    for evaluator in own:
-        if not (isinstance(evaluator, TraceEvaluator) and evaluator.metric in replaced):
+    file_evaluators = [*case.evaluators, *set_evaluators]
+    file_metrics = {evaluator.metric for evaluator in file_evaluators if isinstance(evaluator, TraceEvaluator)}
+    for evaluator in file_evaluators:
+        if not (isinstance(evaluator, TraceEvaluator) and evaluator.metric in overrides):
             yield evaluator
     for metric, threshold in thresholds_for(case.input, overrides, judged=judged).items():
-        if metric in _BY_METRIC and metric not in present:
+        is_present = metric in file_metrics and metric not in overrides
+        if metric in _BY_METRIC and not is_present:
             yield evaluator_named(metric, threshold)
 
 
 def evaluator_named(metric: str, threshold: float | None) -> TraceEvaluator:
-    """Return the evaluator of a metric with that threshold or bound."""
-    kind: Any = _BY_METRIC[metric]
-    return kind(at_most=threshold) if metric in _BOUNDED else kind(threshold=threshold)
+    """Return the evaluator of a metric with a threshold, or with a limit if the metric has one."""
+    evaluator_class: Any = _BY_METRIC[metric]
+    if metric in _METRICS_WITH_LIMIT:
+        return evaluator_class(at_most=threshold)
+    return evaluator_class(threshold=threshold)
 
 
 def _read_expected(expected: ExpectedCalls, ctx: TraceContext) -> tuple[ToolUse, ...]:
-    return ctx.case.tool_uses if expected is None else tuple(map(_tool_use, expected))
+    return ctx.case.tool_uses if expected is None else tuple(map(_read_tool_use, expected))
 
 
-def _tool_use(use: ToolUse | Mapping[str, Json] | str) -> ToolUse:
+def _read_tool_use(use: ToolUse | Mapping[str, Json] | str) -> ToolUse:
     if isinstance(use, ToolUse):
         return use
     return ToolUse(use) if isinstance(use, str) else _TOOL_USE.validate_python(dict(use))
 
 
-def _rubric(numbered: tuple[int, Rubric | Mapping[str, str] | str]) -> Rubric:
-    number, rubric = numbered
+def _read_rubric(number: int, rubric: Rubric | Mapping[str, str] | str) -> Rubric:
+    """Return a rubric; one that is only a text gets the id `r<number>`."""
     if isinstance(rubric, Rubric):
         return rubric
     return Rubric(f"r{number}", rubric) if isinstance(rubric, str) else _RUBRIC.validate_python(dict(rubric))
 
 
-NAME = "instruction_adherence_score"
+_ADHERENCE = "instruction_adherence_score"
 
 
 async def score_adherence(ctx: TraceContext, rubrics: Sequence[Rubric] | None, threshold: float | None) -> Score:
-    """Return the share of yes. No rubrics: 1 without a call; a failed judge: 0 with its error.
+    """Return the share of rubrics with the verdict yes: 1 without rubrics, 0 and an error if the judge failed.
 
     Args:
-        rubrics: Judged on the whole trace; None takes those of the case and of its turns.
+        rubrics: Judged on the whole trace; None for those of the case and of its turns.
     """
-    parts = [(ctx.trace, tuple(rubrics))] if rubrics is not None else list(_parts(ctx))
-    parts = [(trace, part_rubrics) for trace, part_rubrics in parts if part_rubrics]
-    if not parts:
-        return at_least(NAME, 1.0, threshold, "no rubrics")
+    all_tasks = list(_list_rubrics(ctx)) if rubrics is None else [(ctx.trace, tuple(rubrics))]
+    tasks = [(trace, task_rubrics) for trace, task_rubrics in all_tasks if task_rubrics]
+    if not tasks:
+        return at_least(_ADHERENCE, 1.0, threshold, "no rubrics")
     if ctx.host.judge is None:
         return _make_failed_score("there is no judge", threshold)
     judgements: list[Judgement] = []
-    for trace, part_rubrics in parts:
-        judgements.append(await ctx.host.judge(trace, ctx.case, part_rubrics, ctx.host.outputs))
+    for trace, task_rubrics in tasks:
+        judgements.append(await ctx.host.judge(trace, ctx.case, task_rubrics, ctx.host.outputs))
     ctx.judgements += judgements
     verdicts = [verdict for judgement in judgements for verdict in judgement.verdicts]
-    if undecided := [verdict for verdict in verdicts if verdict.verdict is None]:
+    undecided = [verdict for verdict in verdicts if verdict.verdict is None]
+    if undecided:
         return _make_failed_score(
             f"{len(undecided)} of {len(verdicts)} rubrics undecided: {undecided[0].rationale}", threshold
         )
     met = sum(verdict.verdict is True for verdict in verdicts)
-    score = at_least(NAME, met / len(verdicts), threshold, _reason(verdicts))
-    return Score(NAME, score.value, score.passed, score.reason, threshold, by="judge")
+    score = at_least(_ADHERENCE, met / len(verdicts), threshold, _describe_verdicts(verdicts))
+    return Score(_ADHERENCE, score.value, score.passed, score.reason, threshold, by="judge")
 
 
-def _parts(ctx: TraceContext) -> Iterator[tuple[Trace, tuple[Rubric, ...]]]:
-    """Yield (part of the trace, rubrics judged on it)."""
+def _list_rubrics(ctx: TraceContext) -> Iterator[tuple[Trace, tuple[Rubric, ...]]]:
+    """Yield (trace, rubrics to judge on it): first of the whole case, then of each turn with rubrics."""
     yield ctx.trace, ctx.case.rubrics
     for number, turn in enumerate(ctx.case.turns):
         if turn.rubrics:
             yield ctx.trace.turns[number] if number < len(ctx.trace.turns) else Trace(), turn.rubrics
 
 
-def _reason(verdicts: Sequence[RubricVerdict]) -> str:
-    missed = [verdict for verdict in verdicts if not verdict.verdict]
-    if not missed:
+def _describe_verdicts(verdicts: Sequence[RubricVerdict]) -> str:
+    not_met = [verdict for verdict in verdicts if not verdict.verdict]
+    if not not_met:
         return f"all {len(verdicts)} rubrics are met"
-    first = missed[0]
-    return f"{len(missed)} of {len(verdicts)} not met: {first.rubric.property[:120]!r}: {first.rationale[:300]}"
+    first = not_met[0]
+    return f"{len(not_met)} of {len(verdicts)} not met: {first.rubric.property[:120]!r}: {first.rationale[:300]}"
 
 
 def _make_failed_score(reason: str, threshold: float | None) -> Score:
-    return Score(NAME, 0.0, None if threshold is None else False, reason, threshold, by="judge", error=True)
+    return Score(_ADHERENCE, 0.0, None if threshold is None else False, reason, threshold, by="judge", error=True)

@@ -14,10 +14,10 @@ from bough.evals.trace import canonical_tool
 def thresholds_for(
     case: CaseInput, metrics: Mapping[str, float | None] | None = None, *, judged: bool = True
 ) -> dict[str, float | None]:
-    """Return thresholds by metric for a case; None reports the metric without a threshold.
+    """Return the thresholds of a case by metric; a metric with None is reported without a threshold.
 
     Args:
-        metrics: Thresholds of the caller, which override the case's.
+        metrics: Thresholds of the caller, which override those of the case.
         judged: False omits metrics that need a judge.
     """
     thresholds: dict[str, float | None] = {}
@@ -34,7 +34,8 @@ def thresholds_for(
         thresholds["schema_discovery_score"] = THRESHOLDS["schema_discovery_score"]
     if case.setup == "skill":
         thresholds["skill_discovery_score"] = None
-    if case.checks if judged else mechanical_checks(case.checks):
+    decidable_checks = case.checks if judged else mechanical_checks(case.checks)
+    if decidable_checks:
         thresholds["assertions"] = THRESHOLDS["assertions"]
     if case.should_trigger is not None:
         thresholds["trigger_score"] = THRESHOLDS["trigger_score"]
@@ -42,12 +43,12 @@ def thresholds_for(
     thresholds |= dict(case.expect)
     thresholds |= dict(metrics or {})
     if not judged:
-        # Removed last, so that a caller's threshold does not bring it back without a judge.
+        # Removed last, because the thresholds of case and caller may contain it.
         thresholds.pop("instruction_adherence_score", None)
     return thresholds
 
 
-def needs_judge(case: CaseInput, metrics: Mapping[str, float | None] | None = None) -> int:
-    """Return how many statements of a case only a judge can decide."""
+def count_judge_statements(case: CaseInput, metrics: Mapping[str, float | None] | None = None) -> int:
+    """Return the number of rubrics and assertions of a case that only a judge can decide."""
     rubrics = len(case.all_rubrics) if "instruction_adherence_score" in thresholds_for(case, metrics) else 0
     return rubrics + len(case.checks) - len(mechanical_checks(case.checks))

@@ -1,4 +1,4 @@
-"""Renders a run as one HTML file: no requests, no foreign script, all foreign text escaped."""
+"""Renders a run as one HTML file that loads nothing, runs only its own script, and escapes all text of the run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bough.types import Json, JsonObject
 
 MAX_BYTES = 20 << 20
 _MAX_TRACE_CHARS = MAX_BYTES * 3 // 4
-"""Size limit for traces; the remainder is for everything else and for escapes."""
+"""Size limit for traces; the remainder of the page is for other content and for escapes."""
 
 
 def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView], store: str) -> str:
-    """Return the page. Above 20 MB, traces of passed attempts are omitted, and the page notes that.
+    """Return the page. Above 20 MB, the traces of the last cases are omitted, and the page says so.
 
     Raises:
         Unavailable: jinja2 is not installed.
@@ -30,76 +30,80 @@ def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView
         from markupsafe import Markup
     except ImportError as error:
         raise Unavailable("an HTML report needs jinja2", hint="pip install 'bough[evals]'") from error
-    fitting, left_out = _fit(cases)
-    style, script = _read("report.css"), _read("report.js")
+    shown_cases, left_out = _limit_traces(cases)
+    style = _read_resource("report.css")
+    script = _read_resource("report.js")
     environment = Environment(autoescape=True, trim_blocks=False)
     environment.filters["plain"] = escape_controls
-    environment.filters["number"] = _number
+    environment.filters["number"] = _format_number
     metrics = [
         {"name": name, **metric, "plot": Markup(_plot_metric(metric))}  # noqa: S704 - contains only numbers
         for name, metric in report["metrics"].items()
     ]
     strips = [
         {"name": name, "mean": mean(values), "max": max(values, default=0.0), "plot": Markup(plot_strip(values))}  # noqa: S704
-        for name, values in _strips(report, (record.get("sides") or [""])[0])
+        for name, values in _collect_strip_values(report, (record.get("sides") or [""])[0])
     ]
-    return environment.from_string(_read("report.html.j2")).render(
+    return environment.from_string(_read_resource("report.html.j2")).render(
         record=record,
         report=report,
         summary=report["summary"],
         metrics=metrics,
         strips=strips,
-        cases=fitting,
+        cases=shown_cases,
         left_out=left_out,
         max_megabytes=MAX_BYTES >> 20,
         store=store,
         provenance=json.dumps(record, indent=1, ensure_ascii=False)[:200_000],
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=_csp_hash(style),
+        script_hash=_csp_hash(script),
     )
 
 
-def _fit(cases: Sequence[CaseView]) -> tuple[list[CaseView], int]:
-    """Return the cases, and how many lost their trace to the limit; failures come first and keep theirs longest."""
-    fitting: list[CaseView] = []
-    used = left_out = 0
+def _limit_traces(cases: Sequence[CaseView]) -> tuple[list[CaseView], int]:
+    """Return (cases, number of omitted traces): above the limit, the last cases are without their traces."""
+    shown_cases: list[CaseView] = []
+    used_chars = left_out = 0
     for case in cases:
-        used += case.size
-        if used > _MAX_TRACE_CHARS and case.requests:
+        used_chars += case.size
+        if used_chars > _MAX_TRACE_CHARS and case.requests:
             left_out += 1
             case = replace(case, requests=(), calls=(), answer="", more_calls=0)
-        fitting.append(case)
-    return fitting, left_out
+        shown_cases.append(case)
+    return shown_cases, left_out
 
 
 def _plot_metric(metric: JsonObject) -> str:
+    """Return the SVG of the share of attempts that passed a metric; empty for a metric without a threshold."""
     if metric["passed"] is None or not metric["of"]:
         return ""
     interval = wilson(metric["passed"], metric["of"])
     return plot_share(metric["passed"] / metric["of"], interval.low, interval.high)
 
 
-def _strips(report: JsonObject, decisive: str) -> list[tuple[str, list[float]]]:
-    cases: list[JsonObject] = [note for note in report["cases"] if note.get("side", "") == decisive]
+def _collect_strip_values(report: JsonObject, side: str) -> list[tuple[str, list[float]]]:
+    """Return the seconds and, if any is known, the costs of the attempts of a side, by name."""
+    cases: list[JsonObject] = [note for note in report["cases"] if note.get("side", "") == side]
     usages: list[JsonObject] = [case.get("usage") or {} for case in cases]
     costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
     strips = [("seconds", [float(case.get("seconds") or 0.0) for case in cases])]
     return [*strips, ("USD", costs)] if costs else strips  # an unknown price is not 0
 
 
-def _number(value: Json) -> str:
+def _format_number(value: Json) -> str:
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
-def _read(name: str) -> str:
+def _read_resource(name: str) -> str:
     return (files("bough.evals.report") / name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
+    """Return the SHA-256 of a text as the page's content security policy states it."""
     return b64encode(sha256(text.encode()).digest()).decode()
 
 
@@ -115,15 +119,15 @@ def plot_share(share: float, low: float, high: float) -> str:
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">'
         f'<rect class="rail" x="10" y="4" width="{_SCALE}" height="10"/>'
         f'<rect class="bar" x="10" y="4" width="{_clamp(share) * _SCALE:.1f}" height="10"/>'
-        f'<line class="range" x1="{_at(low)}" x2="{_at(high)}" y1="{middle}" y2="{middle}"/></svg>'
+        f'<line class="range" x1="{_x_position(low)}" x2="{_x_position(high)}" y1="{middle}" y2="{middle}"/></svg>'
     )
 
 
 def plot_strip(values: Sequence[float]) -> str:
-    """Return an SVG strip with one tick for each value, scaled to the largest; at most 1,000 ticks."""
-    top = max(values, default=0.0) or 1.0
+    """Return an SVG strip with a tick for each value, scaled to the largest value; at most 1,000 ticks."""
+    largest = max(values, default=0.0) or 1.0
     ticks = "".join(
-        f'<line class="tick" x1="{_at(value / top)}" x2="{_at(value / top)}" y1="3" y2="15"/>'
+        f'<line class="tick" x1="{_x_position(value / largest)}" x2="{_x_position(value / largest)}" y1="3" y2="15"/>'
         for value in sorted(values)[:1000]
     )
     return (
@@ -132,7 +136,8 @@ def plot_strip(values: Sequence[float]) -> str:
     )
 
 
-def _at(share: float) -> str:
+def _x_position(share: float) -> str:
+    """Return the horizontal coordinate of a share from 0 to 1."""
     return f"{10 + _clamp(share) * _SCALE:.1f}"
 
 

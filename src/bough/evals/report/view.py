@@ -1,4 +1,4 @@
-"""The data that reports show: notes and traces, bounded in size, with control characters escaped."""
+"""Prepares notes and traces for reports: limits their size and escapes control characters."""
 
 from __future__ import annotations
 
@@ -46,27 +46,28 @@ class CaseView:
 
     @property
     def name(self) -> str:
-        """Case, side and attempt."""
+        """Case, side and number of the attempt."""
         side = f"@{self.note['side']}" if self.note.get("side") else ""
         return f"{self.note['case']}{side}#{self.note['attempt']}"
 
     @property
     def size(self) -> int:
-        """Approximate number of characters of its trace in the page."""
-        texts = [*self.requests, self.answer, *(c.arguments + c.result for c in self.calls)]
+        """Approximate number of characters of the trace in the page."""
+        texts = [*self.requests, self.answer, *(call.arguments + call.result for call in self.calls)]
         return sum(map(len, texts)) + 200 * len(self.calls)
 
 
 async def view_cases(reader: RunReader, notes: Sequence[JsonObject]) -> list[CaseView]:
-    """Return the attempts: the deciding side first, failures before passes. Reads each log once."""
+    """Return the attempts by side in the order of the run, failures first. Reads each log once."""
     ordered = sort_notes(notes, reader.record.get("sides") or [""])
-    return [await _view(reader, note) for note in ordered]
+    return [await _make_view(reader, note) for note in ordered]
 
 
-async def _view(reader: RunReader, note: JsonObject) -> CaseView:
+async def _make_view(reader: RunReader, note: JsonObject) -> CaseView:
+    """Return the view of an attempt; without a conversation, only its note."""
     if not note.get("conversation"):
         return CaseView(note=note)
-    trace = Trace.of(await reader.events(UUID(str(note["conversation"]))))
+    trace = Trace.of(await reader.read_events(UUID(str(note["conversation"]))))
     return CaseView(
         note=note,
         requests=tuple(cut(text, MAX_TEXT_CHARS) for text in trace.requests),
@@ -80,22 +81,22 @@ def _view_calls(trace: Trace) -> Iterator[CallView]:
     for call in trace.calls[:MAX_CALLS]:
         yield CallView(
             tool=call.tool,
-            arguments=_show(call.arguments),
+            arguments=_format_value(call.arguments),
             ended=call.ended or "open",
-            result=_show(call.result),
+            result=_format_value(call.result),
             error=cut(call.error or "", MAX_VALUE_CHARS),
         )
 
 
-def _show(value: Json) -> str:
+def _format_value(value: Json) -> str:
     return cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), MAX_VALUE_CHARS)
 
 
 def cut(text: str, limit: int) -> str:
-    """Shorten a text to `limit` characters plus a note of how many were cut."""
+    """Return a text; one above `limit` characters is cut, and the number of omitted characters is added."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 
 
 def escape_controls(text: object) -> str:
-    """Replace control and bidirectional formatting characters by visible escapes."""
+    """Return a text whose control and bidirectional formatting characters are replaced by visible escapes."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 from pydantic_core import to_json
 
 from bough.errors import InvalidInput
-from bough.evals.document import write_whole
+from bough.evals.document import write_atomically
 from bough.evals.report.view import escape_controls, view_cases
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import result_from_note
@@ -41,23 +41,23 @@ async def write_reports(
         StoreError: A report cannot be written.
     """
     for format, name in REPORT_FILES.items():
-        write_whole(folder.path / name, await render_report(folder, run, notes, format, store))
+        write_atomically(folder.path / name, await render_report(folder, run, notes, format, store))
 
 
 async def write_junit(folder: RunFolder) -> None:
-    """Write the JUnit report of a run again.
+    """Write only the JUnit report of a run, from its logs.
 
     Raises:
         StoreError: The report cannot be written.
     """
     run, notes = await read_run(folder)
-    write_whole(folder.path / REPORT_FILES["junit"], await render_report(folder, run, notes, "junit"))
+    write_atomically(folder.path / REPORT_FILES["junit"], await render_report(folder, run, notes, "junit"))
 
 
 async def render_report(
     folder: RunFolder, run: EvalRun, notes: Sequence[JsonObject], format: str, store: EventStore | None = None
 ) -> str:
-    """Render a run in one of the formats.
+    """Return the report of a run in a format.
 
     Raises:
         InvalidInput: The format is unknown.
@@ -66,11 +66,12 @@ async def render_report(
     report: JsonObject = {"schema_version": SCHEMA_VERSION, **run.as_dict(notes)}
     match format:
         case "json":
-            # Not json.dumps, which indents in pure Python: half of all calls of a report of 1,000 cases.
+            # Not json.dumps, which indents in pure Python and dominates the time for a report of 1,000 cases.
             return to_json(report, indent=1).decode() + "\n"
         case "junit":
             suites = [(record, run, notes)]
-            if record["kind"] == "skill" and (queries := folder.find_queries()) is not None:
+            queries = folder.find_queries() if record["kind"] == "skill" else None
+            if queries is not None:
                 suites.append((queries.read_record(), *await read_run(queries)))
             return render_junit(suites)
         case "md":
@@ -85,15 +86,16 @@ async def render_report(
             raise InvalidInput(f"invalid report format {format!r}", hint=f"one of: {', '.join(get_args(ReportFormat))}")
 
 
-_INVALID = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_KINDS = {"failed": "failure", "error": "error", "skipped": "skipped"}
+_INVALID_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ELEMENTS = {"failed": "failure", "error": "error", "skipped": "skipped"}
+"""JUnit's elements by the status of an attempt."""
 
 
 def render_junit(runs: Sequence[tuple[JsonObject, EvalRun, Sequence[JsonObject]]]) -> str:
-    """Return one test suite for each run; a run comes with its record and its notes.
+    """Return JUnit XML with one test suite for each (record, run, notes).
 
-    If a run compares sides, the first one gives the test cases and the others are properties. A trigger query is one
-    test case, however often it ran.
+    If a run compares sides, the attempts of the first side are the test cases, and the figures of all sides are
+    properties. All attempts at a trigger query are one test case.
     """
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for run in runs:
@@ -102,18 +104,20 @@ def render_junit(runs: Sequence[tuple[JsonObject, EvalRun, Sequence[JsonObject]]
 
 
 def _render_suite(record: JsonObject, run: EvalRun, notes: Sequence[JsonObject]) -> Iterator[str]:
+    """Yield the lines of the test suite of a run."""
     suite = str(record["set"]["name"])
     sides: list[str] = record.get("sides") or [""]
-    decisive = [note for note in notes if note.get("side", "") == sides[0]]
-    cases = list(_merge_queries(decisive)) if record.get("kind") == "triggers" else decisive
-    states = [str(note["status"]) for note in cases]
+    cases = [note for note in notes if note.get("side", "") == sides[0]]
+    if record.get("kind") == "triggers":
+        cases = list(_merge_queries(cases))
+    statuses = [str(note["status"]) for note in cases]
     counts = " ".join(
         f'{name}="{number}"'
         for name, number in (
             ("tests", len(cases)),
-            ("failures", states.count("failed")),
-            ("errors", states.count("error")),
-            ("skipped", states.count("skipped")),
+            ("failures", statuses.count("failed")),
+            ("errors", statuses.count("error")),
+            ("skipped", statuses.count("skipped")),
         )
     )
     yield f'<testsuite name={_attribute(suite)} {counts} time="{run.summary.seconds}">'
@@ -135,11 +139,11 @@ def _merge_queries(notes: Sequence[JsonObject]) -> Iterator[JsonObject]:
         by_case.setdefault(str(note["case"]), []).append(note)
     for group in by_case.values():
         rate = rate_query([result_from_note(note) for note in group])
-        states = {str(note["status"]) for note in group}
+        statuses = {str(note["status"]) for note in group}
         merged = group[0] | {"seconds": sum(float(note.get("seconds") or 0.0) for note in group)}
         if rate > 0.5:
             yield merged | {"status": "passed"}
-        elif len(states) == 1 and "failed" not in states:
+        elif len(statuses) == 1 and "failed" not in statuses:
             yield merged
         else:
             reason = f"right in {rate:.2f} of {len(group)} attempts, more than 0.50 is needed"
@@ -147,25 +151,28 @@ def _merge_queries(notes: Sequence[JsonObject]) -> Iterator[JsonObject]:
 
 
 def _render_case(suite: str, note: JsonObject) -> str:
+    """Return the test case of an attempt."""
     side = f"@{note['side']}" if note.get("side") else ""
     name = _attribute(f"{note['case']}{side}#{note['attempt']}")
-    head = f'<testcase classname={_attribute(suite)} name={name} time="{note.get("seconds", 0.0)}"'
-    kind = _KINDS.get(str(note["status"]))
-    if kind is None:
-        return f"{head}/>"
+    start = f'<testcase classname={_attribute(suite)} name={name} time="{note.get("seconds", 0.0)}"'
+    element = _ELEMENTS.get(str(note["status"]))
+    if element is None:
+        return f"{start}/>"
     reason = str(note.get("reason", ""))
-    return f"{head}><{kind} message={_attribute(reason[:500])}>{escape(_INVALID.sub('', reason))}</{kind}></testcase>"
+    message, text = _attribute(reason[:500]), escape(_INVALID_XML.sub("", reason))
+    return f"{start}><{element} message={message}>{text}</{element}></testcase>"
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(_INVALID.sub("", text))
+    """Return a text as a quoted XML attribute."""
+    return quoteattr(_INVALID_XML.sub("", text))
 
 
 _MAX_FAILURES = 200
 
 
 def render_markdown(record: JsonObject, report: JsonObject, notes: Sequence[JsonObject]) -> str:
-    """Return the report as Markdown."""
+    """Return the report of a run as Markdown; lists the first 200 attempts that did not pass."""
     summary: JsonObject = report["summary"]
     rate = f"{summary['pass_rate']:.3f} ({summary['low']:.3f} to {summary['high']:.3f})"
     cost = "unknown" if summary["cost_usd"] is None else f"{summary['cost_usd']:.4f} USD"
@@ -184,8 +191,8 @@ def render_markdown(record: JsonObject, report: JsonObject, notes: Sequence[Json
     for name, metric in report["metrics"].items():
         passed = "" if metric["passed"] is None else f"{metric['passed']} of {metric['of']}"
         lines.append(f"| {_cell(name)} | {_cell(metric['mean'])} | {metric['n']} of {metric['of']} | {passed} |")
-    decisive = (record.get("sides") or [""])[0]
-    failures = [note for note in notes if note["status"] != "passed" and note.get("side", "") == decisive]
+    first_side = (record.get("sides") or [""])[0]
+    failures = [note for note in notes if note["status"] != "passed" and note.get("side", "") == first_side]
     if failures:
         lines += ["", "## Not passed", "", "| case | status | reason |", "|---|---|---|"]
     lines += [
@@ -212,5 +219,6 @@ def _render_sides(sides: JsonObject) -> list[str]:
 
 
 def _cell(value: Json) -> str:
+    """Return a value as an escaped cell of a Markdown table, at most 400 characters before escaping."""
     text = " ".join(escape_controls("-" if value is None else value).split())[:400]
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")

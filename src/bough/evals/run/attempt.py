@@ -53,24 +53,26 @@ Prepare: TypeAlias = "Callable[[PlannedAttempt, AgentSpec, Path], AbstractAsyncC
 """Sets up an attempt in its workspace and yields the agent with the attempt's tools."""
 
 AgentFor: TypeAlias = Callable[[PlannedAttempt, AgentSpec, RunFolder], AgentSpec]
-"""Returns the agent of an attempt, derived from the run's."""
+"""Returns the agent of an attempt, derived from the run's agent."""
 
 Findings: TypeAlias = "Callable[[PlannedAttempt, AttemptEnd], tuple[Sequence[Score], JsonObject]]"
-"""Returns results of an attempt that are not in its log: scores, and fields of its result note."""
+"""Returns results of an attempt that its log does not contain: scores, and fields of its result note."""
 
 OnResult: TypeAlias = Callable[[PlannedAttempt, AttemptResult], Awaitable[None]]
+"""Called with the result of an attempt, after the result note is written."""
 
 
 @dataclass(kw_only=True)
 class AttemptRunner(ABC):
-    """The shared configuration and the totals of a run's attempts.
+    """The configuration, the results and the cost that all attempts of a run share.
 
     Attributes:
-        metrics: Thresholds named by the caller.
+        metrics: Thresholds by metric, given by the caller.
         recordings: Recorded responses that replace model and judge.
         record_to: Folder for bundles of attempts and judgements.
         skill_folder: Folder of the evaluated skill.
-        judge_host: Host of the judge's conversations; None uses `host`.
+        keep: Whether workspaces of passed attempts remain.
+        judge_host: Host of the judge's conversations; None for `host`.
         seed: Seed of the run; attempt n passes `seed + n` to the model unless its agent sets one.
         spent_usd: Cost of agent and judge so far.
     """
@@ -121,7 +123,7 @@ class AttemptRunner(ABC):
         """Run or continue an attempt and return how it ended, including errors."""
 
     async def read_trace(self, conversation: UUID) -> Trace:
-        """Return the trace of a log of the run's store; each event is read once."""
+        """Return the trace of a conversation in the run's store; each event is read once."""
         return await read_trace(self.host.store, conversation)
 
 
@@ -131,7 +133,7 @@ class AttemptEnd:
 
     Attributes:
         status: Status of the conversation; empty if none was started.
-        error: The error that ended it, if the agent did not cause it.
+        error: An error that ended it and that the agent did not cause.
     """
 
     status: str
@@ -141,17 +143,17 @@ class AttemptEnd:
     error: BoughError | None = None
 
 
-# A context variable, since pydantic-evals runs attempts concurrently and passes only the inputs to the task.
-_CURRENT: ContextVar[Attempt] = ContextVar("bough.evals.attempt")
+# A context variable, since pydantic-evals runs attempts concurrently and passes only the inputs to `attempt`.
+_CURRENT_ATTEMPT: ContextVar[Attempt] = ContextVar("bough.evals.attempt")
 
 
 async def attempt(inputs: CaseInput) -> str:
-    """Run the attempt that `Attempt.setup` set as current, and return the answer; failures are recorded, not raised."""
-    return await _CURRENT.get().run()
+    """Run the attempt that `Attempt.setup` made current, and return its answer; failures are recorded, not raised."""
+    return await _CURRENT_ATTEMPT.get().run()
 
 
 class Attempt(CaseLifecycle[CaseInput, str, Any]):
-    """The hooks of one attempt."""
+    """Implements the hooks of pydantic-evals for one attempt."""
 
     def __init__(self, case: Case[CaseInput, str, Any], runner: AttemptRunner, planned: PlannedAttempt) -> None:
         super().__init__(case)
@@ -159,11 +161,11 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         self._planned = planned
         self._end = AttemptEnd(status="error", reason="it was not run")
         self._context: TraceContext | None = None
-        self._judge_model = runner.judge_for(planned)
+        self._judge = runner.judge_for(planned)
 
     async def setup(self) -> None:
-        """Set the current attempt; pydantic-evals passes only the inputs to the task."""
-        _CURRENT.set(self)
+        """Make this attempt the current one."""
+        _CURRENT_ATTEMPT.set(self)
 
     async def run(self) -> str:
         """Run the conversation and return its answer."""
@@ -174,7 +176,8 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         self, ctx: EvaluatorContext[CaseInput, str, Any]
     ) -> EvaluatorContext[CaseInput, str, Any]:
         """Read the log once and return the context with its trace."""
-        trace, workspace = await self._read_trace(), self._workspace
+        trace = await self._read_trace()
+        workspace = self._workspace
         self._context = TraceContext(
             name=ctx.name,
             inputs=ctx.inputs,
@@ -191,7 +194,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
                 outputs=tuple(await anyio.to_thread.run_sync(list_outputs, workspace, ctx.inputs)),
                 skill_folder=self._runner.skill_folder,
                 executor=self._runner.host.executor,
-                judge=None if self._judge_model is None else self._judge,
+                judge=None if self._judge is None else self._judge_rubrics,
             ),
         )
         return self._context
@@ -200,14 +203,16 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         """Write the result note, call `on_result`, and release the trace."""
         if result is None:  # interrupted: no note, so that a resumed run continues the attempt
             return
-        outcome = self._outcome(result)
+        outcome = self._make_result(result)
         runner, context = self._runner, self._context
-        judged = NOTHING_USED
+        judge_usage = NOTHING_USED
         for judgement in context.judgements if context is not None else ():
-            judged = add_usage(judged, judgement.usage)
-        used = NOTHING_USED if context is None else context.trace.usage
+            judge_usage = add_usage(judge_usage, judgement.usage)
+        agent_usage = NOTHING_USED if context is None else context.trace.usage
         if outcome.status != "skipped" or outcome.conversation is not None:
-            data = as_note(runner.folder.run, outcome, usage=used, judge_usage=judged, scored_with=version("bough"))
+            data = as_note(
+                runner.folder.run, outcome, usage=agent_usage, judge_usage=judge_usage, scored_with=version("bough")
+            )
             try:
                 await write_note(runner.host.store, self._planned.conversation, data, tags=self._planned.tags)
                 if runner.record_to is not None:
@@ -215,13 +220,13 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
             except BoughError as error:
                 outcome = AttemptResult(
                     case=outcome.case, attempt=outcome.attempt, side=outcome.side, status="error",
-                    reason=f"the result could not be kept: {error.message}",
+                    reason=f"the result could not be saved: {error.message}",
                 )  # fmt: skip
-        runner.spent_usd += (used.cost_usd or 0.0) + (judged.cost_usd or 0.0)
+        runner.spent_usd += (agent_usage.cost_usd or 0.0) + (judge_usage.cost_usd or 0.0)
         runner.results.append(outcome)
         if runner.on_result is not None:
             await runner.on_result(self._planned, outcome)
-        # After the note: a crash in between leaves a workspace too many, never a result without its files.
+        # After the note: a crash before it must not leave an attempt without a result and without its files.
         if outcome.passed and not runner.keep:
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._workspace, ignore_errors=True))
         self._context = None
@@ -231,6 +236,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         return self._runner.folder.workspace(self._planned.case.id, self._planned.number, self._planned.side)
 
     async def _read_trace(self) -> Trace:
+        """Return the trace; empty if the log cannot be read, which becomes the error of the attempt."""
         try:
             return await self._runner.read_trace(self._planned.conversation)
         except BoughError as error:
@@ -238,13 +244,14 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
                 self._end = AttemptEnd(status="error", error=error)
             return Trace(status=self._end.status)
 
-    async def _judge(
+    async def _judge_rubrics(
         self, trace: Trace, case: CaseInput, rubrics: Sequence[Rubric], outputs: Sequence[str]
     ) -> Judgement:
-        runner, judge = self._runner, self._judge_model
-        assert judge is not None  # noqa: S101 - the context has this method only with a judge
+        """Return the verdicts of the attempt's judge, whose conversations get the tags of the attempt."""
+        runner, judge = self._runner, self._judge
+        assert judge is not None  # noqa: S101 - the context contains this method only with a judge
         tags = {**self._planned.tags, "eval.role": "judge", "eval.judge": self._planned.name[:200]}
-        judged = JudgedCase(
+        judged_case = JudgedCase(
             key=f"{runner.folder.run}/{self._planned.name}",
             trace=trace,
             rubrics=rubrics,
@@ -254,20 +261,20 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         )
         folder = runner.folder.path / "judge"
         folder.mkdir(exist_ok=True)
-        return await judge.judge(judged, runner.judge_host or runner.host, folder)
+        return await judge.judge(judged_case, runner.judge_host or runner.host, folder)
 
-    def _outcome(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> AttemptResult:
+    def _make_result(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> AttemptResult:
         """Return the result of the attempt from its end and its scores."""
         context, end = self._context, self._end
         scores: dict[str, Score] = {} if context is None else dict(context.scores)
         if isinstance(result, ReportCase):
-            scores |= _foreign_scores(result, scores, {**self._planned.case.input.expect, **self._runner.metrics})
+            scores |= _convert_scores(result, scores, {**self._planned.case.input.expect, **self._runner.metrics})
         data: dict[str, Any] = {}
         if self._runner.findings is not None and end.status:
-            more, fields = self._runner.findings(self._planned, end)
-            scores |= {score.name: score for score in more}
-            data |= fields
-        status, reason = _decide(end, scores, self._planned.case.input)
+            extra_scores, extra_fields = self._runner.findings(self._planned, end)
+            scores |= {score.name: score for score in extra_scores}
+            data |= extra_fields
+        status, reason = _decide_status(end, scores, self._planned.case.input)
         if isinstance(result, ReportCaseFailure):
             status, reason = "error", result.error_message
         error = {"code": end.error.code, "message": end.error.message} if end.error is not None else None
@@ -308,46 +315,56 @@ def _judge_cost_usd(judgements: Sequence[Judgement]) -> float | None:
     return total.cost_usd or 0.0
 
 
-def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tuple[str, str]:
+def _decide_status(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tuple[str, str]:
     """Return (status, reason) of an attempt."""
     if not end.status:
         return "skipped", end.reason
-    if case.setup == "harbor" and "reward" in scores:  # the verifier decides, however the agent ended
-        return judge_scores(scores)
+    if case.setup == "harbor" and "reward" in scores:  # the verifier decides, even if the agent ended in an error
+        return decide_by_scores(scores)
     if end.error is not None or end.status == "error":
         return "error", end.error.message if end.error is not None else end.reason or "the run ended in an error"
     if end.status == "waiting_for_confirmation":
-        return "failed", "asked a person"
-    if end.status != "finished" and case.should_trigger is None and not any(score.error for score in scores.values()):
-        # A trigger query may stop as soon as it is decided.
-        return "failed", f"the limit {end.limit} was reached" if end.limit else f"the run ended {end.status}"
+        return "failed", "the agent asked for confirmation"
+    # A trigger query may stop before it is finished, as soon as it is decided.
+    has_failed_score = any(score.error for score in scores.values())
+    if end.status != "finished" and case.should_trigger is None and not has_failed_score:
+        return (
+            "failed",
+            f"the limit {end.limit} was reached" if end.limit else f"the run ended with status {end.status}",
+        )
     if case.setup == "skill" and case.should_trigger is None and "assertions" not in scores:
         return "skipped", "no assertion was judged" if case.checks else "no assertions"
-    return judge_scores(scores)
+    return decide_by_scores(scores)
 
 
-def judge_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
-    """Return (status, reason) of a finished attempt from its scores."""
-    if broken := next((score for score in scores.values() if score.error), None):
-        return "error", f"{broken.name}: {broken.reason}"
-    if missed := next((score for score in scores.values() if score.passed is False), None):
-        return "failed", f"{missed.name}: {missed.reason}"
+def decide_by_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
+    """Return (status, reason) of a finished attempt: by its first error, else by its first failed score."""
+    for score in scores.values():
+        if score.error:
+            return "error", f"{score.name}: {score.reason}"
+    for score in scores.values():
+        if score.passed is False:
+            return "failed", f"{score.name}: {score.reason}"
     return "passed", ""
 
 
-def _foreign_scores(
-    result: ReportCase[Any, Any, Any], ours: Mapping[str, Score], thresholds: Mapping[str, float | None]
+def _convert_scores(
+    result: ReportCase[Any, Any, Any], own_scores: Mapping[str, Score], thresholds: Mapping[str, float | None]
 ) -> dict[str, Score]:
-    """Return scores of other evaluators: assertions pass or fail, numbers pass only against a bound."""
+    """Return the scores of other evaluators: assertions pass or fail, numbers pass or fail only with a threshold.
+
+    Args:
+        own_scores: Scores of bough's evaluators, by name; these are not converted.
+    """
     scores: dict[str, Score] = {}
     for name, entry in result.assertions.items():
         source = entry.source.name
         scores[name] = Score(name, 1.0 if entry.value else 0.0, bool(entry.value), entry.reason or "", 1.0, source)
     for name, entry in result.scores.items():
-        if name not in ours:
-            bound = thresholds.get(name)
-            passed = None if bound is None else entry.value >= bound
-            scores[name] = Score(name, entry.value, passed, entry.reason or "", bound, entry.source.name)
+        if name not in own_scores:
+            threshold = thresholds.get(name)
+            passed = None if threshold is None else entry.value >= threshold
+            scores[name] = Score(name, entry.value, passed, entry.reason or "", threshold, entry.source.name)
     for name, entry in result.labels.items():
         scores[name] = Score(
             name, None, None, f"{entry.value}: {entry.reason or ''}".strip(": "), None, entry.source.name
@@ -360,7 +377,7 @@ def _foreign_scores(
 
 
 def _usage_metrics(trace: Trace) -> dict[str, int | float]:
-    """Return usage under pydantic-evals' metric names. They replace what it counted itself."""
+    """Return the usage by pydantic-evals' metric names; replaces the numbers that pydantic-evals counted."""
     metrics: dict[str, int | float] = {
         "requests": trace.steps,
         "input_tokens": trace.usage.input_tokens,
@@ -370,7 +387,7 @@ def _usage_metrics(trace: Trace) -> dict[str, int | float]:
 
 
 def make_workspace(workspace: Path, case: CaseInput) -> None:
-    """Create the workspace of an attempt; an existing one belongs to an interrupted attempt and stays."""
+    """Create the workspace of an attempt; an existing one belongs to an interrupted attempt and remains."""
     if workspace.exists():
         return
     staging = workspace.with_name(f".{workspace.name}.part")
@@ -389,7 +406,7 @@ def make_workspace(workspace: Path, case: CaseInput) -> None:
 
 
 def list_outputs(workspace: Path, case: CaseInput) -> list[str]:
-    """Return the files that are new or changed in a workspace, relative, sorted, at most 256."""
+    """Return the new and changed files of a workspace: relative paths, sorted, at most `MAX_OUTPUTS`."""
     sources = {file.target: file.source for file in case.files}
     outputs: list[str] = []
     for path in sorted(workspace.rglob("*")):
@@ -417,7 +434,7 @@ def measure_files(folder: Path, names: Sequence[str]) -> dict[str, int]:
 
 
 def _source_in_folder(name: str, sources: Mapping[str, Path]) -> Path | None:
-    """Return the source of a file that was copied as part of a folder."""
+    """Return the source of a file that was copied as part of a folder; None if there is none."""
     for target, source in sources.items():
         if name.startswith(f"{target.rstrip('/')}/"):
             return source / name[len(target.rstrip("/")) + 1 :]

@@ -15,21 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import Conflict, InvalidInput, NotFound, StoreError
-from bough.evals.document import write_whole
+from bough.evals.document import write_atomically
 from bough.types import JsonObject
 
-_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_NAME = 64
-_ORDER = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
-_STAMP = len("YYYYMMDD-HHMMSS")
+_STATUS_ORDER = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
+_STAMP_LENGTH = len("YYYYMMDD-HHMMSS")
 
 
 class RunFolder:
     """One run on disk.
 
     Attributes:
-        path: Its folder.
-        run: Its id, the folder's name.
+        path: The run's folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,21 +55,23 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"cannot make {self.path}: {error.strerror}", hint="--runs DIR names another") from error
+            raise StoreError(
+                f"cannot create {self.path}: {error.strerror}", hint="set another folder with --runs DIR"
+            ) from error
 
     @property
     def run(self) -> str:
-        """The run's id."""
+        """The run's id: the name of its folder."""
         return self.path.name
 
     @property
     def store_url(self) -> str:
-        """The URL of its store."""
+        """The URL of the run's store."""
         return f"sqlite:///{self.path / 'store.db'}"
 
     @property
     def has_store(self) -> bool:
-        """Whether anything was recorded."""
+        """Whether the store exists."""
         return (self.path / "store.db").exists()
 
     def workspace(self, case: str, number: int, side: str = "") -> Path:
@@ -88,7 +89,7 @@ class RunFolder:
 
     def write_record(self, record: JsonObject) -> None:
         """Write `run.json` atomically."""
-        write_whole(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
     def read_report(self) -> JsonObject | None:
         """Return `report.json`; None if the run has no report."""
@@ -99,26 +100,29 @@ class RunFolder:
         """Hold the run's lock; the kernel releases it if the process dies.
 
         Raises:
-            Conflict: Another process drives the run.
+            Conflict: Another process holds the lock.
         """
-        # The file stays after use: a lock on a removed file would not exclude a process that opens a new one.
+        # The file is never removed: a lock on a removed file would not exclude a process that creates a new one.
         with open(self.path / "lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Conflict(f"the run {self.run} is in use", hint="wait until that process is done") from error
+                raise Conflict(
+                    f"the run {self.run} is in use", hint="wait until the other process has finished"
+                ) from error
             yield
 
     def find_queries(self) -> RunFolder | None:
-        """Return the run of trigger queries that followed this run of a skill's cases; None if missing."""
-        others = (run for run in list_runs(self.path.parent) if run.run > self.run[:_STAMP])
-        return next((other for other in others if other.read_record().get("cases_run") == self.run), None)
+        """Return the run of trigger queries that belongs to this run of a skill's cases; None if there is none."""
+        # The id begins with the start time, and the trigger queries never start before the cases.
+        later_runs = (run for run in list_runs(self.path.parent) if run.run > self.run[:_STAMP_LENGTH])
+        return next((run for run in later_runs if run.read_record().get("cases_run") == self.run), None)
 
     def _read(self, name: str) -> JsonObject:
         try:
             data: Any = json.loads((self.path / name).read_text("utf-8"))
         except FileNotFoundError as error:
-            raise NotFound(f"{self.path} holds no run", hint="see `bough eval list`") from error
+            raise NotFound(f"{self.path} contains no run", hint="see `bough eval list`") from error
         except (OSError, ValueError) as error:
             raise StoreError(f"cannot read {self.path / name}: {error}", hint="the run is damaged") from error
         return data
@@ -134,10 +138,10 @@ def list_runs(root: Path) -> list[RunFolder]:
 
 
 def summarize_run(folder: RunFolder) -> JsonObject:
-    """Return the row of a run in a list; figures are null if it has no report.
+    """Return the row of a run in `bough eval list`; figures are null if the run has no report.
 
     Raises:
-        NotFound: The folder holds no run.
+        NotFound: The folder contains no run.
         StoreError: The file cannot be read.
     """
     record, report = folder.read_record(), folder.read_report()
@@ -156,19 +160,19 @@ def summarize_run(folder: RunFolder) -> JsonObject:
 
 
 def sort_notes(notes: Sequence[JsonObject], sides: Sequence[str]) -> list[JsonObject]:
-    """Sort notes by side in the order of `sides`, then failures first."""
+    """Return the notes sorted by side in the order of `sides`, then by status, failures first."""
 
     def key(note: JsonObject) -> tuple[int, int]:
         side = str(note.get("side", ""))
-        return sides.index(side) if side in sides else len(sides), _ORDER.get(str(note["status"]), 1)
+        return sides.index(side) if side in sides else len(sides), _STATUS_ORDER.get(str(note["status"]), 1)
 
     return sorted(notes, key=key)
 
 
 def find_run(root: Path, name: str) -> RunFolder:
-    """Return a run by its id, a unique part of it, its folder, or `-` for the last run.
+    """Return the run with an id, a unique part of an id, or a folder; `-` returns the last run.
 
-    The trigger queries of a skill belong to the run of its cases, so `-` skips them.
+    `-` skips runs of trigger queries, because they belong to the run of a skill's cases.
 
     Raises:
         NotFound: No run matches.
@@ -185,11 +189,11 @@ def find_run(root: Path, name: str) -> RunFolder:
         raise NotFound(f"there is no run {name!r}", hint="see `bough eval list`")
     if len(matching) > 1:
         names = ", ".join(run.run for run in matching[:5])
-        raise InvalidInput(f"{name!r} matches {len(matching)} runs: {names}", hint="give more of its id")
+        raise InvalidInput(f"{name!r} matches {len(matching)} runs: {names}", hint="give a longer part of the id")
     return matching[0]
 
 
 def plain_name(text: str) -> str:
     """Convert an id to a folder name: `[A-Za-z0-9._-]`, at most 64 characters; a changed id gets a digest suffix."""
-    plain = _PLAIN.sub("-", text)[:MAX_NAME].strip(".") or "case"
+    plain = _UNSAFE_CHARACTERS.sub("-", text)[:MAX_NAME].strip(".") or "case"
     return plain if plain == text else f"{plain[: MAX_NAME - 9]}-{sha256(text.encode()).hexdigest()[:8]}"

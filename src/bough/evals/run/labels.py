@@ -1,4 +1,4 @@
-"""Asks the judge about every label of a file; its calls are conversations of a separate run."""
+"""Asks the judge about every label of a file; the calls are conversations of a separate run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def judge_labels(
     executor = executor_named(settings.executor)
     host = ConversationHost(store=store, settings=settings, executor=executor)
 
-    async def ask(index: int, label: Label) -> None:
+    async def judge_label(index: int, label: Label) -> None:
         async with limiter:
             tags = {"eval.run": folder.run, "eval.case": label.id[:200], "eval.role": "judge"}
             case = JudgedCase(
@@ -51,7 +51,7 @@ async def judge_labels(
     try:
         async with anyio.create_task_group() as group:
             for index, label in enumerate(labels):
-                group.start_soon(ask, index, label)
+                group.start_soon(judge_label, index, label)
     finally:
         await executor.aclose()
         await store.aclose()

@@ -1,4 +1,4 @@
-"""The result of an attempt as an event of its own log: appended after the run ends; the last one counts."""
+"""The result of an attempt as an event of its log: appended after the attempt ends; the last result counts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from bough.types import JsonObject
 
 SCHEMA_VERSION = 1
 NAME = "eval.result"
+_DATA_FIELDS = frozenset({"outputs", "assertions", "verdicts", "isolation", "harbor", "replaced"})
+"""Fields of a note that become `AttemptResult.data`."""
 
 
 async def write_note(
     store: EventStore, conversation: UUID, data: JsonObject, *, tags: Mapping[str, str] | None = None
 ) -> None:
-    """Append a result to a log. One event.
+    """Append a result to a log as one event.
 
-    If the conversation was never started, it is created with `tags`, so that every attempt has a result.
+    A conversation that does not exist is created with `tags`, so that every attempt has a result.
     """
     note = TaskNoted(task_id=str(conversation), name=NAME, data=data)
     try:
@@ -43,11 +45,13 @@ async def write_note(
 
 
 def last_note(events: Iterable[StoredEvent], run: str) -> JsonObject | None:
-    """Return the last result of a run in a log; None if missing."""
+    """Return the content of a run's last result note in a log; None if there is none."""
     note: JsonObject | None = None
     for stored in events:
-        if stored.kind == "TaskNoted" and isinstance(event := stored.event, TaskNoted) and event.name == NAME:
-            note = event.data if event.data.get("run") == run else note
+        if stored.kind != "TaskNoted" or not isinstance(event := stored.event, TaskNoted):
+            continue
+        if event.name == NAME and event.data.get("run") == run:
+            note = event.data
     return note
 
 
@@ -77,9 +81,9 @@ def as_note(run: str, result: AttemptResult, *, usage: Usage, judge_usage: Usage
 
 def result_from_note(data: JsonObject) -> AttemptResult:
     """Return the result stored in a note."""
-    usage, judge = _usage(data.get("usage")), _usage(data.get("judge_usage"))
+    usage = _read_usage(data.get("usage"))
+    judge_usage = _read_usage(data.get("judge_usage"))
     scores: dict[str, JsonObject] = data.get("scores") or {}
-    data_fields = {"outputs", "assertions", "verdicts", "isolation", "harbor", "replaced"}
     return AttemptResult(
         case=str(data["case"]),
         attempt=int(data.get("attempt", 1)),
@@ -88,22 +92,22 @@ def result_from_note(data: JsonObject) -> AttemptResult:
         reason=str(data.get("reason", "")),
         scores={name: Score.of(name, score) for name, score in scores.items()},
         conversation=data.get("conversation"),
-        cost_usd=_cost(usage),
+        cost_usd=_cost_usd(usage),
         tokens=usage.input_tokens + usage.output_tokens,
-        judge_cost_usd=_cost(judge),
+        judge_cost_usd=_cost_usd(judge_usage),
         seconds=float(data.get("seconds", 0.0)),
         steps=int(data.get("steps", 0)),
         judge=tuple(data.get("judge") or ()),
         error=data.get("error"),
-        data={key: value for key, value in data.items() if key in data_fields},
+        data={key: value for key, value in data.items() if key in _DATA_FIELDS},
     )
 
 
-def _usage(data: Any) -> Usage:
+def _read_usage(data: Any) -> Usage:
     return Usage.model_validate(data) if data else Usage(requests=0)
 
 
-def _cost(usage: Usage) -> float | None:
+def _cost_usd(usage: Usage) -> float | None:
     """Return the cost in dollars; None if tokens were used and their price is unknown."""
     if usage.cost_usd is None:
         return None if usage.input_tokens + usage.output_tokens else 0.0

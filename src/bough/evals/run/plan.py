@@ -27,17 +27,17 @@ class PlannedAttempt:
 
     @property
     def name(self) -> str:
-        """Its name in reports and as a pydantic-evals case."""
+        """The name of the attempt in reports and as a pydantic-evals case."""
         return f"{self.case.id}{f'@{self.side}' if self.side else ''}#{self.number}"
 
     @property
     def conversation(self) -> UUID:
-        """The id of its conversation, derived from run, case, number and side."""
+        """The id of the attempt's conversation, derived from run, case, number and side."""
         return attempt_conversation(self.run, self.case.id, self.number, self.side)
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of its conversation."""
+        """The tags of the attempt's conversation."""
         tags = {"eval.run": self.run, "eval.case": self.case.id[:200], "eval.attempt": str(self.number)}
         return tags | ({"eval.side": self.side} if self.side else {}) | {"eval.role": "attempt"}
 
@@ -48,7 +48,7 @@ def attempt_conversation(run: str, case: str, number: int, side: str = "") -> UU
 
 
 def choose_cases(cases: Sequence[SetCase], *, filter: str | None = None, limit: int | None = None) -> list[SetCase]:
-    """Return the first `limit` cases whose id matches a pattern."""
+    """Return the first `limit` cases whose id matches the pattern `filter`; None matches all, or has no limit."""
     chosen = [case for case in cases if filter is None or fnmatchcase(case.id, filter)]
     return chosen if limit is None else chosen[:limit]
 

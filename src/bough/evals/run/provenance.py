@@ -1,4 +1,4 @@
-"""The provenance of a run: everything needed to compare two runs, written once before the first attempt."""
+"""The provenance of a run: the facts needed to compare two runs, written once before the first attempt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bough.types import JsonObject
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("bough", "pydantic-ai-slim", "pydantic-evals", "duckdb", "ibis-framework", "scikit-learn")
-_COMPARED = ("skill", "model", "prompt_sha256", "agent", "judge", "metrics", "repeat")
+_COMPARED_FIELDS = ("skill", "model", "prompt_sha256", "agent", "judge", "metrics", "repeat")
 
 
 def describe_run(
@@ -41,7 +41,7 @@ def describe_run(
 
     Args:
         plan: `repeat`, `seed`, `jobs`, `threshold`, `metrics` and other fields that define the run.
-        argv: The command line, secrets masked.
+        argv: The command line with secrets masked.
     """
     folder = eval_set.path.absolute().parent if eval_set.path is not None else Path.cwd()
     registry = open_registry(agent, workspace=folder, home=settings.home, roots=settings.skill_roots)
@@ -65,7 +65,7 @@ def describe_run(
         "tools": agent.snapshot()["tools"],
         "judge": judge,
         "prompt_sha256": sha256(instructions.encode()).hexdigest(),
-        "skills": [{"name": skill.name, "sha256": _digest(skill)} for skill in registry.list_all()],
+        "skills": [{"name": skill.name, "sha256": _skill_digest(skill)} for skill in registry.list_all()],
         "executor": executor,
         "isolation": isolation,
         "versions": {"python": platform.python_version(), **_versions()},
@@ -77,20 +77,20 @@ def describe_run(
 
 
 def find_differences(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    """Return the names of the parts in which two run records differ."""
-    differences = [name for name in _COMPARED if a.get(name) != b.get(name)]
-    first, second = _skills(a), _skills(b)
+    """Return the names of the fields and skills in which two records of runs differ."""
+    differences = [name for name in _COMPARED_FIELDS if a.get(name) != b.get(name)]
+    first, second = _skill_digests(a), _skill_digests(b)
     differences += [f"skill {name}" for name in sorted(first | second) if first.get(name) != second.get(name)]
     return differences
 
 
-def _skills(record: Mapping[str, object]) -> dict[str, str]:
+def _skill_digests(record: Mapping[str, object]) -> dict[str, str]:
     skills: object = record.get("skills") or []
     return {skill["name"]: skill["sha256"] for skill in skills}  # pyright: ignore
 
 
-def _digest(skill: object) -> str:
-    """Return the digest of a skill's files, as in the lock file; of its text if it has no folder."""
+def _skill_digest(skill: object) -> str:
+    """Return the digest of a skill's files, as in the lock file; without a folder, that of its text."""
     from bough.skills.trust.tree import read_tree
 
     folder: Path | None = getattr(skill, "folder", None)
@@ -110,7 +110,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def _commit(folder: Path) -> JsonObject | None:
-    """Return a folder's commit and whether it has changes; None outside of git."""
+    """Return the commit of a folder and whether the folder has changes; None outside a git repository."""
     try:
         head = git.run(folder, "rev-parse", "HEAD", timeout_seconds=10)
         status = git.run(folder, "status", "--porcelain", "--ignore-submodules=all", "--", ".", timeout_seconds=10)

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class AttemptSlot:
-    """A planned attempt, with the notes of all tries at it.
+    """A planned attempt with the result notes of all its tries.
 
     Attributes:
         number: Number of the first try.
-        note: Note of the last try that has one; None if none has.
-        replaced: Notes of earlier tries, which ended in errors.
+        note: Result note of the last try with a note; None if no try has a note.
+        replaced: Result notes of the earlier tries, which ended in errors.
     """
 
     case: str
@@ -47,7 +47,7 @@ class AttemptSlot:
         return self.note is not None and self.note["status"] == "error"
 
     def replace(self, note: JsonObject) -> None:
-        """Set the note to that of a later try."""
+        """Set the note of a later try; the current note moves to `replaced`."""
         if self.note is not None:
             self.replaced.append(self.note)
         self.note = note
@@ -81,18 +81,17 @@ class RunReader:
             store: The run's store, if it is already open.
 
         Raises:
-            NotFound: The folder holds no run.
+            NotFound: The folder contains no run.
         """
         record = folder.read_record()
-        url = record.get("store") or (
-            folder.store_url if folder.has_store else None
-        )  # "store" is set for existing conversations
-        opened = None if store is not None or url is None else await open_store(str(url))
+        # A run that scores existing conversations records the URL of their store.
+        url = record.get("store") or (folder.store_url if folder.has_store else None)
+        own_store = None if store is not None or url is None else await open_store(str(url))
         try:
-            yield cls(folder, record, store or opened)
+            yield cls(folder, record, store or own_store)
         finally:
-            if opened is not None:
-                await opened.aclose()
+            if own_store is not None:
+                await own_store.aclose()
 
     @property
     def attempts(self) -> list[tuple[str, int, str]]:
@@ -102,7 +101,7 @@ class RunReader:
         cases = [str(case["id"]) for case in self.record.get("cases", [])]
         return [(case, number, side) for number in range(1, repeat + 1) for case in cases for side in sides]
 
-    async def events(self, conversation: UUID) -> list[StoredEvent]:
+    async def read_events(self, conversation: UUID) -> list[StoredEvent]:
         """Return the log of a conversation; empty if it does not exist."""
         if self._store is None:
             return []
@@ -111,61 +110,63 @@ class RunReader:
         except NotFound:
             return []
 
-    async def note(self, case: str, number: int, side: str) -> JsonObject | None:
+    async def read_note(self, case: str, number: int, side: str) -> JsonObject | None:
         """Return the result note of an attempt; None if missing."""
-        return last_note(await self.events(self.conversation(case, number, side)), self.folder.run)
+        return last_note(await self.read_events(self.conversation_id(case, number, side)), self.folder.run)
 
-    def conversation(self, case: str, number: int, side: str) -> UUID:
-        """Return the conversation of an attempt."""
+    def conversation_id(self, case: str, number: int, side: str) -> UUID:
+        """Return the id of the conversation of an attempt."""
         recorded_ids: dict[str, str] = self.record.get("conversations") or {}
-        return (
-            UUID(recorded_ids[case])
-            if case in recorded_ids
-            else attempt_conversation(self.folder.run, case, number, side)
-        )
+        if case in recorded_ids:
+            return UUID(recorded_ids[case])
+        return attempt_conversation(self.folder.run, case, number, side)
 
-    async def slots(self) -> list[AttemptSlot]:
+    async def read_slots(self) -> list[AttemptSlot]:
         """Return the planned attempts, each with the note of its last try.
 
-        A retry has a number above the run's `repeat` and replaces the attempt or retry that ended in an error
-        first.
+        Numbers above the run's `repeat` are retries. The n-th retry of a case replaces the n-th of its attempts and
+        retries that ended in an error.
         """
         slots = [
-            AttemptSlot(case=case, number=number, side=side, note=await self.note(case, number, side))
+            AttemptSlot(case=case, number=number, side=side, note=await self.read_note(case, number, side))
             for case, number, side in self.attempts
         ]
-        errors: dict[tuple[str, str], deque[AttemptSlot]] = {}
+        failed_slots: dict[tuple[str, str], deque[AttemptSlot]] = {}
         for slot in slots:
             if slot.is_error:
-                errors.setdefault((slot.case, slot.side), deque()).append(slot)
+                failed_slots.setdefault((slot.case, slot.side), deque()).append(slot)
         repeat = int(self.record.get("repeat", 1))
-        for (case, side), queue in errors.items():
-            number, missing = repeat, 0
-            # Retries run concurrently, so an interrupted one may lack a note while later ones have theirs.
-            while queue and missing < len(queue):
+        for (case, side), queue in failed_slots.items():
+            number, consecutive_gaps = repeat, 0
+            # Retries run concurrently, so an interrupted retry may lack a note while later retries have one.
+            while queue and consecutive_gaps < len(queue):
                 number += 1
-                note = await self.note(case, number, side)
-                missing = missing + 1 if note is None else 0
+                note = await self.read_note(case, number, side)
                 if note is None:
+                    consecutive_gaps += 1
                     continue
+                consecutive_gaps = 0
                 slot = queue.popleft()
                 slot.replace(note)
                 if slot.is_error:
                     queue.append(slot)
         return slots
 
-    async def notes(self) -> list[JsonObject]:
-        """Return the note of the last try of each planned attempt; a missing one is `skipped`."""
-        return [slot.describe() or self._make_skipped(slot.case, slot.number, slot.side) for slot in await self.slots()]
+    async def read_notes(self) -> list[JsonObject]:
+        """Return the note of the last try of each planned attempt; a missing note becomes one with status `skipped`."""
+        return [
+            slot.describe() or self._make_skipped(slot.case, slot.number, slot.side) for slot in await self.read_slots()
+        ]
 
     async def next_number(self, slot: AttemptSlot, reserved: Container[int]) -> int:
-        """Return the number of the next try of an attempt: the first one without a note that is not reserved."""
+        """Return the number of the next try of an attempt: the first number without a note that is not reserved."""
         number = int(self.record.get("repeat", 1)) + 1
-        while number in reserved or await self.note(slot.case, number, slot.side) is not None:
+        while number in reserved or await self.read_note(slot.case, number, slot.side) is not None:
             number += 1
         return number
 
     def _make_skipped(self, case: str, number: int, side: str) -> JsonObject:
+        """Return the note of an attempt that was not run."""
         return {
             "schema_version": 1,
             "run": self.folder.run,
@@ -180,9 +181,9 @@ class RunReader:
         }
 
     def make_run(self, results: list[AttemptResult], *, is_over_budget: bool = False) -> EvalRun:
-        """Return the run with these results; if sides are compared, the first one decides."""
+        """Return the run with these results; if sides are compared, the first side decides whether the run passed."""
         sides: list[str] = self.record.get("sides") or [""]
-        decisive = [result for result in results if result.side == sides[0]]
+        deciding_results = [result for result in results if result.side == sides[0]]
         rate_by: RateBy = "queries" if self.record.get("kind") == "triggers" else "attempts"
         if len(sides) > 1:
             rate_by = "assertions"
@@ -190,7 +191,7 @@ class RunReader:
             run=self.folder.run,
             folder=self.folder.path,
             cases=tuple(results),
-            summary=summarize(decisive, not_judged=int(self.record.get("not_judged", 0)), rate_by=rate_by),
+            summary=summarize(deciding_results, not_judged=int(self.record.get("not_judged", 0)), rate_by=rate_by),
             sides=summarize_sides(results, sides) if len(sides) > 1 else {},
             threshold=float(self.record.get("threshold", 1.0)),
             is_over_budget=is_over_budget,
@@ -198,7 +199,7 @@ class RunReader:
 
 
 async def read_trace(store: EventStore, conversation: UUID) -> Trace:
-    """Return the trace of a log including the conversations it started. Reads each event once.
+    """Return the trace of a conversation and of the conversations it started. Reads each event once.
 
     Raises:
         NotFound: The conversation does not exist.
@@ -222,8 +223,8 @@ async def read_run(folder: RunFolder, store: EventStore | None = None) -> tuple[
     """Return a run and its result notes from the logs.
 
     Raises:
-        NotFound: The folder holds no run.
+        NotFound: The folder contains no run.
     """
     async with RunReader.open(folder, store) as reader:
-        notes = await reader.notes()
+        notes = await reader.read_notes()
         return reader.make_run([result_from_note(note) for note in notes]), notes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from uuid import UUID
 
@@ -48,14 +49,14 @@ async def record_attempt(store: EventStore, result: AttemptResult, folder: Path)
             await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
             await anyio.Path(folder / file).write_bytes(bundle.getvalue())
         except OSError as error:
-            raise StoreError(f"cannot write {folder / file}: {error.strerror}", hint="name another folder") from error
+            raise StoreError(f"cannot write {folder / file}: {error.strerror}", hint="use another folder") from error
 
 
 class Recordings:
-    """The recorded responses of a folder, for the cases of a run.
+    """The recorded responses of a run's cases.
 
     Attributes:
-        folder: Folder of the bundles.
+        folder: Folder with the bundles.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +66,10 @@ class Recordings:
 
     @classmethod
     async def load(cls, folder: Path, names: Sequence[str]) -> Recordings:
-        """Read the recordings of cases; a missing one becomes an error of its attempt, not of the run.
+        """Return the recordings of cases; a missing recording raises no error before its attempt starts.
+
+        Args:
+            names: The names that `recording_name` returns.
 
         Raises:
             InvalidInput: A file is not a bundle.
@@ -76,11 +80,13 @@ class Recordings:
             for name in names:
                 path = anyio.Path(folder / f"{name}.bough")
                 if await path.exists():
-                    recordings._agent[name] = await _responses(store, await path.read_bytes())
-                number = 1
-                while await (path := anyio.Path(folder / f"{name}.judge-{number}.bough")).exists():
-                    recordings._judge.setdefault(name, []).extend(await _responses(store, await path.read_bytes()))
-                    number += 1
+                    recordings._agent[name] = await _read_responses(store, await path.read_bytes())
+                for number in count(1):
+                    path = anyio.Path(folder / f"{name}.judge-{number}.bough")
+                    if not await path.exists():
+                        break
+                    responses = await _read_responses(store, await path.read_bytes())
+                    recordings._judge.setdefault(name, []).extend(responses)
         finally:
             await store.aclose()
         return recordings
@@ -97,14 +103,14 @@ class Recordings:
         return spec.model_copy(update={"model": ReplayModel(self._agent[name])})
 
     def judge_for(self, planned: PlannedAttempt, votes: int) -> Judge:
-        """Return the judge with the recorded verdicts."""
+        """Return a judge that replays the recorded responses of the case's judge, if there are any."""
         name = recording_name(planned.case.id, planned.side)
         responses = self._judge.get(name, [])
         by_tool = any(isinstance(part, ToolCallPart) for response in responses for part in response.parts)
         return Judge(ReplayModel(responses), votes, by_tool=by_tool)
 
 
-async def _responses(store: StoreAdmin, bundle: bytes) -> list[ModelResponse]:
+async def _read_responses(store: StoreAdmin, bundle: bytes) -> list[ModelResponse]:
     """Return the responses of the conversation in a bundle, in order."""
     record = await store.import_(io.BytesIO(bundle))
     raw = [

@@ -18,9 +18,9 @@ class EvalRun:
     """A run of an eval set.
 
     Attributes:
-        cases: One result for each attempt, in the order of the plan, of all sides.
-        summary: The figures; if sides are compared, those of the first side, which decides.
-        sides: Mean and deviation of each side and their difference; empty where no sides are compared.
+        cases: One result for each attempt of all sides, in the order of the plan.
+        summary: The figures; if sides are compared, those of the first side.
+        sides: Mean and deviation of each side, and their difference; empty if no sides are compared.
         threshold: The required pass rate.
         is_over_budget: Whether attempts were skipped because the cost limit was reached.
     """

@@ -17,7 +17,7 @@ SIDE_FIGURES = ("pass_rate", "time_seconds", "tokens")
 
 RateBy: TypeAlias = Literal["attempts", "assertions", "queries"]
 """How the pass rate of a case is computed: the share of attempts that passed, the mean share of assertions
-that hold, or, for a trigger query, 1 if more than half of its attempts were right."""
+that passed, or, for a trigger query, 1 if more than half of its attempts were right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,10 @@ class AttemptResult:
 
     Attributes:
         status: `passed`, `failed`, `error` (not caused by the agent) or `skipped` (not run).
-        reason: Why it did not pass; empty if it passed.
-        conversation: Id of its log; None if none was started.
+        reason: Why the attempt did not pass; empty if it passed.
+        conversation: Id of its conversation; None if none was started.
         seconds: Working time of the agent, without waiting.
-        judge: Conversations of the judge.
+        judge: Ids of the judge's conversations.
     """
 
     case: str
@@ -50,12 +50,12 @@ class AttemptResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every metric with a threshold passed."""
+        """Whether the attempt passed: every metric with a threshold did."""
         return self.status == "passed"
 
     @property
     def assertion_rate(self) -> float | None:
-        """The share of its assertions that hold; 0 for an error, None without decided assertions."""
+        """The share of the judged assertions that passed; 0 for an error, None without judged assertions."""
         if self.status == "error":
             return 0.0
         assertions: list[JsonObject] = self.data.get("assertions") or []
@@ -69,8 +69,9 @@ class MetricSummary:
     """One metric over a run.
 
     Attributes:
-        n: Attempts with a value; `of`: attempts with the metric. A judged attempt without a value counts as 0.
-        threshold: The common threshold; None if attempts differ.
+        n: Number of attempts with a value.
+        of: Number of attempts with the metric; those with a threshold and without a value count as 0.
+        threshold: The threshold of all attempts; None if they differ.
         passed: Number of attempts that passed; None without a threshold.
     """
 
@@ -101,9 +102,10 @@ class RunSummary:
     """The figures of a run.
 
     Attributes:
-        pass_rate: Mean over cases of their rates, see `RateBy`; errors and skipped attempts did not pass.
+        pass_rate: Mean of the cases' rates, see `RateBy`; errors and skipped attempts count as not passed.
         repeat: Maximum number of attempts per case.
-        pass_at: pass@k by k; `pass_hat`: pass^k by k; both for k up to the smallest number of attempts of a case.
+        pass_at: pass@k by k, for k up to the smallest number of attempts of a case.
+        pass_hat: pass^k by k, for the same k.
         not_judged: Statements skipped because the run had no judge.
         judge_errors: Attempts whose judge failed.
         cost_usd: Cost of agent and judge; None if a price is unknown.
@@ -158,7 +160,8 @@ def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0, rate_by:
     for result in results:
         by_case.setdefault((result.case, result.side), []).append(result)
     counts = [(len(group), sum(result.passed for result in group)) for group in by_case.values()]
-    rates = [rate for group in by_case.values() if (rate := _rate_case(group, rate_by)) is not None]
+    case_rates = [_rate_case(group, rate_by) for group in by_case.values()]
+    rates = [rate for rate in case_rates if rate is not None]
     repeat = max((count for count, _ in counts), default=0)
     ks = range(1, min((count for count, _ in counts), default=0) + 1) if repeat > 1 else range(0)
     costs = [cost for result in results for cost in (result.cost_usd, result.judge_cost_usd)]
@@ -174,12 +177,16 @@ def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0, rate_by:
         repeat=repeat,
         pass_at={k: mean([pass_at_k(n, c, k) for n, c in counts]) for k in ks},
         pass_hat={k: mean([pass_hat_k(n, c, k) for n, c in counts]) for k in ks},
-        judge_errors=sum(any(s.error and s.by == "judge" for s in result.scores.values()) for result in results),
+        judge_errors=sum(_has_judge_error(result) for result in results),
         not_judged=not_judged,
         cost_usd=None if None in costs else round(sum(cost or 0.0 for cost in costs), 9),
         seconds=sum(result.seconds for result in results),
         metrics=tuple(_summarize_metrics(results)),
     )
+
+
+def _has_judge_error(result: AttemptResult) -> bool:
+    return any(score.error and score.by == "judge" for score in result.scores.values())
 
 
 def summarize_sides(results: Sequence[AttemptResult], sides: Sequence[str]) -> JsonObject:
@@ -207,7 +214,7 @@ def rate_query(attempts: Sequence[AttemptResult]) -> float:
 
 
 def _rate_case(attempts: Sequence[AttemptResult], rate_by: RateBy) -> float | None:
-    """Return the pass rate of a case; None if nothing was decided."""
+    """Return the pass rate of a case; None if no assertion was judged."""
     match rate_by:
         case "attempts":
             return sum(attempt.passed for attempt in attempts) / len(attempts)
@@ -221,8 +228,8 @@ def _rate_case(attempts: Sequence[AttemptResult], rate_by: RateBy) -> float | No
 def _interval(rates: Sequence[float], repeat: int) -> Interval:
     """Return the 95 % interval of the mean over cases.
 
-    Attempts of a case are not independent, so cases are resampled. If all cases have the same rate, a bootstrap would
-    claim certainty, so a score interval is used.
+    Attempts of a case are not independent, so a bootstrap resamples the cases. If all cases have the same rate, its
+    interval would have no width, so a score interval is used.
     """
     if repeat > 1 and len(set(rates)) > 1:
         return bootstrap_mean(rates)
@@ -236,12 +243,13 @@ def _summarize_metrics(results: Sequence[AttemptResult]) -> list[MetricSummary]:
 
 
 def _summarize_metric(name: str, results: Sequence[AttemptResult]) -> MetricSummary:
+    """Return the figures of one metric over the attempts that have it."""
     scores = [result.scores[name] for result in results if name in result.scores]
     measured = [float(score.value) for score in scores if score.value is not None]
     thresholds = {score.threshold for score in scores}
-    judged = [score for score in scores if score.passed is not None]
-    # A judged metric without a value is a failure: omitting it would raise the mean.
-    values = measured + [0.0] * sum(score.value is None for score in judged)
+    decided = [score for score in scores if score.passed is not None]
+    # A metric that failed without a value counts as 0: omitting it would raise the mean.
+    values = measured + [0.0] * sum(score.value is None for score in decided)
     return MetricSummary(
         name=name,
         mean=round(mean(values), 6) if values else None,
@@ -250,5 +258,5 @@ def _summarize_metric(name: str, results: Sequence[AttemptResult]) -> MetricSumm
         n=len(measured),
         of=len(scores),
         threshold=next(iter(thresholds)) if len(thresholds) == 1 else None,
-        passed=sum(score.passed is True for score in judged) if judged else None,
+        passed=sum(score.passed is True for score in decided) if decided else None,
     )

@@ -1,7 +1,7 @@
 """Attempts as tasks: each message of a case is a task of a broker, submitted after the previous one completed.
 
 Idempotency keys derive from the run: a process that resumes a killed run submits the same tasks and gets the existing
-ones. The broker handles leases, take-over and concurrency.
+tasks. The broker handles leases, take-over and concurrency.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from bough.tasks.state import TaskState
 from bough.tasks.submitting import MAX_KEY_CHARACTERS, task_id_for_key
 
 MAX_CLAIMS = 1000
-"""Maximum claims of a turn's task: every kill and resume of a run takes one."""
+"""Maximum claims of a turn's task: each time a killed run resumes, it claims the task again."""
 
-_USES = frozenset({"SkillActivated", "ScriptRan", "ToolReturned"})
-"""Kinds of events that can bring a skill into use."""
+_SKILL_USE_KINDS = frozenset({"SkillActivated", "ScriptRan", "ToolReturned"})
+"""Kinds of events that can show that a skill is in use."""
 
 
 @dataclass(kw_only=True)
@@ -45,7 +45,7 @@ class TaskAttemptRunner(AttemptRunner):
     """Runs attempts as tasks of a broker.
 
     Attributes:
-        broker: An entered broker over the run's store. It serves no queue and runs only what is submitted here.
+        broker: A broker over the run's store, already entered. It serves no queue and runs only tasks submitted here.
     """
 
     broker: TaskBroker
@@ -53,7 +53,7 @@ class TaskAttemptRunner(AttemptRunner):
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
         """Run the turns of an attempt one after another; an interrupted attempt continues."""
         if not self.has_budget:
-            return AttemptEnd(status="", reason="the bound of cost is reached")
+            return AttemptEnd(status="", reason="the cost limit is reached")
         workspace = self.folder.workspace(planned.case.id, planned.number, planned.side)
         try:
             await anyio.to_thread.run_sync(make_workspace, workspace, planned.case.input)
@@ -63,10 +63,11 @@ class TaskAttemptRunner(AttemptRunner):
             await self._cancel_turns(planned)
             return AttemptEnd(status="error", error=error)
         except OSError as error:
-            return AttemptEnd(status="error", reason=f"the workspace could not be made: {error}")
+            return AttemptEnd(status="error", reason=f"the workspace could not be created: {error}")
 
     @asynccontextmanager
     async def _open_agent(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
+        """Yield the agent of an attempt, prepared by the hook `prepare` if there is one."""
         spec = self.spec_for(planned)
         if self.prepare is None:
             yield spec
@@ -75,17 +76,18 @@ class TaskAttemptRunner(AttemptRunner):
             yield prepared
 
     async def _run_turns(self, planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AttemptEnd:
+        """Run the turns in order until one does not finish, and return how the last turn ended."""
         # Registered under the attempt's name: attempts share the agent's name but have separate tools.
         self.broker.register_agents({planned.name: spec})
         end = AttemptEnd(status="idle")
         try:
             for number in range(1, len(planned.case.input.turns) + 1):
                 task_id = await self._submit_turn(planned, number, spec, workspace)
-                end = read_end(await self._wait(planned, task_id))
+                end = read_end(await self._wait_for_turn(planned, task_id))
                 if end.status != "finished":
                     break
         except asyncio.CancelledError:
-            # Drained before the attempt's tools close: otherwise a call could fail, and the failure would be logged.
+            # Drained before the attempt's tools close: otherwise a running call could fail, and the log would keep it.
             await finish(self.broker.drain(0))
             raise
         finally:
@@ -118,43 +120,45 @@ class TaskAttemptRunner(AttemptRunner):
         return submitted or task_id
 
     async def _cancel_turns(self, planned: PlannedAttempt) -> None:
-        """Cancel tasks an earlier process submitted for an attempt that cannot continue: no process would run them."""
+        """Cancel the tasks of an attempt that cannot continue, since an earlier process may have submitted them."""
         for number in range(1, len(planned.case.input.turns) + 1):
             with suppress(NotFound):
                 await self.broker.cancel(str(task_id_for_key(_turn_key(planned, number))))
 
-    async def _wait(self, planned: PlannedAttempt, task_id: str) -> Task:
-        """Wait for a task to end. A task that asks for input or would be retried is cancelled, and returned as it was.
+    async def _wait_for_turn(self, planned: PlannedAttempt, task_id: str) -> Task:
+        """Wait until a task stops, and return it; a task that waits for input or for a retry is then cancelled.
 
-        The run of a trigger query is interrupted as soon as its skill is in use.
+        The returned task has the state before the cancellation. A trigger query is interrupted as soon as its skill is
+        in use.
         """
         case = planned.case.input
-        watch = None
+        skill_watch = None
         if case.should_trigger is not None and case.skill is not None:
-            watch = asyncio.create_task(self._interrupt_in_use(planned.conversation, case.skill))
+            skill_watch = asyncio.create_task(self._interrupt_on_skill_use(planned.conversation, case.skill))
         try:
             task = await self.broker.wait_until(task_id, _is_over)
         finally:
-            if watch is not None:
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
-        if watch is not None and not watch.cancelled():
-            watch.result()
+            if skill_watch is not None:
+                skill_watch.cancel()
+                await asyncio.gather(skill_watch, return_exceptions=True)
+        if skill_watch is not None and not skill_watch.cancelled():
+            skill_watch.result()  # raises the error of the watch
         if not task.is_terminal:
             await self.broker.cancel(task_id)
         return task
 
-    async def _interrupt_in_use(self, conversation: UUID, skill: str) -> None:
+    async def _interrupt_on_skill_use(self, conversation: UUID, skill: str) -> None:
+        """Follow the log and interrupt its run when the skill is in use."""
         events: list[StoredEvent] = []
         async for stored in self.host.store.subscribe(conversation):
             events.append(stored)
-            if stored.kind in _USES and uses_skill(Trace.of(events), skill):
+            if stored.kind in _SKILL_USE_KINDS and uses_skill(Trace.of(events), skill):
                 await self.broker.interrupt(conversation, by="eval", reason=f"{skill} is in use")
                 return
 
 
 def read_end(task: Task) -> AttemptEnd:
-    """Return how a turn ended, from its task."""
+    """Return how a turn ended, according to its task; a cancelled task counts as paused."""
     answer = task.result or ""
     if task.state is TaskState.COMPLETED:
         return AttemptEnd(status="finished", answer=answer)
@@ -162,7 +166,8 @@ def read_end(task: Task) -> AttemptEnd:
         return AttemptEnd(status="waiting_for_confirmation", answer=answer)
     if task.state is TaskState.CANCELLED:
         return AttemptEnd(status="paused", answer=answer)
-    reason = _read_reason(task.events[-1].payload if task.events else {})
+    last_payload: Mapping[str, object] = task.events[-1].payload if task.events else {}
+    reason = str(last_payload.get("reason") or "")
     if task.code == "limit_exceeded" and reason == "stuck":
         return AttemptEnd(status="stuck", answer=answer)
     if task.code == "limit_exceeded" and reason:
@@ -171,16 +176,13 @@ def read_end(task: Task) -> AttemptEnd:
     return AttemptEnd(status="error", answer=answer, error=error)
 
 
-def _read_reason(payload: Mapping[str, object]) -> str:
-    return str(payload.get("reason") or "")
-
-
 def _is_over(task: TaskStanding) -> bool:
-    """Whether a turn is over: in an eval, requests for input have no recipient and failures are not retried."""
+    """Return whether a turn is over: an eval answers no requests for input and does not retry failures."""
     return has_stopped(task) or (task.state is TaskState.PENDING and task.is_delayed)
 
 
 def _turn_key(planned: PlannedAttempt, number: int) -> str:
+    """Return the idempotency key of a turn; a key that is too long is replaced by its digest."""
     parts: Sequence[object] = (planned.run, planned.case.id, planned.number, planned.side, number)
     key = "/".join(map(str, parts))
     return key if len(key) <= MAX_KEY_CHARACTERS else f"{planned.run}/{sha256(key.encode()).hexdigest()}"

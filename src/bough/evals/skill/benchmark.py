@@ -1,6 +1,6 @@
-"""Benchmarks a skill: figures of the agent with and without it, and of its trigger queries.
+"""Benchmarks a skill: figures of the agent with and without the skill, and of the trigger queries.
 
-Failures of the train set are listed; those of the validation set are only counted, to prevent tuning on them.
+Failures of the train set are listed; failures of the validation set are only counted, to prevent tuning on them.
 
 Source: Agent Skills documentation, evaluating skills (`benchmark.json`) and optimizing descriptions.
 """
@@ -37,18 +37,18 @@ class SkillSides:
         self.others = tuple(root.absolute() for root in others)
 
     def begin(self, folder: RunFolder) -> None:
-        """Copy the skill without its evals into the run's folder, so that the agent cannot read the answers."""
+        """Copy the skill without its evals into the run's folder, so that the agent cannot read them."""
         target = self._root(folder) / self.skill.name
         if not target.exists():
-            part = target.with_name(f".{target.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            left_out = shutil.ignore_patterns("evals", "eval_queries.json", ".git", "__pycache__")
-            shutil.copytree(self.skill, part, symlinks=True, ignore=left_out)
-            # Renamed when complete: after a crash no side runs with half of the skill.
-            part.rename(target)
+            staging = target.with_name(f".{target.name}.part")
+            shutil.rmtree(staging, ignore_errors=True)
+            ignore = shutil.ignore_patterns("evals", "eval_queries.json", ".git", "__pycache__")
+            shutil.copytree(self.skill, staging, symlinks=True, ignore=ignore)
+            # Renamed when complete, so that after a crash no attempt runs with a part of the skill.
+            staging.rename(target)
 
     def agent_for(self, planned: PlannedAttempt, spec: AgentSpec, folder: RunFolder) -> AgentSpec:
-        """Return the agent of an attempt: exactly the skills of its side, and no discovered ones."""
+        """Return the agent of an attempt, with exactly the skills of its side and no discovered skills."""
         roots = self.others if planned.side == WITHOUT_SKILL else (self._root(folder), *self.others)
         return spec.model_copy(update={"skills": None, "discover_skills": False, "skill_roots": roots})
 
@@ -57,17 +57,17 @@ class SkillSides:
 
 
 def make_benchmark(results: Sequence[AttemptResult], *, metadata: JsonObject, triggers: JsonObject) -> JsonObject:
-    """Return the content of `benchmark.json`: mean and deviation of each side over its attempts, and the difference."""
+    """Return the content of `benchmark.json`: mean and deviation of each side, their difference, and the attempts."""
     return {
         "metadata": metadata,
         "run_summary": summarize_sides(results, SIDES),
-        "runs": [_describe(result) for result in results],
+        "runs": [_describe_attempt(result) for result in results],
         "triggers": triggers,
-        "notes": list(_notes(results)),
+        "notes": list(_list_notes(results)),
     }
 
 
-def _describe(result: AttemptResult) -> JsonObject:
+def _describe_attempt(result: AttemptResult) -> JsonObject:
     return {
         "eval_id": result.case,
         "side": result.side,
@@ -79,27 +79,30 @@ def _describe(result: AttemptResult) -> JsonObject:
     }
 
 
-def _notes(results: Sequence[AttemptResult]) -> Iterator[str]:
+def _list_notes(results: Sequence[AttemptResult]) -> Iterator[str]:
     """Yield remarks on assertions that do not discriminate between sides, or differ between attempts."""
     outcomes: dict[tuple[str, str], dict[str, list[bool]]] = {}
     for result in results:
         assertions: list[JsonObject] = result.data.get("assertions") or []
         for assertion in assertions:
-            sides = outcomes.setdefault((result.case, str(assertion["text"])), {})
-            sides.setdefault(result.side, []).append(bool(assertion["passed"]))
-    for (case, text), sides in outcomes.items():
-        yield from _note_assertion(case, text, sides)
+            by_side = outcomes.setdefault((result.case, str(assertion["text"])), {})
+            by_side.setdefault(result.side, []).append(bool(assertion["passed"]))
+    for (case, text), by_side in outcomes.items():
+        yield from _note_assertion(case, text, by_side)
 
 
-def _note_assertion(case: str, text: str, sides: Mapping[str, Sequence[bool]]) -> Iterator[str]:
-    both = [sides.get(side, ()) for side in SIDES]
-    if all(both) and all(all(outcomes) for outcomes in both):
-        yield f"eval {case}: passes on both sides: {text}"
-    elif all(both) and not any(any(outcomes) for outcomes in both):
-        yield f"eval {case}: fails on both sides: {text}"
-    for side, passed in sides.items():
-        if len(set(passed)) > 1:
-            yield f"eval {case}: differs between attempts {side}: {text}"
+def _note_assertion(case: str, text: str, by_side: Mapping[str, Sequence[bool]]) -> Iterator[str]:
+    """Yield the remarks on one assertion; `by_side` has its outcomes in the attempts of each side."""
+    outcomes_of_sides = [by_side.get(side, ()) for side in SIDES]
+    if all(outcomes_of_sides):
+        all_outcomes = [passed for outcomes in outcomes_of_sides for passed in outcomes]
+        if all(all_outcomes):
+            yield f"eval {case}: passes on both sides: {text}"
+        elif not any(all_outcomes):
+            yield f"eval {case}: fails on both sides: {text}"
+    for side, outcomes in by_side.items():
+        if len(set(outcomes)) > 1:
+            yield f"eval {case}: differs between attempts of {side}: {text}"
 
 
 SPLITS = ("train", "validation")
@@ -108,7 +111,8 @@ SPLITS = ("train", "validation")
 def summarize_triggers(queries: EvalSet, results: Sequence[AttemptResult]) -> JsonObject:
     """Return the figures of each split: queries, passed, pass rate, precision, recall; failures of the train set."""
     return {
-        split: _summarize([case for case in queries.cases if case.split == split], results, split) for split in SPLITS
+        split: _summarize_split([case for case in queries.cases if case.split == split], results, split)
+        for split in SPLITS
     }
 
 
@@ -119,25 +123,28 @@ def trigger_pass_rate(triggers: JsonObject) -> float | None:
     return passed / total if total else None
 
 
-def _summarize(cases: Sequence[SetCase], results: Sequence[AttemptResult], split: str) -> JsonObject:
-    passed = used_well = used = positives = 0
+def _summarize_split(cases: Sequence[SetCase], results: Sequence[AttemptResult], split: str) -> JsonObject:
+    """Return the figures of the queries of one split."""
+    passed = should_count = used_count = rightly_used_count = 0
     failures: list[JsonObject] = []
     for case in cases:
         rate = rate_query([result for result in results if result.case == case.id])
-        should = case.input.should_trigger is True
-        # The score of a query that should not trigger is the share of runs in which it did not.
-        in_use = rate > 0.5 if should else rate <= 0.5
+        should_trigger = case.input.should_trigger is True
+        # The rate of a query that should not trigger is the share of runs in which it did not.
+        is_used = rate > 0.5 if should_trigger else rate <= 0.5
         passed += rate > 0.5
-        positives += should
-        used += in_use
-        used_well += in_use and should
+        should_count += should_trigger
+        used_count += is_used
+        rightly_used_count += is_used and should_trigger
         if rate <= 0.5:
-            failures.append({"query": case.input.turns[0].user, "should_trigger": should, "score": round(rate, 6)})
+            failures.append(
+                {"query": case.input.turns[0].user, "should_trigger": should_trigger, "score": round(rate, 6)}
+            )
     summary: JsonObject = {
         "queries": len(cases),
         "passed": passed,
         "pass_rate": round(passed / len(cases), 6) if cases else None,
-        "precision": round(used_well / used, 6) if used else None,
-        "recall": round(used_well / positives, 6) if positives else None,
+        "precision": round(rightly_used_count / used_count, 6) if used_count else None,
+        "recall": round(rightly_used_count / should_count, 6) if should_count else None,
     }
     return summary | ({"failures": failures} if split == "train" else {})

@@ -1,4 +1,4 @@
-"""`evaluate_skill`: runs each case of a skill with and without it, then its trigger queries."""
+"""`evaluate_skill`: runs each case of a skill with and without the skill, then the trigger queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_OUTPUT_BYTES = 32 << 20
 _ITERATION = re.compile(r"iteration-(\d+)\Z")
 
 
-def next_iteration(results: Path) -> Path:
+def create_iteration(results: Path) -> Path:
     """Create the folder of the next iteration and return it.
 
     Raises:
@@ -42,35 +42,43 @@ def next_iteration(results: Path) -> Path:
     """
     try:
         results.mkdir(parents=True, exist_ok=True)
-        numbers = [int(match[1]) for path in results.iterdir() if (match := _ITERATION.match(path.name))]
+        matches = [_ITERATION.match(path.name) for path in results.iterdir()]
+        numbers = [int(match[1]) for match in matches if match is not None]
         folder = results / f"iteration-{max(numbers, default=0) + 1}"
         folder.mkdir()
     except OSError as error:
-        raise StoreError(f"cannot write {results}: {error.strerror}", hint="--results DIR names another") from error
+        raise StoreError(
+            f"cannot write {results}: {error.strerror}", hint="set another folder with --results DIR"
+        ) from error
     return folder
 
 
 async def write_iteration(folder: Path, run: RunFolder, results: Sequence[AttemptResult], repeat: int) -> None:
-    """Write the files of every attempt. Reads each log once.
+    """Write the files of every attempt into the folder of an iteration. Reads each log once.
 
     Raises:
         StoreError: A file cannot be written.
     """
     async with RunReader.open(run) as reader:
         for result in results:
-            place = folder / f"eval-{plain_name(result.case)}" / result.side
-            place = place / f"run-{result.attempt}" if repeat > 1 else place
+            attempt_folder = folder / f"eval-{plain_name(result.case)}" / result.side
+            if repeat > 1:
+                attempt_folder = attempt_folder / f"run-{result.attempt}"
             answer = ""
             if result.conversation is not None:
-                answer = Trace.of(await reader.events(UUID(result.conversation))).answer
+                answer = Trace.of(await reader.read_events(UUID(result.conversation))).answer
             try:
-                _write_attempt(place, result, answer, run.workspace(result.case, result.attempt, result.side))
+                workspace = run.workspace(result.case, result.attempt, result.side)
+                _write_attempt(attempt_folder, result, answer, workspace)
             except OSError as error:
-                raise StoreError(f"cannot write {place}: {error.strerror}", hint="check the free space") from error
+                raise StoreError(
+                    f"cannot write {attempt_folder}: {error.strerror}", hint="check the free space"
+                ) from error
 
 
-def _write_attempt(place: Path, result: AttemptResult, answer: str, workspace: Path) -> None:
-    outputs = place / "outputs"
+def _write_attempt(folder: Path, result: AttemptResult, answer: str, workspace: Path) -> None:
+    """Write `outputs`, `timing.json` and `grading.json`; outputs above 32 MiB in total are omitted."""
+    outputs = folder / "outputs"
     outputs.mkdir(parents=True)
     total = 0
     for name in result.data.get("outputs") or ():
@@ -83,11 +91,11 @@ def _write_attempt(place: Path, result: AttemptResult, answer: str, workspace: P
         (outputs / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, outputs / name)
     (outputs / "answer.md").write_text(answer + "\n", encoding="utf-8")
-    write_json(place / "timing.json", _timing(result))
-    write_json(place / "grading.json", grade(result))
+    write_json(folder / "timing.json", _make_timing(result))
+    write_json(folder / "grading.json", grade(result))
 
 
-def _timing(result: AttemptResult) -> JsonObject:
+def _make_timing(result: AttemptResult) -> JsonObject:
     return {
         "total_tokens": result.tokens,
         "duration_ms": round(result.seconds * 1000),
@@ -118,7 +126,7 @@ def write_json(path: Path, data: Mapping[str, object]) -> None:
 
 
 TRIGGER_STEPS = 3
-"""A skill not used after this many steps counts as not triggered."""
+"""A skill that is not used within this many steps counts as not triggered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +134,10 @@ class SkillEvalRun:
     """The result of a skill's evals.
 
     Attributes:
-        iteration: The folder in the documented layout; None if the skill has only trigger queries.
+        benchmark: Content of `benchmark.json`.
+        iteration: The folder `iteration-N` with the results; None if the skill has only trigger queries.
         cases: The run of the cases on both sides; None without cases.
+        queries: The run of the trigger queries; None without queries.
         triggers: Figures of the trigger queries, by split; empty without queries.
     """
 
@@ -146,7 +156,7 @@ class SkillEvalRun:
 
     @property
     def passed(self) -> bool:
-        """Whether the pass rate with the skill, and that of the trigger queries, are at or above the threshold."""
+        """Whether the pass rates with the skill and of the trigger queries are at or above the threshold."""
         rates = [rate for rate in (self.pass_rate, trigger_pass_rate(self.triggers)) if rate is not None]
         return bool(rates) and all(rate >= self.threshold - 1e-9 for rate in rates)
 
@@ -181,12 +191,12 @@ async def evaluate_skill(
     options: EvalOptions | None = None,
     **overrides: Any,
 ) -> SkillEvalRun:
-    """Run the evals of a skill on both sides, and its trigger queries; write the documented layout.
+    """Run the cases of a skill with and without the skill, then its trigger queries, and write the results.
 
     Args:
         skills: Folders of skills available to both sides.
-        results: Folder for `iteration-N`; None: `<skill>-workspace` next to the skill.
-        trigger_runs: How often each trigger query runs; 0 skips them.
+        results: Folder for `iteration-N`; None for `<skill>-workspace` next to the skill.
+        trigger_runs: How often each trigger query runs; 0 skips the queries.
         runs: Folder of runs.
         resume: Continue this run of the cases or of the trigger queries.
         options: The options of the run.
@@ -200,23 +210,26 @@ async def evaluate_skill(
     folder = folder.absolute()  # noqa: ASYNC240 - only reads the current folder
     options = replace(options or EvalOptions(), **overrides)
     settings = settings or Settings.load()
-    cases, queries = read_skill_set(folder), read_trigger_set(folder)
-    if not cases.cases and not queries.cases:
-        raise InvalidInput(f"{folder} brings no evals", hint="`bough skills new` shows what they look like")
+    case_set = read_skill_set(folder)
+    query_set = read_trigger_set(folder)
+    if not case_set.cases and not query_set.cases:
+        raise InvalidInput(f"{folder} has no evals", hint="`bough skills new` creates a skill with example evals")
     sides = SkillSides(folder, skills)
-    record = {"skill": {"name": cases.name, "sha256": read_tree(folder).digest}}
-    common: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
-    context: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
+    record = {"skill": {"name": case_set.name, "sha256": read_tree(folder).digest}}
+    shared_options: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
+    arguments: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
     cases_resume, queries_resume = _find_runs(settings.home / "evals" if runs is None else runs, resume)
     cases_run: EvalRun | None = None
-    if cases.cases:
-        case_options = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **common)
-        cases_run = await evaluate(cases, agent, options=case_options, resume=cases_resume, **context)
-    common["record"] = {**record, "cases_run": None if cases_run is None else cases_run.run}
-    queries_run = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context, queries_resume)
-    triggers = {} if queries_run is None else summarize_triggers(queries, queries_run.cases)
+    if case_set.cases:
+        case_options = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **shared_options)
+        cases_run = await evaluate(case_set, agent, options=case_options, resume=cases_resume, **arguments)
+    shared_options["record"] = {**record, "cases_run": None if cases_run is None else cases_run.run}
+    queries_run = await _run_queries(
+        query_set, agent, replace(options, **shared_options), trigger_runs, arguments, queries_resume
+    )
+    triggers = {} if queries_run is None else summarize_triggers(query_set, queries_run.cases)
     if cases_run is not None and queries_run is not None:
-        await write_junit(RunFolder(cases_run.folder))  # again, now with the queries as a second suite
+        await write_junit(RunFolder(cases_run.folder))  # again, with the queries as a second suite
     metadata: JsonObject = {
         "run": None if cases_run is None else cases_run.run,
         "skill": record["skill"],
@@ -227,9 +240,8 @@ async def evaluate_skill(
     iteration: Path | None = None
     if cases_run is not None:
         results_folder = folder.parent / f"{folder.name}-workspace" if results is None else results
-        iteration = next_iteration(results_folder)
-        await _write(iteration, cases_run, benchmark, options)
-    faults = (*cases.faults, *queries.faults)
+        iteration = create_iteration(results_folder)
+        await _write_results(iteration, cases_run, benchmark, options)
     return SkillEvalRun(
         benchmark=benchmark,
         iteration=iteration,
@@ -237,12 +249,12 @@ async def evaluate_skill(
         queries=queries_run,
         triggers=triggers,
         threshold=options.threshold,
-        faults=tuple(dict.fromkeys(faults)),
+        faults=tuple(dict.fromkeys((*case_set.faults, *query_set.faults))),
     )
 
 
 def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
-    """Return the runs of the cases and of the trigger queries for a name; None for a run to start.
+    """Return (run of the cases, run of the trigger queries) to resume for a name; None for a run to start.
 
     Raises:
         NotFound: No run matches.
@@ -254,19 +266,24 @@ def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
     record = run.read_record()
     if record.get("kind") == "triggers":
         return record.get("cases_run"), run.run
-    queries = run.find_queries()
-    return run.run, None if queries is None else queries.run
+    queries_run = run.find_queries()
+    return run.run, None if queries_run is None else queries_run.run
 
 
-async def _ask_queries(
-    queries: EvalSet,
+async def _run_queries(
+    query_set: EvalSet,
     agent: AgentLike | None,
     options: EvalOptions,
     trigger_runs: int,
-    context: dict[str, Any],
+    arguments: dict[str, Any],
     resume: str | None,
 ) -> EvalRun | None:
-    if not queries.cases or trigger_runs < 1:
+    """Run the trigger queries; return None if there are none or `trigger_runs` is 0.
+
+    Args:
+        arguments: Further arguments of `evaluate`.
+    """
+    if not query_set.cases or trigger_runs < 1:
         return None
     query_options = replace(
         options,
@@ -278,14 +295,15 @@ async def _ask_queries(
         limit=None,
         limits=Limits(steps=TRIGGER_STEPS, wall_seconds=600),
     )
-    return await evaluate(queries, agent, options=query_options, resume=resume, **context)
+    return await evaluate(query_set, agent, options=query_options, resume=resume, **arguments)
 
 
-async def _write(iteration: Path, ran: EvalRun, benchmark: JsonObject, options: EvalOptions) -> None:
-    run = RunFolder(ran.folder)
-    await write_iteration(iteration, run, ran.cases, options.repeat)
+async def _write_results(iteration: Path, run: EvalRun, benchmark: JsonObject, options: EvalOptions) -> None:
+    """Write the folder of an iteration; remove the workspaces of the run unless `options.keep` is set."""
+    run_folder = RunFolder(run.folder)
+    await write_iteration(iteration, run_folder, run.cases, options.repeat)
     write_json(iteration / "benchmark.json", benchmark)
     for name in ("report.html", "run.json"):
-        shutil.copyfile(run.path / name, iteration / name)
+        shutil.copyfile(run_folder.path / name, iteration / name)
     if not options.keep:
-        shutil.rmtree(run.path / "work", ignore_errors=True)
+        shutil.rmtree(run_folder.path / "work", ignore_errors=True)

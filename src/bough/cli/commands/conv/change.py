@@ -31,7 +31,7 @@ _MODE_EFFECTS: dict[DeleteMode, str] = {
 }
 
 _INTERRUPT_SECONDS = 30
-"""Time limit for an interrupted run to end: it waits for blocking functions, or its lease expires."""
+"""Time limit for an interrupted run to end; it may wait for blocking functions or for the end of its lease."""
 
 _POLL_SECONDS = 0.1
 
@@ -52,12 +52,12 @@ def tag(
     """
     name = Target.parse_whole(id)
     arguments = changes or []
-    gone = [
+    removed_keys = [
         *(remove or ()),
         *(argument[:-1] for argument in arguments if argument.endswith("-") and "=" not in argument),
     ]
     added = options.parse_tags([argument for argument in arguments if "=" in argument or not argument.endswith("-")])
-    record = asyncio.run(_set_tags(options.load_settings(home, store), name, added, gone))
+    record = asyncio.run(_set_tags(options.load_settings(home, store), name, added, removed_keys))
     tag_text = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
     return Report(
         command="conv tag",
@@ -82,21 +82,22 @@ def delete(
     json: options.Json = False,
 ) -> Report:
     """Delete a conversation."""
-    name, chosen = Target.parse_whole(id), _parse_mode(mode)
+    name = Target.parse_whole(id)
+    delete_mode = _parse_mode(mode)
     settings = options.load_settings(home, store)
-    records = asyncio.run(_list_affected(settings, name, chosen))
+    records = asyncio.run(_list_affected(settings, name, delete_mode))
     if not dry_run:
-        _confirm(records, chosen, yes=yes, json=json)
-        asyncio.run(_delete(settings, records, chosen, force=force))
-    done = "would be deleted" if dry_run else "deleted"
+        _confirm(records, delete_mode, yes=yes, json=json)
+        asyncio.run(_delete(settings, records, delete_mode, force=force))
+    effect = "would be deleted" if dry_run else "deleted"
     return Report(
         command="conv delete",
         data={
-            "mode": chosen,
+            "mode": delete_mode,
             "deleted": not dry_run,
             "conversations": [record_json(record) for record in records],
         },
-        blocks=[line((short(record.id), "id"), f"  {_title(record)}  {done}") for record in records],
+        blocks=[line((short(record.id), "id"), f"  {_title(record)}  {effect}") for record in records],
     )
 
 
@@ -107,19 +108,27 @@ def _parse_mode(name: str) -> DeleteMode:
     raise InvalidInput(f"invalid mode {name!r}", hint=f"choose one of: {', '.join(get_args(DeleteMode))}")
 
 
-async def _set_tags(settings: Settings, name: str, added: dict[str, str], gone: list[str]) -> ConversationRecord:
+async def _set_tags(
+    settings: Settings, name: str, added: dict[str, str], removed_keys: list[str]
+) -> ConversationRecord:
+    """Add and remove tags, and return the changed record.
+
+    Raises:
+        InvalidInput: A tag to remove does not exist.
+        Conflict: Another process appended events at the same time.
+    """
     from bough.events.model import StateChanged
 
     async with options.open_settings_store(settings) as store:
         record = await store.get(await store.resolve(name))
-        missing = [key for key in gone if key not in record.tags]
+        missing = [key for key in removed_keys if key not in record.tags]
         if missing:
             raise InvalidInput(
                 f"the conversation has no tag {missing[0]!r}", hint=f"it has: {', '.join(record.tags) or 'none'}"
             )
-        tags = {key: value for key, value in (record.tags | added).items() if key not in gone}
+        tags = {key: value for key, value in (record.tags | added).items() if key not in removed_keys}
         if tags != record.tags:
-            # Fails if another process appended since the read: its tags would be overwritten.
+            # Fails if another process appended since the read, whose tags would be overwritten.
             await store.append(record.id, [StateChanged(changes={"tags": tags})], expected_head=record.head)
         return await store.get(record.id)
 
@@ -132,30 +141,31 @@ async def _list_affected(settings: Settings, name: str, mode: DeleteMode) -> lis
 
 
 async def _list_descendants(store: EventStore, cid: UUID) -> list[ConversationRecord]:
+    """Return all forks below a conversation, also those below deleted forks, without the deleted ones."""
     descendants: list[ConversationRecord] = []
-    waiting = [cid]
-    while waiting:
-        forks = await store.children(waiting.pop())
+    pending = [cid]
+    while pending:
+        forks = await store.children(pending.pop())
         descendants += [fork for fork in forks if not fork.deleted]
-        waiting += [fork.id for fork in forks]
+        pending += [fork.id for fork in forks]
     return descendants
 
 
 async def _delete(settings: Settings, records: Sequence[ConversationRecord], mode: DeleteMode, *, force: bool) -> None:
     """Delete a conversation and, with `cascade`, its forks. Nothing is deleted if one of them is running.
 
-    Folders that were made for them are removed, unless another conversation works in them.
+    The folders created for them are removed, unless another conversation uses them.
 
     Args:
         force: Interrupt the runs first.
 
     Raises:
-        Conflict: One is running; with `force`, it did not end within `_INTERRUPT_SECONDS`.
+        Conflict: A conversation is running; with `force`, it did not end within `_INTERRUPT_SECONDS`.
     """
     from bough.conversation.fork.orphans import remove_made
 
     async with options.open_settings_store(settings) as store, AsyncExitStack() as leases:
-        # All leases are held before anything is deleted, so that no run starts on a conversation that goes away.
+        # All leases are taken before anything is deleted, so that no run of a deleted conversation starts.
         for record in records:
             try:
                 await leases.enter_async_context(hold_lease(store, record.id))
@@ -167,7 +177,7 @@ async def _delete(settings: Settings, records: Sequence[ConversationRecord], mod
                     hint="wait until that run has ended" if force else "--force interrupts it first",
                     details=conflict.details,
                 ) from conflict
-        # The folders go last: a crash in between leaves only folders, which `bough doctor` reports.
+        # The folders are removed last: a crash before that leaves only folders, which `bough doctor` reports.
         await store.delete(records[0].id, mode)
         await remove_made(store, settings.home, records)
 
@@ -179,7 +189,7 @@ async def _interrupt(store: EventStore, cid: UUID, leases: AsyncExitStack) -> bo
     await store.append(cid, [PauseRequested(reason="it is to be deleted", now=True)])
     with suppress(TimeoutError):
         async with asyncio.timeout(_INTERRUPT_SECONDS):
-            while True:  # polled: a store does not announce released leases
+            while True:  # polled, because a store does not announce released leases
                 with suppress(Conflict):
                     await leases.enter_async_context(hold_lease(store, cid))
                     return True

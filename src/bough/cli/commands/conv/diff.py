@@ -1,4 +1,4 @@
-"""`bough conv diff`: compares two conversations after the events that they share."""
+"""`bough conv diff`: compares the events of two conversations after those that they share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Side:
     events: Sequence[JsonObject]
 
     def sum_usage(self) -> JsonObject:
-        """Return the usage of its responses. The cost is None if unknown."""
+        """Return the usage of all responses; the cost is None if no price is known."""
         responses = [event for event in self.events if event["kind"] == "ModelResponded"]
         usages: list[JsonObject] = [event.get("usage") or {} for event in responses]
         costs = [usage["cost_usd"] for usage in usages if usage.get("cost_usd") is not None]
@@ -64,7 +64,7 @@ def diff(
     return Report(
         command="conv diff",
         data={"common_events": common, "a": side_a.as_json(), "b": side_b.as_json()},
-        blocks=list(_sheet(common, side_a, side_b, full=full)),
+        blocks=list(_render_diff(common, side_a, side_b, full=full)),
         next=(f"bough conv tree {short(side_a.record.id)}",),
     )
 
@@ -75,21 +75,25 @@ async def _compare(settings: Settings, a: Target, b: Target) -> tuple[int, _Side
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
         stops = [target.end(record) for record, target in zip(records, (a, b), strict=True)]
-        common = min(common, *stops)  # a cut before the fork point shortens what both share
+        common = min(common, *stops)  # ID@SEQ before the fork point leaves fewer common events
         events = [
             [stored.as_json() async for stored in store.read(record.id, common, stop)]
             for record, stop in zip(records, stops, strict=True)
         ]
-    side_a, side_b = (_Side(record=record, events=own) for record, own in zip(records, events, strict=True))
+    side_a, side_b = (
+        _Side(record=record, events=side_events) for record, side_events in zip(records, events, strict=True)
+    )
     return common, side_a, side_b
 
 
-def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
+def _render_diff(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
+    """Yield the output: both conversations, the number of common events, then the differing events."""
     yield _side_line("- ", a, "bad")
     yield _side_line("+ ", b, "good")
     yield line((f"  {common} events in common", "dim"))
-    rendered_a, rendered_b = _render_events(a.events, full=full), _render_events(b.events, full=full)
-    keys = [[_key(event) for event in _list_actions(side.events)] for side in (a, b)]
+    rendered_a = _render_events(a.events, full=full)
+    rendered_b = _render_events(b.events, full=full)
+    keys = [[_comparison_key(event) for event in _list_actions(side.events)] for side in (a, b)]
     for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from (_mark_line("  ", output_line, "dim") for event in rendered_a[a1:a2] for output_line in event)
@@ -104,14 +108,14 @@ def _render_events(events: Sequence[JsonObject], *, full: bool) -> list[list[Lin
 
 
 def _list_actions(events: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return the events that are compared. Changes of tags, titles and rules, and forks, are not."""
+    """Return the events to compare, without forks and changes of tags, titles and rules."""
     return [event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom")]
 
 
-def _key(event: JsonObject) -> str:
-    """Return the full content of an event, without its position and duration, as a key for comparison."""
+def _comparison_key(event: JsonObject) -> str:
+    """Return the full content of an event, without its position and duration."""
     lines = describe(event, full=True)
-    # Dim text holds positions, durations and token counts, which differ between equal runs.
+    # Dim text consists of positions, durations and token counts, which differ between equal runs.
     visible_text = "\n".join(
         "".join(text for text, style in output_line.spans if style != "dim") for output_line in lines
     )
@@ -119,7 +123,7 @@ def _key(event: JsonObject) -> str:
 
 
 def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
-    """Return name and arguments of a response's calls. Their ids differ in every response and are omitted."""
+    """Return (tool, arguments) of each call in a response, without its id, which differs in every response."""
     response: dict[str, Any] = event.get("response") or {}
     parts: list[dict[str, Any]] = response.get("parts", [])
     return [
@@ -128,7 +132,7 @@ def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
 
 
 def _load_arguments(arguments: Any) -> Any:
-    """Return the arguments of a call as an object. Providers send them as an object or as JSON text."""
+    """Return the arguments of a call as an object; providers send an object or JSON text."""
     try:
         return loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
@@ -140,11 +144,11 @@ def _dump(value: Any) -> str:
 
 
 def _side_line(mark: str, side: _Side, style: Style) -> Line:
-    used = side.sum_usage()
-    cost = "" if used["cost_usd"] is None else f", {used['cost_usd']:.4f} USD"
+    usage = side.sum_usage()
+    cost = "" if usage["cost_usd"] is None else f", {usage['cost_usd']:.4f} USD"
     title = one_line(side.record.title or "untitled", 40)
-    tokens = f"{used['requests']} requests, {used['tokens']} tokens{cost}"
-    return line((mark, style), (short(side.record.id), "id"), f"  {title}  ", (tokens, "dim"), hang=4)
+    usage_text = f"{usage['requests']} requests, {usage['tokens']} tokens{cost}"
+    return line((mark, style), (short(side.record.id), "id"), f"  {title}  ", (usage_text, "dim"), hang=4)
 
 
 def _mark_line(mark: str, source_line: Line, style: Style) -> Line:

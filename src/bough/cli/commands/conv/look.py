@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
 _TASK_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn"}
-_PAGE = 500
+_PAGE_SIZE = 500
 _DEFAULT_EVENTS = 200
 """Number of events that `bough conv show` shows by default."""
 
@@ -49,8 +49,8 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List conversations, the most recent first."""
-    chosen = ConversationFilter(status=_parse_status(status), text=search, tags=options.parse_tags(tag))
-    page = asyncio.run(_list_page(options.load_settings(home, store), chosen, cursor, limit))
+    conversation_filter = ConversationFilter(status=_parse_status(status), text=search, tags=options.parse_tags(tag))
+    page = asyncio.run(_list_page(options.load_settings(home, store), conversation_filter, cursor, limit))
     return Report(
         command="conv list",
         data={
@@ -58,7 +58,7 @@ def list_(
             "next_cursor": page.next_cursor,
             "damaged": [as_details(finding) for finding in page.damaged],
         },
-        blocks=list(_listing(page, filtered=chosen != ConversationFilter())),
+        blocks=list(_render_page(page, filtered=conversation_filter != ConversationFilter())),
         next=(f"bough conv show {short(page.items[0].id)}",) if page.items else ('bough run "…"',),
     )
 
@@ -80,19 +80,24 @@ def show(
         asyncio.run(_stream(settings, target, first or 0, stop, full=full, json=json))
         return None
     record, events, end, tasks = asyncio.run(_read_page(settings, target, first, stop))
-    about = [_task_json(task) for task in tasks]
-    begin = events[0]["seq"] if events else 0
-    after = begin + len(events) if first is not None and begin + len(events) < end else None
+    task_list = [_task_json(task) for task in tasks]
+    start = events[0]["seq"] if events else 0
+    page_end = start + len(events)
+    next_cursor = page_end if first is not None and page_end < end else None
     return Report(
         command="conv show",
-        data={"conversation": record_json(record), "tasks": about, "events": events, "next_cursor": after},
+        data={"conversation": record_json(record), "tasks": task_list, "events": events, "next_cursor": next_cursor},
         blocks=[
             *_heading(record),
             *(_task_line(task, "") for task in tasks),
             line(),
-            *([line((f"… {_count(begin)} before; --from 0, or --all", "dim"))] if begin and first is None else []),
+            *([line((f"… {_count(start)} before; --from 0, or --all", "dim"))] if start and first is None else []),
             *(output_line for event in events for output_line in describe(event, full=full)),
-            *([line((f"… {_count(end - after)} more: --from {after}", "dim"))] if after is not None else []),
+            *(
+                [line((f"… {_count(end - next_cursor)} more: --from {next_cursor}", "dim"))]
+                if next_cursor is not None
+                else []
+            ),
         ],
         next=(f"bough fork {short(record.id)}@SEQ", f"bough conv tree {short(record.id)}"),
     )
@@ -177,9 +182,11 @@ def record_json(record: ConversationRecord) -> JsonObject:
     }
 
 
-async def _list_page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
+async def _list_page(
+    settings: Settings, conversation_filter: ConversationFilter, cursor: str | None, limit: int
+) -> Page:
     async with options.open_settings_store(settings, create=False) as store:
-        return await store.list(chosen, cursor, limit)
+        return await store.list(conversation_filter, cursor, limit)
 
 
 async def _read_page(
@@ -190,7 +197,7 @@ async def _read_page(
 
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
-        end = _end(record, target, stop)
+        end = _range_end(record, target, stop)
         start = max(0, end - _DEFAULT_EVENTS) if first is None else first
         read = store.read(record.id, start, min(end, start + _DEFAULT_EVENTS))
         events = [stored.as_json() async for stored in read]
@@ -198,22 +205,23 @@ async def _read_page(
 
 
 async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
-    """Write events as they are read. Memory does not grow with their number."""
+    """Write the events of a range as they are read; memory does not grow with their number."""
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
-        # Both are called: a renderer writes either records, for programs, or lines, for people.
+        # Records and lines are both given to the renderer, which writes one of them: records as JSON, lines for people.
         renderer.record({"type": "conversation", "conversation": record_json(record)})
         for output_line in (*_heading(record), line()):
             renderer.result(output_line)
-        async for stored in store.read(record.id, first, _end(record, target, stop)):
+        async for stored in store.read(record.id, first, _range_end(record, target, stop)):
             event = stored.as_json()
             renderer.record({"type": "event", "event": event})
             for output_line in describe(event, full=full):
                 renderer.result(output_line)
 
 
-def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
+def _range_end(record: ConversationRecord, target: Target, stop: int | None) -> int:
+    """Return the end of the requested events: `stop`, but at most the end of the target."""
     end = target.end(record)
     return end if stop is None else min(end, stop)
 
@@ -227,6 +235,7 @@ async def _read_last(settings: Settings, target: Target, count: int) -> tuple[Co
 
 
 async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> None:
+    """Write the last `count` events, then new events until the command is interrupted."""
     renderer = renderer_for(json=json)
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
@@ -241,21 +250,25 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
 async def _read_tree(
     settings: Settings, name: str
 ) -> tuple[ConversationRecord, list[ConversationRecord], list[TaskSummary], list[IntegrityFinding]]:
-    """Return a conversation, its tree, its tasks and damaged rows.
+    """Return a conversation, the conversations and tasks of its tree, and damaged rows.
 
-    The tree includes deleted conversations: their forks would be separate trees without them.
+    The tree includes deleted conversations, because their forks would otherwise be separate trees.
     """
     from bough.tasks.stores.summary import list_tasks_around
 
     async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
         tree_filter = ConversationFilter(root=record.root, include_deleted=True)
-        records, damaged, cursor, more = list[ConversationRecord](), list[IntegrityFinding](), None, True
-        while more:
-            page = await store.list(tree_filter, cursor, _PAGE)
+        records: list[ConversationRecord] = []
+        damaged: list[IntegrityFinding] = []
+        cursor: str | None = None
+        while True:
+            page = await store.list(tree_filter, cursor, _PAGE_SIZE)
             records += page.items
             damaged += page.damaged
-            cursor, more = page.next_cursor, page.next_cursor is not None
+            cursor = page.next_cursor
+            if cursor is None:
+                break
         tasks = await list_tasks_around(store, [member.id for member in records if not member.deleted])
         return record, records, tasks, damaged
 
@@ -266,7 +279,8 @@ def _parse_status(name: str | None) -> Any:
     raise InvalidInput(f"invalid status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
 
 
-def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
+def _render_page(page: Page, *, filtered: bool) -> Iterator[Block]:
+    """Yield the output of `bough conv list`."""
     if not page.items and not page.damaged:
         yield line(("no conversation matches" if filtered else "no conversations yet", "dim"))
         return
@@ -312,6 +326,7 @@ def ago(then: datetime, now: datetime) -> str:
 
 
 def _heading(record: ConversationRecord) -> Iterator[Line]:
+    """Yield the lines above the events of a conversation."""
     yield line((short(record.id), "id"), "  ", (one_line(record.title or "untitled"), "strong"))
     details = [
         record.status,
@@ -331,28 +346,29 @@ def _count(events: int) -> str:
 
 
 def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationRecord, str]]:
-    """Yield every conversation of a tree with the lines drawn before it, depth first, older forks first."""
+    """Yield (conversation, lines drawn before it) for a tree: depth first, older forks first."""
     record_ids = {record.id for record in records}
     forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
-    for record in sorted(records, key=lambda item: (item.created, item.id), reverse=True):
+    for record in sorted(records, key=lambda record: (record.created, record.id), reverse=True):
         forks[record.forked_from if record.forked_from in record_ids else None].append(record)
-    # A stack instead of recursion: a chain of forks may be longer than the recursion limit.
+    # A stack instead of recursion, because a chain of forks may be longer than the recursion limit.
     stack = [(record, "", "") for record in forks[None]]
     while stack:
-        record, stem, below = stack.pop()
+        record, stem, fork_stem = stack.pop()
         yield record, stem
         for index, fork in enumerate(forks[record.id]):
-            turn, gap = ("└─ ", "   ") if index == 0 else ("├─ ", "│  ")
-            stack.append((fork, below + turn, below + gap))
+            # Popped last in, first out: the fork pushed first is drawn last.
+            branch, gap = ("└─ ", "   ") if index == 0 else ("├─ ", "│  ")
+            stack.append((fork, fork_stem + branch, fork_stem + gap))
 
 
 def _task_line(task: TaskSummary, indent: str) -> Line:
     """Return the line of a task, shown below the conversation that it runs or that started it."""
-    how = "run as task" if task.conversation is not None else "started task"
+    relation = "run as task" if task.conversation is not None else "started task"
     state = task.state.value
     return line(
         " " * len(indent),
-        f"    {how} ",
+        f"    {relation} ",
         (short(task.id), "id"),
         "  ",
         (state, _TASK_STYLES.get(state, "")),
@@ -371,11 +387,11 @@ def _task_json(task: TaskSummary) -> JsonObject:
 
 
 def _tree_line(record: ConversationRecord, stem: str, *, marked: bool) -> Line:
-    at: Span = (f"@{record.forked_at} ", "warn") if record.forked_from is not None else ("", "")
+    fork_position: Span = (f"@{record.forked_at} ", "warn") if record.forked_from is not None else ("", "")
     title = "deleted" if record.deleted else one_line(record.title or "untitled", 40)
     return line(
         (stem, "dim"),
-        at,
+        fork_position,
         (short(record.id), "id"),
         f"  {title}",
         (f"  {_count(record.head)}, {record.status}", "dim"),

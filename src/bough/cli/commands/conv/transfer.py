@@ -1,4 +1,4 @@
-"""`bough conv export`, `import` and `adopt`: conversations leave and enter a store."""
+"""`bough conv export`, `import` and `adopt`: move conversations between stores."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from bough.events import StoreAdmin
 
 FORMATS = ("bundle", "jsonl", "md", "html")
-_PAGE = 500
+_PAGE_SIZE = 500
 _SPOOL_BYTES = 8 << 20
-_RULES = ("policy", "allow_list", "limits", "executor")
-_ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
+"""Size above which an export to stdout is buffered on disk."""
+
+_REVIEWED_RULES = ("policy", "allow_list", "limits", "executor")
+_FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 
 def export(
@@ -167,16 +169,19 @@ class _Exporter:
         await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
 
     async def _read_events(self, store: StoreAdmin, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
+        """Yield the events before `stop`, checked against their digests; with `--salvage`, only the readable ones."""
         from bough.events.check import salvage
 
-        for owner, lo, hi in await store.lineage(cid):
-            end = min(hi, stop)
+        for owner, range_start, range_end in await store.lineage(cid):
+            end = min(range_end, stop)
             if self._salvage:
-                async for stored in salvage(store, owner, lo, end):
+                async for stored in salvage(store, owner, range_start, end):
                     yield stored
                 continue
-            for start in range(lo, end, _PAGE):  # unlike `read`, `span` checks every event against its digest
-                for stored in await store.span(owner, start, min(start + _PAGE, end)):
+            for start in range(
+                range_start, end, _PAGE_SIZE
+            ):  # `span` checks every event against its digest, `read` does not
+                for stored in await store.span(owner, start, min(start + _PAGE_SIZE, end)):
                     yield stored
 
 
@@ -197,14 +202,15 @@ def _write_line(event: JsonObject) -> str:
 
 
 def _write_to_stdout(exporter: _Exporter, *, json: bool) -> Report | None:
-    # Spooled first, so that a damaged conversation prints an error and no partial output; a long one waits on disk.
+    """Write the conversation to stdout; with --json, return it in a report instead."""
+    # Buffered first, so that a damaged conversation gives an error and no partial output.
     with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as content:
         record = asyncio.run(exporter.write(content))
         content.seek(0)
         if json:
             data = {"conversation": record_json(record), "content": content.read().decode("utf-8", "replace")}
             return Report(command="conv export", data=data)
-        sys.stdout.flush()  # text written before must not come after the bytes below
+        sys.stdout.flush()  # text written earlier must precede the bytes below
         shutil.copyfileobj(content, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     return None
@@ -212,7 +218,7 @@ def _write_to_stdout(exporter: _Exporter, *, json: bool) -> Report | None:
 
 def _choose_format(format_name: str | None, output: Path | None) -> str:
     if format_name is None:
-        return _ENDINGS.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
+        return _FORMATS_BY_SUFFIX.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
     if format_name in FORMATS:
         return format_name
     raise InvalidInput(f"invalid format {format_name!r}", hint=f"choose one of: {', '.join(FORMATS)}")
@@ -224,11 +230,11 @@ def _replace_file(path: Path, *, force: bool) -> Generator[IO[bytes]]:
 
     Raises:
         Conflict: `path` already exists.
-        StoreError: It cannot be written.
+        StoreError: The file cannot be written.
     """
     if path.exists() and not force:
         raise Conflict(f"{path} already exists", hint="choose another name, or pass --force")
-    # In the same folder, since a rename is atomic only within one file system.
+    # In the same folder, because a rename is atomic only in one file system.
     try:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -237,7 +243,7 @@ def _replace_file(path: Path, *, force: bool) -> Generator[IO[bytes]]:
         with os.fdopen(handle, "wb") as file:
             yield file
         os.replace(name, path)
-    except BaseException as error:  # also Ctrl+C: no temporary file stays in the folder
+    except BaseException as error:  # also Ctrl+C, so that no temporary file remains in the folder
         os.unlink(name)
         if isinstance(error, OSError) and not isinstance(error, BoughError):
             raise _make_write_error(path, error) from error
@@ -251,6 +257,11 @@ def _make_write_error(path: Path, error: OSError) -> StoreError:
 async def _import_bundle(
     settings: Settings, file: Path, trusted: list[bytes] | None, progress: Progress
 ) -> ConversationRecord:
+    """Import a bundle from a file or from stdin.
+
+    Args:
+        trusted: Public keys of accepted signers; None accepts every signer.
+    """
     try:
         source = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
@@ -261,7 +272,7 @@ async def _import_bundle(
 
 
 async def _import_known(settings: Settings, file: Path, progress: Progress, *, json: bool) -> ConversationRecord:
-    """Import a bundle of a known signer. Ask about an unknown signer if there is a terminal.
+    """Import a bundle of a known signer; if the signer is unknown, ask on the terminal.
 
     Raises:
         PermissionDenied: The signer is unknown and was not accepted.
@@ -276,7 +287,7 @@ async def _import_known(settings: Settings, file: Path, progress: Progress, *, j
         hint = (
             f"--accept-unknown imports it; a line `{signer} NAME` in {settings.home / TRUSTED} makes the signer known"
         )
-        # A bundle on stdin was read to its end: there is neither an answer to read nor a second pass.
+        # A bundle on stdin was read to its end, so neither an answer nor the bundle can be read from stdin again.
         if json or str(file) == "-" or not can_ask():
             raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
         answer = await asyncio.to_thread(input, f"signed by {signer}, an unknown signer. Import it? y, n: ")
@@ -291,14 +302,14 @@ async def _adopt(
     from bough.conversation import AsyncConversation
     from bough.guard import policy_named
 
-    chosen = None if policy is None else policy_named(policy)
+    added_policy = None if policy is None else policy_named(policy)
     async with await AsyncConversation.open(name, settings=settings, workspace=workspace) as conversation:
         record = await conversation.store.get(conversation.id)
         if not conversation.state.quarantined:
             raise Conflict(f"{short(record.id)} is not in quarantine", hint="only imported conversations are adopted")
         if not yes:
             _confirm_adoption(list(_describe_quarantined(conversation, record)), json=json)
-        await conversation.adopt(policy=chosen)
+        await conversation.adopt(policy=added_policy)
         waiting = conversation.state.waiting
     return Report(
         command="conv adopt",
@@ -314,19 +325,25 @@ def _describe_quarantined(conversation: AsyncConversation, record: ConversationR
     yield line(("signer     ", "dim"), str(record.config.get("signed_by") or "none"))
     agent: JsonObject = {key: state.agent.get(key) for key in ("name", "model", "base_url", "workspace_access")}
     yield line(("agent      ", "dim"), json_module.dumps(agent, ensure_ascii=False), hang=11)
-    rules = {key: state.policies.get(key) for key in _RULES}
+    rules = {key: state.policies.get(key) for key in _REVIEWED_RULES}
     yield line(("rules      ", "dim"), json_module.dumps(rules, ensure_ascii=False), hang=11)
     yield line(("workspace  ", "dim"), str(state.workspace), hang=11)
     for id, call in state.waiting.items():
         yield from call_lines(id, call)
 
 
-def _confirm_adoption(described: list[Line], *, json: bool) -> None:
-    # With --json, stdout belongs to a program, which cannot answer.
+def _confirm_adoption(facts: list[Line], *, json: bool) -> None:
+    """Show the facts and ask for confirmation.
+
+    Raises:
+        InvalidInput: There is no terminal.
+        PermissionDenied: The answer is no.
+    """
+    # With --json, a program reads stdout, and it cannot answer.
     if json or not can_ask():
         raise InvalidInput("no terminal to ask on: nothing was adopted", hint="pass --yes")
     renderer = renderer_for(json=False)
-    for output_line in described:
+    for output_line in facts:
         renderer.note(output_line)
     if input("adopt it? y, n: ").strip().lower() not in ("y", "yes"):
         raise PermissionDenied("nothing was adopted", hint="inspect it with `bough conv show`")

@@ -18,7 +18,7 @@ from bough.errors import OUTCOMES, InvalidInput
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-    from bough.evals.harbor.evaluate import HarborRun
+    from bough.evals.harbor.evaluate import HarborRun, TaskScore
     from bough.evals.harbor.place import ReferenceAgent
     from bough.settings import Settings
 
@@ -28,7 +28,7 @@ Timeout = Annotated[
 
 
 _BUILD_LOG_LINES = 12
-"""Number of last lines that are shown of a failed build; its error is at the end."""
+"""Number of lines shown of the log of a failed build, from its end."""
 
 
 def harbor(
@@ -82,7 +82,7 @@ def harbor(
     from bough.evals.harbor.task import list_tasks
     from bough.evals.loop import EvalOptions
 
-    if timeout is not None and not timeout > 0:  # written this way, it also refuses nan
+    if timeout is not None and not timeout > 0:  # `not … > 0` also refuses nan
         raise InvalidInput(f"--timeout {timeout} is not a duration", hint="give a number of seconds above 0")
     settings = options.load_settings(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
@@ -98,7 +98,7 @@ def harbor(
             blocks=[line((task.name, "strong"), f"  {one_line(task.instruction, 100)}") for task in listing.tasks],
             exit_code=1 if listing.faults else 0,
         )
-    how = EvalOptions(
+    eval_options = EvalOptions(
         threshold=threshold,
         max_cost_usd=max_cost_usd,
         secrets=secrets_named(secret) if secret else None,
@@ -123,20 +123,21 @@ def harbor(
             folder_of_runs=runs_root(settings, runs),
             settings=settings,
             resume=resume,
-            options=with_progress(how, renderer),
+            options=with_progress(eval_options, renderer),
         )
     )
-    failed = next((task.task for task in run.tasks if task.status != "passed"), "")
+    failed_task = next((task.task for task in run.tasks if task.status != "passed"), "")
     return Report(
         command="eval harbor",
         data=run.as_dict(),
-        blocks=_blocks(run),
-        next=() if run.run is None else (f"bough eval show {run.run} {failed}".rstrip(),),
+        blocks=_render_run(run),
+        next=() if run.run is None else (f"bough eval show {run.run} {failed_task}".rstrip(),),
         exit_code=_exit_code(run),
     )
 
 
 def _exit_code(run: HarborRun) -> int:
+    """Return 0 if the run passed, the code of `limit_exceeded` if the cost limit was reached, else 1."""
     if run.passed:
         return 0
     is_over_budget = run.cases is not None and run.cases.is_over_budget
@@ -153,16 +154,17 @@ def _choose_agent(name: str | None, settings: Settings) -> AgentSpec | Reference
             return agent_file.resolve_agent(None if name is None else Path(name), settings)
 
 
-def _blocks(run: HarborRun) -> list[Block]:
+def _render_run(run: HarborRun) -> list[Block]:
+    """Return the output of a run: failed builds, left-out tasks, results, logs of failures, and the summary."""
     blocks: list[Block] = []
-    for item in run.builds.images:
-        if item.how == "failed":
-            reason, *log = item.reason.splitlines() or [""]
-            blocks.append(line(("no image ", "bad"), (item.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
+    for image in run.builds.images:
+        if image.status == "failed":
+            reason, *log = image.reason.splitlines() or [""]
+            blocks.append(line(("no image ", "bad"), (image.task, "strong"), f"  {one_line(reason, 300)}", hang=9))
             blocks += [line(("    " + one_line(text, 300), "dim"), hang=6) for text in log[-_BUILD_LOG_LINES:]]
     blocks += [line(("skipped  ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
     if run.tasks:
-        rows = tuple(_row(*item) for item in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
+        rows = tuple(_task_row(task) for task in run.tasks)
         head = ("task", "reward", "status", "seconds", "reason")
         blocks.append(Table(head=head, rows=rows, flexible=4, right=frozenset({1, 3})))
     for task in run.tasks:
@@ -174,16 +176,21 @@ def _blocks(run: HarborRun) -> list[Block]:
         counts = f"{built['built']} built, {built['cached']} cached, {built['failed']} failed"
         blocks.append(line(("images ", "dim"), f"{counts} in {built['seconds']:.1f} s"))
     if run.run is not None:
-        scored = "" if run.verified else "  tests skipped: scored by the trace"
+        score_note = "" if run.verified else "  tests skipped: scored by the trace"
         style: Style = "good" if run.passed else "bad"
-        summary = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
+        summary = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{score_note}"
         blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", summary, hang=2))
         blocks.append(line(("run ", "dim"), (run.run, "id")))
         blocks.append(line(("report ", "dim"), f"{run.folder}/report.html"))
     return blocks
 
 
-def _row(task: str, reward: float | None, status: str, seconds: float, reason: str) -> tuple[Span, ...]:
-    style: Style = "good" if status == "passed" else "bad"
-    value = "-" if reward is None else f"{reward:.3f}"
-    return ((task, ""), (value, ""), (status, style), (f"{seconds:.1f}", "dim"), (one_line(reason, 200), ""))
+def _task_row(task: TaskScore) -> tuple[Span, ...]:
+    style: Style = "good" if task.status == "passed" else "bad"
+    return (
+        (task.task, ""),
+        ("-" if task.reward is None else f"{task.reward:.3f}", ""),
+        (task.status, style),
+        (f"{task.seconds:.1f}", "dim"),
+        (one_line(task.reason, 200), ""),
+    )

@@ -1,4 +1,4 @@
-"""`bough eval judge`: measures how far a judge agrees with human labels."""
+"""`bough eval judge`: measures the agreement of a judge with human labels."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def judge(
     folder = RunFolder.new(runs_root(settings, runs))
     agreement = asyncio.run(_measure(model, votes, labels, folder, settings, jobs))
     passed = agreement.kappa >= threshold
-    # Written after the measurement: `bough eval list` shows only runs with a record, and an aborted one has no result.
+    # Written after the measurement, because `bough eval list` shows every run with a record, even without a result.
     _write_run(folder, file, model, votes, threshold, agreement)
     return Report(
         command="eval judge",
         data={"run": folder.run, **agreement.as_dict(), "threshold": threshold, "passed": passed},
-        blocks=_blocks(agreement),
+        blocks=_render_agreement(agreement),
         exit_code=0 if passed else 1,
     )
 
@@ -74,6 +74,7 @@ async def _measure(
 def _write_run(
     folder: RunFolder, file: Path, model: str, votes: int, threshold: float, agreement: JudgeAgreement
 ) -> None:
+    """Write `run.json` and `agreement.json`."""
     from bough.evals.judge.prompt import PROMPT_SHA256
 
     folder.write_record(
@@ -93,15 +94,15 @@ def _write_run(
     (folder.path / "agreement.json").write_text(json_text.dumps(agreement.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
-def _blocks(agreement: JudgeAgreement) -> list[Block]:
+def _render_agreement(agreement: JudgeAgreement) -> list[Block]:
     rows: tuple[tuple[Span, ...], ...] = (
         (("person yes", ""), (str(agreement.yes_yes), ""), (str(agreement.yes_no), "")),
         (("person no", ""), (str(agreement.no_yes), ""), (str(agreement.no_no), "")),
     )
     blocks: list[Block] = [Table(head=("", "judge yes", "judge no"), rows=rows, flexible=0)]
-    for item in agreement.differing:
-        verdict = "yes" if item.judged else "no"
-        blocks.append(line((item.id, "strong"), f"  judge {verdict}: {item.rationale}", hang=2))
+    for label in agreement.differing:
+        verdict = "yes" if label.judged else "no"
+        blocks.append(line((label.id, "strong"), f"  judge {verdict}: {label.rationale}", hang=2))
     interval = f"({agreement.interval.low:.3f} to {agreement.interval.high:.3f})"
     failed = f", {agreement.failed} failed" if agreement.failed else ""
     blocks.append(

@@ -121,7 +121,7 @@ NO_OPTIONS = EvalRunOptions()
 
 
 def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
-    """Return thresholds by metric. A metric without one gets its default.
+    """Return thresholds by metric; a metric without a threshold gets its default.
 
     Raises:
         InvalidInput: A metric is unknown, or a threshold is not a number.
@@ -137,7 +137,7 @@ def parse_metrics(arguments: Sequence[str]) -> dict[str, float | None]:
             threshold = float(text) if separator else THRESHOLDS.get(name)
         except ValueError as error:
             raise InvalidInput(f"--metric {argument!r} has no number", hint="for example --metric order=0.5") from error
-        if threshold is not None and not threshold >= 0:  # written this way, it also refuses nan
+        if threshold is not None and not threshold >= 0:  # `not … >= 0` also refuses nan
             raise InvalidInput(f"--metric {argument!r} is not a threshold", hint="give a number, 0 or more")
         thresholds[name] = threshold
     return thresholds
@@ -163,7 +163,7 @@ def progress_line(planned: PlannedAttempt, result: AttemptResult) -> Line:
 
 
 def run_blocks(run: EvalRun) -> list[Block]:
-    """Return the output of a finished run: metrics as a table, the summary below."""
+    """Return the output of a finished run: the metrics as a table, then the summary."""
     blocks: list[Block] = []
     if run.metrics:
         rows = tuple(_metric_row(metric.as_dict() | {"name": metric.name}) for metric in run.metrics)

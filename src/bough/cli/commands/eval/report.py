@@ -67,10 +67,12 @@ def report(
 
 
 def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
+    """Return the output about scores that were computed again; empty without `--rescore`."""
     if rescored is None:
         return []
     blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored again, {rescored['changed']} changed")]
-    if left_out := rescored["left_out"]:
+    left_out = rescored["left_out"]
+    if left_out:
         names = ", ".join(left_out[:10]) + (" …" if len(left_out) > 10 else "")
         blocks.append(line(("changed since the run, scores kept: ", "warn"), names, hang=2))
     return blocks
@@ -99,12 +101,12 @@ def compare(
             line((kind, style), f" {case.case}  {case.a:.2f} to {case.b:.2f}  {case.reason}", hang=7)
             for case in changed
         ]
-    rows = tuple(_row(figure.as_dict() | {"name": figure.name}) for figure in comparison.figures)
+    rows = tuple(_figure_row(figure.as_dict() | {"name": figure.name}) for figure in comparison.figures)
     blocks.append(Table(head=("figure", "A", "B", "difference", "95 %", "p", "n"), rows=rows, flexible=0))
     return Report(command="eval compare", data=comparison.as_dict(), blocks=blocks)
 
 
-def _row(figure: JsonObject) -> tuple[Span, ...]:
+def _figure_row(figure: JsonObject) -> tuple[Span, ...]:
     interval = f"{figure['low']:+.4g} to {figure['high']:+.4g}"
     texts = (figure["name"], f"{figure['a']:.4g}", f"{figure['b']:.4g}", f"{figure['difference']:+.4g}", interval)
     return tuple((text, "") for text in (*texts, f"{figure['p']:.3g}", str(figure["n"])))

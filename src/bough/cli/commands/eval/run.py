@@ -32,7 +32,7 @@ def run(
     skills: options.SkillRoots = None,
     agent: options.Agent = None,
     executor: options.Executor = None,
-    how: EvalRunOptions = NO_OPTIONS,
+    run_options: EvalRunOptions = NO_OPTIONS,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -45,8 +45,8 @@ def run(
     renderer = renderer_for(json=json)
     eval_set = read_set(set)
     eval_options.show_faults(renderer, eval_set.faults)
-    if how.dry_run:
-        return dry_run_report("eval run", eval_set, how)
+    if run_options.dry_run:
+        return dry_run_report("eval run", eval_set, run_options)
     if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
     roots = options.parse_skill_roots(skills)
@@ -61,8 +61,8 @@ def run(
             spec,
             settings=settings,
             folder=eval_options.runs_root(settings, runs),
-            resume=how.resume,
-            options=with_progress(how.to_options(**skill_options), renderer),
+            resume=run_options.resume,
+            options=with_progress(run_options.to_options(**skill_options), renderer),
         )
 
     return run_report("eval run", asyncio.run(main()))
@@ -83,7 +83,7 @@ def skill(
     trigger_runs: Annotated[
         int, typer.Option("--trigger-runs", metavar="N", min=0, help="Runs per trigger query; 0 for none.")
     ] = 3,
-    how: EvalRunOptions = NO_OPTIONS,
+    run_options: EvalRunOptions = NO_OPTIONS,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -99,8 +99,8 @@ def skill(
     renderer = renderer_for(json=json)
     eval_set = read_skill_set(directory)
     eval_options.show_faults(renderer, (*eval_set.faults, *read_trigger_set(directory).faults))
-    if how.dry_run:
-        return dry_run_report("eval skill", eval_set, how)
+    if run_options.dry_run:
+        return dry_run_report("eval skill", eval_set, run_options)
     spec = agent_file.resolve_agent(agent, settings)
 
     async def main() -> SkillEvalRun:
@@ -112,8 +112,8 @@ def skill(
             trigger_runs=trigger_runs,
             settings=settings,
             runs=eval_options.runs_root(settings, runs),
-            resume=how.resume,
-            options=with_progress(how.to_options(), renderer),
+            resume=run_options.resume,
+            options=with_progress(run_options.to_options(), renderer),
         )
 
     run = asyncio.run(main())
@@ -142,7 +142,7 @@ def data(
     skills: options.SkillRoots = None,
     agent: options.Agent = None,
     executor: options.Executor = None,
-    how: EvalRunOptions = NO_OPTIONS,
+    run_options: EvalRunOptions = NO_OPTIONS,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -155,8 +155,8 @@ def data(
     renderer = renderer_for(json=json)
     eval_set = read_data_set(BIGQUERYBENCH if set is None else set)
     eval_options.show_faults(renderer, eval_set.faults)
-    if how.dry_run:
-        return dry_run_report("eval data", eval_set, how)
+    if run_options.dry_run:
+        return dry_run_report("eval data", eval_set, run_options)
     if not eval_set.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
     spec = agent_file.resolve_agent(agent, settings, skill_roots=options.parse_skill_roots(skills))
@@ -167,14 +167,14 @@ def data(
         projects=_read_projects(project or []),
         write_mode=write_mode,  # pyright: ignore[reportArgumentType] - checked by `evaluate_data`
         folder=eval_options.runs_root(settings, runs),
-        resume=how.resume,
-        options=with_progress(how.to_options(), renderer),
+        resume=run_options.resume,
+        options=with_progress(run_options.to_options(), renderer),
     )
     return run_report("eval data", asyncio.run(run))
 
 
 def _make_skill_options(eval_set: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
-    """Return the options for the cases of a skill: the skill is offered to the agent, its evals are hidden from it."""
+    """Return the options for the cases of a skill: the agent gets the skill without its evals; empty for other sets."""
     if eval_set.format != "skill" or eval_set.path is None:
         return {}
     from bough.evals.skill.benchmark import SkillSides
@@ -197,39 +197,44 @@ def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
 
 def run_report(command: str, run: EvalRun) -> Report:
     """Return the report of a finished run. Exit code 1 below the threshold, or that of `limit_exceeded`."""
-    data: JsonObject = run.folder_report()
-    failure = OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
-    code = 0 if run.passed else failure
-    failed = next((case.case for case in run.cases if not case.passed), None)
-    following = (f"bough eval show {run.run}" + (f" {failed}" if failed else ""),)
-    return Report(command=command, data=data, blocks=eval_options.run_blocks(run), next=following, exit_code=code)
+    exit_code = 0
+    if not run.passed:
+        exit_code = OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
+    failed_case = next((result.case for result in run.cases if not result.passed), "")
+    return Report(
+        command=command,
+        data=run.folder_report(),
+        blocks=eval_options.run_blocks(run),
+        next=(f"bough eval show {run.run} {failed_case}".rstrip(),),
+        exit_code=exit_code,
+    )
 
 
-def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Report:
+def dry_run_report(command: str, eval_set: EvalSet, run_options: EvalRunOptions) -> Report:
     """Return the plan of a set without running it. Exit code 1 if the set has errors.
 
     Raises:
         InvalidInput: No case remains to run.
     """
-    from bough.evals.metrics.thresholds import needs_judge, thresholds_for
+    from bough.evals.metrics.thresholds import count_judge_statements, thresholds_for
     from bough.evals.run.plan import choose_cases
 
-    metrics = eval_options.parse_metrics(how.metric or ())
-    cases = choose_cases(eval_set.cases, filter=how.filter, limit=how.limit)
+    metrics = eval_options.parse_metrics(run_options.metric or ())
+    cases = choose_cases(eval_set.cases, filter=run_options.filter, limit=run_options.limit)
     if not cases:
         raise InvalidInput(f"{eval_set.name} has no cases to run", hint="fix the faults above, or see --filter")
     plan: list[JsonObject] = [
         {
             "case": case.id,
-            "attempts": how.repeat,
+            "attempts": run_options.repeat,
             "turns": len(case.input.turns),
             "metrics": thresholds_for(case.input, metrics),
-            "needs_judge": needs_judge(case.input, metrics),
+            "needs_judge": count_judge_statements(case.input, metrics),
         }
         for case in cases
     ]
-    judged = sum(planned["needs_judge"] for planned in plan)
-    head = f"{len(cases)} cases, {how.repeat} attempts each, {judged} statements for a judge, "
+    statement_count = sum(planned["needs_judge"] for planned in plan)
+    head = f"{len(cases)} cases, {run_options.repeat} attempts each, {statement_count} statements for a judge, "
     return Report(
         command=command,
         data={"set": eval_set.name, "plan": plan, "faults": [fault.as_dict() for fault in eval_set.faults]},
@@ -242,6 +247,7 @@ def dry_run_report(command: str, eval_set: EvalSet, how: EvalRunOptions) -> Repo
 
 
 def _render_skill_run(run: JsonObject) -> list[Block]:
+    """Return the output of `bough eval skill`: sides, notes, trigger queries, and where the results are."""
     blocks: list[Block] = []
     summary: JsonObject = run["benchmark"]["run_summary"]
     if run["iteration"] is not None:
@@ -249,8 +255,10 @@ def _render_skill_run(run: JsonObject) -> list[Block]:
     blocks += [line((note, "warn"), hang=2) for note in run["benchmark"]["notes"]]
     for split, figures in run["triggers"].items():
         if figures["queries"]:
-            text = f"{figures['passed']} of {figures['queries']} queries, precision {_share(figures['precision'])}"
-            blocks.append(line(f"triggers, {split}: {text}, recall {_share(figures['recall'])}"))
+            text = (
+                f"{figures['passed']} of {figures['queries']} queries, precision {_format_share(figures['precision'])}"
+            )
+            blocks.append(line(f"triggers, {split}: {text}, recall {_format_share(figures['recall'])}"))
         for failure in figures.get("failures", ()):
             expectation = "should" if failure["should_trigger"] else "should not"
             blocks.append(line(f"  {expectation} trigger: {failure['query']}", hang=4))
@@ -263,11 +271,16 @@ def _render_skill_run(run: JsonObject) -> list[Block]:
     return blocks
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
 def _read_projects(arguments: list[str]) -> dict[str, Path | Literal["bigquery"]]:
+    """Return the values of `--project` by name.
+
+    Raises:
+        InvalidInput: A value is not NAME=FILE.
+    """
     projects: dict[str, Path | Literal["bigquery"]] = {}
     for argument in arguments:
         name, separator, file = argument.partition("=")

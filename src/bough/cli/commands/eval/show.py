@@ -39,7 +39,7 @@ def list_(
     from bough.evals.run.folder import list_runs, summarize_run
 
     settings = options.load_settings(home, store)
-    run_summaries = [summarize_run(summary) for summary in list_runs(runs_root(settings, runs))[:limit]]
+    run_summaries = [summarize_run(folder) for folder in list_runs(runs_root(settings, runs))[:limit]]
     rows = tuple(_row(summary) for summary in run_summaries)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
     blocks: list[Block] = [Table(head=head, rows=rows, flexible=2)] if rows else [line("no runs yet")]
@@ -83,10 +83,11 @@ def show(
 
 
 def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
+    """Return the report of the attempts with a name: scores, verdicts, and the events of their conversations."""
     run = folder.run
     attempts = [attempt for attempt in report["cases"] if name in _list_attempt_names(attempt)]
     if not attempts:
-        raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` lists them")
+        raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` lists its cases")
     logs = asyncio.run(_read_logs(folder, [attempt["conversation"] for attempt in attempts if attempt["conversation"]]))
     blocks: list[Block] = []
     commands: list[str] = []
@@ -106,8 +107,8 @@ def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str)
                 f"  {verdict['rubric_id']}: {verdict['verdict']} ({verdict['votes']})  {verdict['rationale']}"
             )
             blocks.append(line(verdict_text, hang=4))
-        for try_ in attempt.get("replaced", ()):
-            blocks.append(line(f"  attempt {try_['attempt']} ended in an error: {try_['reason']}", hang=4))
+        for replaced in attempt.get("replaced", ()):
+            blocks.append(line(f"  attempt {replaced['attempt']} ended in an error: {replaced['reason']}", hang=4))
         trial: JsonObject = attempt.get("harbor") or {}
         for text in trial.get("log_end", ()):
             blocks.append(line(("  log  ", "dim"), text, hang=7))
@@ -135,7 +136,7 @@ async def _read_logs(folder: RunFolder, conversations: list[str]) -> dict[str, l
     from bough.evals.run.read import RunReader
 
     async with RunReader.open(folder) as reader:
-        return {id: [stored.as_json() for stored in await reader.events(UUID(id))] for id in conversations}
+        return {id: [stored.as_json() for stored in await reader.read_events(UUID(id))] for id in conversations}
 
 
 def _row(run: JsonObject) -> tuple[Span, ...]:

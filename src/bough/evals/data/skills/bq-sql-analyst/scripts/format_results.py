@@ -11,7 +11,7 @@ from typing import Any, cast
 
 
 def read_rows(text: str) -> list[dict[str, Any]]:
-    """Return the rows of a list of objects, or of an answer with `rows`.
+    """Return the rows of a list of objects, or of a tool's result with `rows`.
 
     Raises:
         ValueError: The text is neither.
@@ -51,7 +51,7 @@ def show_markdown(head: list[str], rows: list[list[str]]) -> str:
 def main() -> int:
     """Read rows and print them; return 2 if the input has no valid rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="?", help="the rows as JSON; read from the input where they are not given")
+    parser.add_argument("rows", nargs="?", help="the rows as JSON; read from standard input if missing")
     parser.add_argument("--format", choices=("table", "csv", "markdown"), default="table")
     parser.add_argument("--max-rows", type=int, default=50)
     options = parser.parse_args()
