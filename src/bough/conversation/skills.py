@@ -28,7 +28,7 @@ def make_always_active_events(skills: AlwaysActiveSkills) -> list[Event]:
         SkillActivated(name=activation.name, content_hash=activation.content_hash, trigger="always")
         for activation in skills.activations
     ]
-    return [*events, *make_skip_events(standing.omitted)]
+    return [*events, *make_skip_events(skills.omitted)]
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:

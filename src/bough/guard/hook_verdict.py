@@ -69,7 +69,10 @@ _SEVERITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
     made_decisions = set(decisions)
-    return next((decision for decision in _SEVERITY if decision in made_decisions), "none")
+    for decision in _SEVERITY:
+        if decision in made_decisions:
+            return decision
+    return "none"
 
 
 def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> HookVerdict:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from bough.evals.case import CaseInput, FileInput, SetCase, TurnInput
-from bough.evals.document import Entry, Fault, FaultCode, FaultList, SetFile
+from bough.evals.document import Entry, Fault, FaultCode, FaultList, SetFile, Severity
 from bough.evals.eval_set import EvalSet
 from bough.evals.metrics.assertions import misspelt_form
 from bough.skills.evals import EvalCase, SkillEvals, TriggerQuery, read_evals
@@ -182,9 +182,8 @@ def _make_trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[Set
 
 
 def _fault_from_diagnostic(diagnostic: Diagnostic) -> Fault:
-    return Fault(
-        _FAULT_CODES.get(diagnostic.code, "shape"), diagnostic.path, "", "", diagnostic.message, diagnostic.severity
-    )  # pyright: ignore[reportArgumentType]
+    code, severity = _FAULT_CODES.get(diagnostic.code, "shape"), cast("Severity", diagnostic.severity)
+    return Fault(code, diagnostic.path, "", "", diagnostic.message, severity)
 
 
 def _digest(evals: SkillEvals) -> str:

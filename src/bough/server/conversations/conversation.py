@@ -250,7 +250,7 @@ async def reopen_parts(
     agent = agent or _read_agent(services, state, secrets)
     broker = services.runs.broker.delegation_for(store)
     return await reopen(
-        record.id, store, agent, executor=None, settings=settings, asked=Rules.build(settings, **rules),
+        record.id, store, agent, executor=None, settings=settings, given_rules=Rules.build(settings, **rules),
         delegation=broker, cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
         found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip

@@ -61,7 +61,8 @@ async def search_output(
     """Return commands and their output."""
     await find_place(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
-    selected = commands.list_for(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
+    id = query.command_id__eq
+    selected = commands.list_for(tenant) if id is None else [commands.find(tenant, id)]
     all_events = [event for command in selected for event in (command.info, *command.output)]
     events = [event for event in all_events if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")

@@ -141,8 +141,7 @@ def _read_value(text: str) -> Any:
         data = read_yaml(f"key: {text}\n", 1, Notes())
     except (InvalidYaml, OverflowError):
         return None
-    has_only_key = isinstance(data, dict) and list(data) == ["key"]  # pyright: ignore
-    return data["key"] if has_only_key else None
+    return data["key"] if isinstance(data, dict) and list(data) == ["key"] else None  # pyright: ignore
 
 
 def _read_nested(entry: _Entry, depth: int, notes: Notes) -> Any:

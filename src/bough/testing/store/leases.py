@@ -100,8 +100,8 @@ class LeasesContract:
         await store.acquire(record.id, "one", 60)
         async with asyncio.timeout(SECONDS):
             await notified.wait()
-        assert keeper.is_over
-        assert not other_keeper.is_over
+        assert keeper.has_ended
+        assert not other_keeper.has_ended
         other_keeper.stop()
         assert calls == [threading.current_thread().name]
 
