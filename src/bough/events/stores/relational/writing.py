@@ -166,10 +166,6 @@ class RelationalWriting(RelationalReading):
                 del self.news[published:]  # else all events of the import stay in memory until the commit
             self.news.append((piece.record.id, piece.first, Draft((), {})))
 
-    @abstractmethod
-    def lease_time(self) -> tuple[int, str]:
-        """Return the time that leases are compared with, in microseconds, and the id of its clock."""
-
     def row(self, cid: UUID) -> Row | None:
         """Return a conversation's row, tombstone or not, locked until the transaction ends.
 
