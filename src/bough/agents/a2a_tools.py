@@ -10,7 +10,6 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-from uuid import uuid5
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ToolReturn
@@ -20,6 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from bough.agents.context import ToolContext
 from bough.cancellation import finish
 from bough.connect.a2a import A2AClientExtended, TaskStatus
+from bough.effects import find_effect_key
 from bough.errors import BoughError, ConnectError
 from bough.events.model import TaskEnded, TaskLinked
 from bough.types import JsonObject
@@ -123,9 +123,8 @@ async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, t
         if linked_task is not None:
             task = await client.poll(linked_task)
         else:
-            # Derived from the call, so that a repeated call sends the same id and the peer can recognise the message.
-            message_id = None if deps.conversation is None else str(uuid5(deps.conversation, call))
-            task = await client.submit(prompt, task_id, message_id=message_id)
+            # A repeated call has the same key, so the peer can recognise the message.
+            task = await client.submit(prompt, task_id, message_id=find_effect_key())
             if task["id"]:  # recorded before waiting, so that a crash from here on loses nothing
                 await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
         status, task = await client.observe(task)

@@ -24,11 +24,13 @@ from bough.agents.output_type import describe_output_type
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import fill_inputs
+from bough.conversation.run.reconcile import close_lost_call, find_reconcilers
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.tracing import instrumentation
+from bough.effects import make_effect_key
 from bough.errors import BoughError, ModelError
-from bough.events.model import OutputGiven, ToolInterrupted, UserMessage
+from bough.events.model import OutputGiven, UserMessage
 from bough.events.record import Status
 
 MAX_EMPTY_RESPONSES = 3
@@ -118,7 +120,7 @@ class Loop:
             StoreError: An event could not be written.
         """
         self._is_current, self._output_type, self._rendered = is_current, output_type, -1
-        await self._close_lost_calls()
+        await self._close_lost_calls(agent)
         while True:
             while self._journal.state.has_work:
                 if not await is_current():
@@ -138,13 +140,18 @@ class Loop:
         """Whether the answer is cut off, and gives no value all the same."""
         return self._journal.state.partial and self.data is None
 
-    async def _close_lost_calls(self) -> None:
-        """Close the calls that had started when their run died; whether they had effects nobody knows."""
-        lost = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
-        if lost:
-            self._journal.stage(
-                *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
-            )
+    async def _close_lost_calls(self, agent: AbstractAgent[ToolContext, Any]) -> None:
+        """Record what became of the calls that had started when their run died, as far as their tools can tell."""
+        state = self._journal.state
+        lost_calls = [call for call in state.open_calls if call.started and not call.idempotent]
+        if not lost_calls:
+            return
+        reconcilers = find_reconcilers(agent)
+        for call in lost_calls:
+            key = make_effect_key(self._journal.cid, state.responded, call.id)
+            outcome = await close_lost_call(call, key, reconcilers.get(call.tool))
+            if outcome is not None:
+                self._journal.stage(outcome)
 
     async def _run_agent_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         try:
