@@ -1,13 +1,17 @@
-"""A web API of your own: a run as server-sent events, approvals in a second request. `uvicorn web_api:app`."""
+"""A web API of your own: messages, a stream of events that clients may leave and join again, approvals.
+
+Start it with `uvicorn web_api:app`.
+"""
 
 import json
 from collections.abc import AsyncIterator
 from uuid import UUID
 
-from fastapi import FastAPI
-from fastapi.responses import StreamingResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from bough import AgentSpec, AlwaysConfirm, AsyncConversation, Delta
+from bough.errors import BoughError, Conflict, NotFound
 
 
 def publish(text: str) -> str:
@@ -19,22 +23,52 @@ editor = AgentSpec(model="openai:gpt-5", tools=[publish], confirmation_policy=Al
 app = FastAPI()
 
 
-async def run(conversation: AsyncConversation) -> AsyncIterator[str]:
-    async with conversation:  # a client that goes away closes it, which interrupts the run
-        async for update in conversation.run_stream():
-            kind, data = ("delta", update.text) if isinstance(update, Delta) else (update.kind, update.as_json())
-            yield f"event: {kind}\ndata: {json.dumps(data)}\n\n"
-
-
-@app.post("/chats/{id}/messages")
-async def send(id: UUID, text: str) -> StreamingResponse:
+@app.post("/chats/{id}/messages", status_code=202)
+async def send(id: UUID, text: str) -> dict[str, int]:
+    """Send a message and start a run. Returns the seq after which `events` has its events."""
     conversation = await AsyncConversation.create(editor, id=id, exist_ok=True)
-    await conversation.send_message(text)
-    return StreamingResponse(run(conversation), media_type="text/event-stream")
+    try:
+        after = conversation.state.head - 1
+        await conversation.send_message(text)
+        await conversation.start(close=True)  # raises Conflict before the response, if another run is active
+    except BaseException:
+        await conversation.aclose()
+        raise
+    return {"after": after}
 
 
-@app.post("/chats/{id}/approvals/{call}")
-async def approve(id: UUID, call: str) -> StreamingResponse:
+@app.post("/chats/{id}/approvals/{call}", status_code=202)
+async def approve(id: UUID, call: str) -> dict[str, int]:
+    """Approve a call and start a run."""
     conversation = await AsyncConversation.open(id, agent=editor)
-    await conversation.approve(call)
-    return StreamingResponse(run(conversation), media_type="text/event-stream")
+    try:
+        after = conversation.state.head - 1
+        await conversation.approve(call)
+        await conversation.start(close=True)
+    except BaseException:
+        await conversation.aclose()
+        raise
+    return {"after": after}
+
+
+@app.get("/chats/{id}/events")
+async def events(id: UUID, after: int = -1) -> StreamingResponse:
+    """Stream the events after a seq until the run has ended. A client that leaves stops nothing, and may come back."""
+    conversation = await AsyncConversation.open(id, agent=editor)  # raises NotFound before the response
+
+    async def lines() -> AsyncIterator[str]:
+        async with conversation:
+            async for update in conversation.follow(after):
+                if isinstance(update, Delta):
+                    yield f"event: delta\ndata: {json.dumps(update.text)}\n\n"
+                else:
+                    yield f"id: {update.seq}\nevent: {update.kind}\ndata: {json.dumps(update.as_json())}\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream")
+
+
+@app.exception_handler(BoughError)
+async def explain(_: Request, error: BoughError) -> JSONResponse:
+    """Return an error as JSON."""
+    status = 404 if isinstance(error, NotFound) else 409 if isinstance(error, Conflict) else 400
+    return JSONResponse(error.as_dict(), status)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from bough.conversation.log.condenser import SummarizingCondenser as SummarizingCondenser
     from bough.conversation.once import arun as arun
     from bough.conversation.once import run as run
+    from bough.effects import LostCall as LostCall
+    from bough.effects import effect_key as effect_key
+    from bough.events import ConversationFilter as ConversationFilter
     from bough.events import EventStore as EventStore
     from bough.events import StoredEvent as StoredEvent
     from bough.events import open_store as open_store
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from bough.execution import CodeExecutor as CodeExecutor
     from bough.execution import ContainerCodeExecutor as ContainerCodeExecutor
     from bough.execution import LocalSandboxCodeExecutor as LocalSandboxCodeExecutor
+    from bough.execution import Mount as Mount
     from bough.execution import TaskContainerExecutor as TaskContainerExecutor
     from bough.execution import UnsafeLocalCodeExecutor as UnsafeLocalCodeExecutor
     from bough.guard import AllowList as AllowList
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from bough.tasks import Task as Task
     from bough.tasks import TaskBroker as TaskBroker
     from bough.tasks import TaskEvent as TaskEvent
+    from bough.tasks import TaskFilter as TaskFilter
     from bough.tasks import TaskState as TaskState
     from bough.tasks import TaskStore as TaskStore
     from bough.tasks import TaskStoreJson as TaskStoreJson
@@ -95,10 +100,11 @@ else:
             "bough.conversation.adapters.pydantic_messages": "export_messages import_messages",
             "bough.conversation.log.condenser": "KeepFirstCondenser SummarizingCondenser",
             "bough.conversation.once": "arun run",
-            "bough.events": "EventStore StoredEvent open_store",
+            "bough.effects": "LostCall effect_key",
+            "bough.events": "ConversationFilter EventStore StoredEvent open_store",
             "bough.execution": (
                 "CodeExecutionInput CodeExecutionResult CodeExecutor ContainerCodeExecutor LocalSandboxCodeExecutor "
-                "TaskContainerExecutor UnsafeLocalCodeExecutor"
+                "Mount TaskContainerExecutor UnsafeLocalCodeExecutor"
             ),
             "bough.guard": (
                 "AllowList AlwaysConfirm ConfirmRisky EnvSecret Hook HookKind HookSet Limits NeverConfirm Risk "
@@ -108,7 +114,7 @@ else:
             "bough.settings": "Settings",
             "bough.skills": "InputMetadata KeywordTrigger PathTrigger Skill SkillMetadata SkillRegistry TaskTrigger",
             "bough.tasks": (
-                "TERMINAL_STATES EventType Task TaskBroker TaskEvent TaskState TaskStore TaskStoreJson "
+                "TERMINAL_STATES EventType Task TaskBroker TaskEvent TaskFilter TaskState TaskStore TaskStoreJson "
                 "TaskStoreMemory TaskStorePostgres TaskStoreSqlite Worker"
             ),
         },

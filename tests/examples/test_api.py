@@ -480,14 +480,27 @@ def events_of(body: str) -> list[tuple[str, Any]]:
 
 
 async def talk_to(app: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
-    """Send a message, approve the call that waits then, and return what both answers stream."""
+    """Send a message, approve the call that waits then, and return the events of both runs."""
     path = f"/chats/{uuid4()}"
+
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://chats", timeout=60) as client:
-        sent = events_of((await client.post(f"{path}/messages", params={"text": "Publish: hello."})).text)
+
+        async def post(url: str, **params: str) -> list[tuple[str, Any]]:
+            started = await client.post(url, params=params)
+            assert started.status_code == 202
+            return events_of((await client.get(f"{path}/events", params=started.json())).text)
+
+        assert (await client.get(f"{path}/events")).status_code == 404
+        sent = await post(f"{path}/messages", text="Publish: hello.")
         changes = [data["changes"] for name, data in sent if name == "StateChanged"]
-        (waiting,) = [each["waiting"] for each in changes if each.get("waiting")]
+        (waiting,) = [change["waiting"] for change in changes if change.get("waiting")]
         (id,) = waiting
-        return sent, events_of((await client.post(f"{path}/approvals/{id}")).text)
+        assert (await client.post(f"{path}/approvals/nothing")).status_code == 409
+        approved = await post(f"{path}/approvals/{id}")
+        everything = events_of((await client.get(f"{path}/events")).text)
+        events = [event for event in (*sent, *approved) if event[0] != "delta"]
+        assert events == everything[-len(events) :], "a client that comes back gets the same events"
+        return sent, approved
 
 
 def test_the_web_api_streams_and_takes_approvals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
-from uuid import uuid5
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ToolReturn
@@ -20,6 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from bough.agents.context import ToolContext
 from bough.cancellation import finish
 from bough.connect.a2a import A2AClientExtended, TaskStatus
+from bough.effects import find_effect_key
 from bough.errors import BoughError, ConnectError
 from bough.events.model import TaskEnded, TaskLinked
 from bough.types import JsonObject
@@ -126,9 +126,8 @@ async def _ask_agent(
         if linked_task is not None:
             task = await client.poll(linked_task)
         else:
-            # Derived from the call, so that a repeated call sends the same id and the remote agent recognizes it.
-            message_id = None if deps.conversation is None else str(uuid5(deps.conversation, tool_call_id))
-            task = await client.submit(prompt, task_id, message_id=message_id)
+            # A repeated call has the same key, so the remote agent recognizes the message.
+            task = await client.submit(prompt, task_id, message_id=find_effect_key())
             if task["id"]:  # recorded before the wait, so that a crash during it does not lose the task
                 await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=tool_call_id))
         status, task = await client.observe(task)

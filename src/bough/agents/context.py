@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.agents.delegation_protocol import Delegation, SharedBound
+from bough.effects import effect_key
 from bough.errors import NotFound
 from bough.events.model import Event
 from bough.events.record import Lease
@@ -87,6 +88,11 @@ class ToolContext:
     unreported_tasks: Callable[[], tuple[str, ...]] = tuple[str, ...]
     task_of_call: Callable[[str], str | None] = _find_no_task
     leaves_calls_open: Callable[[], bool] = bool
+
+    @property
+    def effect_key(self) -> str:
+        """The key of the tool call that is running; see `bough.effect_key`."""
+        return effect_key()
 
 
 def as_tool_context(deps: Any) -> ToolContext:

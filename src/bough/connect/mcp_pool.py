@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from bough.connect.config import MCPClientConfig
 from bough.connect.server_stderr import ServerStderr, hide_values
-from bough.connect.skill_mcp import PASSED_ON, is_closed
+from bough.connect.skill_mcp import PASSED_ON, is_closed, send_effect_key
 from bough.connect.tool_names import ToolNames, rename_tool
 from bough.errors import BoughError, ConnectError
 
@@ -141,6 +141,7 @@ class McpPool:
             init_timeout=config.start_timeout,
             read_timeout=config.read_timeout,
             tool_error_behavior="failed",
+            process_tool_call=send_effect_key,
         )
 
     def _make_transport(self, config: MCPClientConfig, stderr: ServerStderr) -> Any:

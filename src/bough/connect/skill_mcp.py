@@ -24,6 +24,7 @@ from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
 from bough.connect.server_stderr import ServerStderr, hide_values
 from bough.connect.tool_names import ToolNames, rename_tool
+from bough.effects import find_effect_key
 from bough.errors import BoughError, ConnectError, LimitExceeded, PermissionDenied
 from bough.execution.base import Guards, Mount
 from bough.execution.serve import serve_command
@@ -33,7 +34,7 @@ from bough.skills.trust.snapshot import SkillSnapshot
 from bough.skills.trust.trust import SkillGrant
 
 if TYPE_CHECKING:
-    from pydantic_ai.mcp import MCPToolset
+    from pydantic_ai.mcp import CallToolFunc, MCPToolset
 
 SKILL: Final = "/skill"
 """The folder of a skill in the sandbox."""
@@ -405,6 +406,16 @@ def _make_sandbox_transport(
     )
 
 
+EFFECT_KEY = "bough/effect-key"
+"""The `_meta` field of a `tools/call` request with the key of the tool call; see `bough.effect_key`."""
+
+
+async def send_effect_key(_: RunContext[Any], call_tool: CallToolFunc, name: str, args: dict[str, Any]) -> Any:
+    """Call a tool of an MCP server with the key of the tool call in its metadata."""
+    key = find_effect_key()
+    return await call_tool(name, args, metadata=None if key is None else {EFFECT_KEY: key})
+
+
 def _make_toolset(
     skill: Skill, server: McpServer, transport: Callable[[ServerStderr], Any], stderr: ServerStderr
 ) -> MCPToolset[Any]:
@@ -416,6 +427,7 @@ def _make_toolset(
         init_timeout=START_SECONDS,
         read_timeout=CALL_SECONDS,
         tool_error_behavior="failed",
+        process_tool_call=send_effect_key,
     )
 
 

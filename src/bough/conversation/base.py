@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Generic
 from uuid import UUID
 
-from bough.conversation.log.listeners import Listener, OnEvent
+from bough.conversation.log.listeners import Listener, OnEvent, Update
 from bough.conversation.log.state import State
 from bough.conversation.result import RunResult, T, WaitingCall, list_waiting
 from bough.conversation.run_stream import RunStream
@@ -23,12 +24,15 @@ class ConversationBase(ABC, Generic[T]):
     Args:
         record: The row of the conversation when it was opened.
         listeners: The list of the conversation's listeners, which `run_stream` changes.
+
+    Attributes:
+        on_closed: Called when the object has been closed.
     """
 
     def __init__(self, record: ConversationRecord, listeners: list[Listener]) -> None:
         self._record = record
         self._listener_list = listeners
-        self._result: RunResult[T] | None = None
+        self.on_closed: Callable[[], object] = _do_nothing
         self._abandoned_run: asyncio.Task[None] | None = None
 
     @property
@@ -52,9 +56,9 @@ class ConversationBase(ABC, Generic[T]):
         return self.state.status
 
     @property
+    @abstractmethod
     def result(self) -> RunResult[T] | None:
-        """The result of this object's latest run, with `run` or `run_stream`; None before the first one."""
-        return self._result
+        """The result of this object's latest run, however it was begun; None before the first one has ended."""
 
     @property
     def waiting(self) -> tuple[WaitingCall, ...]:
@@ -85,6 +89,36 @@ class ConversationBase(ABC, Generic[T]):
     async def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything, and return the result."""
 
+    @abstractmethod
+    async def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
+        """Start a run that continues without its caller. On return, it has the lease or there is nothing to do.
+
+        `follow` iterates it, from any object of this conversation; `result` has its result afterwards. An error that
+        ends the run is recorded, and not raised. Closing this object interrupts the run.
+
+        Args:
+            close: Whether to close this object when the run has ended, or could not start.
+
+        Raises:
+            Conflict: The conversation is being run, here or elsewhere.
+            InvalidInput: The model is unknown.
+        """
+
+    @abstractmethod
+    def follow(self, after: int = -1) -> AsyncGenerator[Update]:
+        """Iterate the events after seq `after`, then those of the present run as they come, in any process.
+
+        Ends with the run, or at the head of the log if there is none. Leaving it early stops nothing. Pieces of text
+        come from runs on this event loop and from servers; for other runs there are only events.
+
+        Args:
+            after: The seq of the last event that you have; -1 for all events.
+
+        Raises:
+            InvalidInput: `after` is not a whole number from -1 on.
+            NotFound: The conversation was deleted.
+        """
+
     def run_stream(self) -> RunStream:
         """Run, and iterate the durable events and pieces of text as they arrive. `result` has the result afterwards.
 
@@ -110,3 +144,7 @@ class ConversationBase(ABC, Generic[T]):
         abandoned_run, self._abandoned_run = self._abandoned_run, None
         if abandoned_run is not None:
             await asyncio.shield(abandoned_run)
+
+
+def _do_nothing() -> None:
+    pass

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,11 @@ from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
+from typing_extensions import override
 
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
-from bough.cancellation import is_cancelled
+from bough.conversation.active_run import ActiveRun
 from bough.conversation.agent import (
     AgentInForce,
     AgentLike,
@@ -29,6 +30,7 @@ from bough.conversation.agent import (
     with_other_model,
 )
 from bough.conversation.base import ConversationBase
+from bough.conversation.follow import check_position, follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.orphans import remove_made
@@ -36,7 +38,7 @@ from bough.conversation.fork.request import ForkOverrides, ForkRequest, Pending,
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.listeners import OnEvent
+from bough.conversation.log.listeners import OnEvent, Update
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import encode_result, result_chars
 from bough.conversation.message import add_inputs, events_of, fetch_inputs, is_sent, make_hook_events, refuse_untrusted
@@ -51,7 +53,7 @@ from bough.conversation.run.checks import condense
 from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.run import RunModels, Runner
 from bough.conversation.run.waiting.approval import Decisions
-from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, Unavailable
+from bough.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
@@ -94,8 +96,7 @@ class AsyncConversation(ConversationBase[T]):
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
         self._closed = False
-        self._run: asyncio.Task[RunResult[T]] | None = None
-        self._runner: Runner | None = None
+        self._active_run: ActiveRun[T] = ActiveRun(f"run {self.id}")
         self._temporary: ForkedWorkspace | None = None
 
     @overload
@@ -283,6 +284,11 @@ class AsyncConversation(ConversationBase[T]):
     def state(self) -> State:
         """The state after the events that this object has read."""
         return self._log.state
+
+    @property
+    @override
+    def result(self) -> RunResult[T] | None:
+        return self._active_run.result
 
     @property
     def _journal(self) -> Journal:
@@ -541,31 +547,30 @@ class AsyncConversation(ConversationBase[T]):
             ModelError: The model failed. The conversation's status is `error`, and it can be run again.
             StoreError: An event could not be written.
         """
-        require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
         if on_event is not None and not callable(on_event):
             raise InvalidInput("on_event is not a function", hint="give a function of one argument: the update")
+        active_run = await self._begin_run(limits, on_node)
+        if on_event is None:
+            return await active_run.wait()
+        async with self._journal.call_for_updates(on_event):  # entered before the run's task is scheduled
+            return await active_run.wait()
+
+    @override
+    async def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
+        active_run = await self._begin_run(limits)
+        await active_run.start(self.aclose if close else None)
+
+    @override
+    async def follow(self, after: int = -1) -> AsyncGenerator[Update]:
+        async with self._active_run.joined(), aclosing(follow(self.store, self.id, check_position(after))) as updates:
+            async for update in updates:
+                yield update
+
+    async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> ActiveRun[T]:
+        require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
         await self._join_abandoned_run()
-        if self._run is not None:
-            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
-        if on_event is not None:
-            async with self._journal.call_for_updates(on_event):
-                return await self.run(on_node=on_node, limits=limits)
-        self._result = None  # a run that raises must not leave the result of the previous one
-        self._runner = runner = self._make_runner(limits, on_node)
-        self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
-        try:
-            self._result = await self._run
-        except asyncio.CancelledError:
-            self._result = runner.result()
-            if not runner.was_interrupted or is_cancelled():
-                raise
-        except BoughError:
-            self._result = runner.result()
-            raise
-        finally:
-            self._run.cancel()
-            self._run = self._runner = None
-        return self._result
+        self._active_run.begin(self._make_runner(limits, on_node))
+        return self._active_run
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation.
@@ -593,10 +598,8 @@ class AsyncConversation(ConversationBase[T]):
         Returns when a run of this object has ended. A run of another object or process is asked through the log, and
         ends as soon as it has read the request. Does nothing if there is no run.
         """
-        if self._run is not None and self._runner is not None:
-            self._runner.stop("interrupt")
-            self._run.cancel()  # `stop` cannot cancel a task that has not started yet
-            await asyncio.wait({self._run})  # not gather: a tool of this run may call `interrupt`
+        if self._active_run.is_active:
+            await self._active_run.interrupt()
             return
         await self._journal.catch_up()
         if self.status == "running":
@@ -719,13 +722,13 @@ class AsyncConversation(ConversationBase[T]):
             return
         self._closed = True
         async with AsyncExitStack() as releases:  # last in, first out
+            releases.callback(self.on_closed)
             releases.push_async_callback(self._environment.release)
             releases.push_async_callback(self._log.aclose)
             releases.push_async_callback(self._remove_temporary)
             releases.push_async_callback(self._agent.builder.aclose)
             releases.push_async_callback(self._run_end_hooks)
-            if self._run is not None:
-                await self.interrupt()
+            await self._active_run.interrupt()
             await self._join_abandoned_run()
 
     async def __aenter__(self) -> Self:
@@ -748,14 +751,13 @@ class AsyncConversation(ConversationBase[T]):
 
     async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Interrupt a run. Unlike a cancelled run, an interrupted one records its end."""
-        if self._run is None:
-            run.cancel()  # it has not started
+        if self._active_run.is_active:
+            await self._active_run.interrupt()
         else:
-            await self.interrupt()
+            run.cancel()  # it has not started
 
     def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
-        if self._runner is not None:
-            self._runner.stop("interrupt")  # before the event loop runs anything else, so that no tool starts
+        self._active_run.stop()  # before the event loop runs anything else, so that no tool starts
         super()._abandon(run)
 
     def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack
 from uuid import UUID
@@ -132,6 +133,7 @@ class Conversation(Generic[T]):
     ) -> None:
         async def make() -> _Core[T]:
             core = await factory(*args, **kwargs)
+            core.on_closed = partial(loop.release, core)
             # Held by the loop now, because Ctrl-C may interrupt this thread before `self._core` is assigned.
             loop.hold(core, f"conversation {core.short_id}")
             if isinstance(core, AsyncConversation):
@@ -139,6 +141,7 @@ class Conversation(Generic[T]):
                 loop.hold_weakly(core.executor)
             return core
 
+        self._is_detached = False  # whether it closes itself at the end of a run
         self._core: _Core[T] = loop.call(make)
         self._loop = loop
 
@@ -235,6 +238,15 @@ class Conversation(Generic[T]):
         `on_event` is called in the thread of bough's event loop and must not block it for long.
         """
         return self._loop.call(self._core.run, on_event=on_event, limits=limits)
+
+    def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
+        """Start a run that continues without its caller; see `AsyncConversation.start`."""
+        self._is_detached = self._is_detached or close
+        self._loop.call(self._core.start, limits=limits, close=close)
+
+    def follow(self, after: int = -1) -> Iterator[Update]:
+        """Iterate events and pieces of text until the present run has ended; see `AsyncConversation.follow`."""
+        return self._iterate(self._core.follow(after))
 
     def run_stream(self) -> Iterator[Update]:
         """Run, and iterate events and pieces of text as they arrive; see `AsyncConversation.run_stream`."""
@@ -361,7 +373,7 @@ class Conversation(Generic[T]):
 
     def __del__(self) -> None:
         # `_core` is missing if the constructor failed. `abandon` is false if the conversation was closed.
-        if hasattr(self, "_core") and self._loop.abandon(self._core):
+        if hasattr(self, "_core") and not self._is_detached and self._loop.abandon(self._core):
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def _iterate(self, iterator: AsyncIterator[_U]) -> Iterator[_U]:

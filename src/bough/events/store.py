@@ -230,6 +230,14 @@ class EventStore(Protocol):
         """Release a lease. Does nothing if it was lost."""
         ...
 
+    async def lease_owner(self, cid: UUID) -> str | None:
+        """Return the owner of the unexpired lease of a conversation, or None if no owner holds one.
+
+        Raises:
+            NotFound: The conversation does not exist.
+        """
+        ...
+
     def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease three times in `ttl` seconds until `.stop()`, in a thread, so that a busy loop never loses it.
 

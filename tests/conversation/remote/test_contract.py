@@ -132,6 +132,41 @@ async def test_two_runs_at_once_are_refused_and_an_interrupted_one_goes_on(place
             assert (await conversation.run()).output == "resumed"
 
 
+async def test_a_started_run_is_followed_by_several_and_goes_on_without_its_object(place: Any) -> None:
+    asked, told = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def answer_when_told(_: Received) -> Reply:
+        loop.call_soon_threadsafe(asked.set)
+        assert told.wait(60)
+        return Answer(text="one two")
+
+    with place(answer_when_told) as at:
+        first = await at.start()
+        await first.send_message("a question")
+        await first.start(close=True)
+        await asked.wait()
+        async with await at.open(first.id) as second, await at.open(first.id) as third:
+            with pytest.raises(Conflict):
+                await second.start()
+            readers = [asyncio.create_task(_collect(second.follow())), asyncio.create_task(_collect(third.follow(1)))]
+            told.set()
+            everything, later = await asyncio.gather(*readers)
+            seqs = [update.seq for update in everything if isinstance(update, StoredEvent)]
+            assert seqs == list(range(len(seqs)))
+            assert [update.seq for update in later if isinstance(update, StoredEvent)] == seqs[2:]
+            assert everything[-1].as_json()["changes"]["status"] == "finished"
+            head = [stored.seq async for stored in second.events][-1]  # a server's task ends after its run
+            assert await _collect(second.follow(head)) == []
+            with pytest.raises(InvalidInput):
+                await _collect(second.follow(-2))
+
+
+async def _collect(updates: Any) -> list[Any]:
+    async with asyncio.timeout(60):
+        return [update async for update in updates]
+
+
 async def test_cancelling_the_caller_stops_the_run(place: Any) -> None:
     reached = threading.Event()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.conversation.log.kept_states import find_nearest
-from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
+from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update, local_followers
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.staged_write import Condition, Ending, SideChange, Writer
 from bough.conversation.log.state import Fold, State, YieldingDecoder
@@ -288,14 +288,20 @@ class Journal:
             self._streams[key] = (stream, delta)
             delta = replace(delta, text=stream.feed(delta.text))
         if delta.text:
-            self._staging.publish_piece(replace(delta, head=self.state.head))
+            self._publish(delta)
 
     def end_stream(self) -> None:
         """Publish the rest of all streams: text held back because it might have been the start of a secret."""
         for stream, last_delta in self._streams.values():
             if text := stream.close():
-                self._staging.publish_piece(replace(last_delta, text=text, head=self.state.head))
+                self._publish(replace(last_delta, text=text))
         self._streams = {}
+
+    def _publish(self, piece: Delta) -> None:
+        piece = replace(piece, head=self.state.head)
+        # Immediately: a follower reads the events from the store and orders the pieces by their `head`.
+        local_followers.publish(self.store.url, self.cid, piece)
+        self._staging.publish_piece(piece)
 
     def mask(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return the events with the values of secrets masked."""

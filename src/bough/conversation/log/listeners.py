@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from bough.events.record import StoredEvent
 from bough.types import new_id
@@ -88,6 +89,36 @@ class UpdateChannel:
             update = replace(update, lost=self._dropped_pieces)
             self._dropped_pieces = 0
         return update
+
+
+class LocalFollowers:
+    """Sends pieces of text to other objects on the event loop of the run, which read the events from the store."""
+
+    def __init__(self) -> None:
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, list[Listener]]] = WeakKeyDictionary()
+
+    @contextmanager
+    def join(self, store_url: str, cid: UUID, listener: Listener) -> Generator[None]:
+        """Call `listener` with the pieces of text of a conversation while the block runs."""
+        by_key, key = self._by_loop.setdefault(asyncio.get_running_loop(), {}), (store_url, cid)
+        listeners = by_key.setdefault(key, [])
+        listeners.append(listener)
+        try:
+            yield
+        finally:
+            listeners.remove(listener)
+            if not listeners:
+                del by_key[key]
+
+    def publish(self, store_url: str, cid: UUID, piece: Delta) -> None:
+        """Send a piece of text to the followers of its conversation."""
+        by_key = self._by_loop.get(asyncio.get_running_loop(), {})
+        for listener in tuple(by_key.get((store_url, cid), ())):
+            listener(piece)
+
+
+_Key = tuple[str, UUID]
+local_followers = LocalFollowers()
 
 
 class Listeners:

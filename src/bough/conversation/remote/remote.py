@@ -305,6 +305,7 @@ class RemoteConversation(RemoteRuns[T]):
         if self._is_running:
             await self.interrupt()
         await self._transport.aclose()
+        self.on_closed()
 
     async def __aenter__(self) -> Self:
         return self

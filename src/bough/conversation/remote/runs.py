@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
+from typing_extensions import override
+
+from bough.conversation.follow import check_position, ends_run
 from bough.conversation.log.listeners import Delta, OnEvent, Update
 from bough.conversation.remote.bodies import require_absent
 from bough.conversation.remote.control import RemoteControl
@@ -19,6 +23,7 @@ from bough.guard import Limits
 from bough.types import new_id
 
 _WAIT_SECONDS = 30
+_LIVE = ("pending", "running")
 
 
 class RemoteRuns(RemoteControl[T]):
@@ -27,6 +32,39 @@ class RemoteRuns(RemoteControl[T]):
     def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
         super().__init__(transport, record)
         self._is_running = False
+        self._result: RunResult[T] | None = None
+
+    @property
+    @override
+    def result(self) -> RunResult[T] | None:
+        return self._result
+
+    @override
+    async def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
+        require_absent(limits=limits)
+        await self._join_abandoned_run()
+        try:
+            await self._post("run", {"wait": 0}, key=new_id())
+        finally:
+            if close:
+                await self.aclose()
+
+    @override
+    async def follow(self, after: int = -1) -> AsyncGenerator[Update]:
+        position, head, is_running = check_position(after) + 1, 0, True
+        async for update in self._log.follow(position):
+            if isinstance(update, StoredEvent):
+                yield update
+                position = update.seq + 1
+                is_running = is_running and not (position > head and ends_run(update))
+            elif update.kind == "delta":
+                yield Delta(text=update.data["text"], kind=update.data["kind"])
+            elif update.kind == "state" and head == 0:  # the first frame of a stream
+                run, head = update.data["run"], update.data["head"]
+                is_running = run is not None and run["state"] in _LIVE
+            if not is_running and position >= head:
+                break
+        await self.refresh()
 
     async def run(
         self,

@@ -24,11 +24,13 @@ from bough.agents.output_type import describe_output_type
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import fill_inputs
+from bough.conversation.run.reconcile import close_lost_call, find_reconcilers
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.tracing import instrumentation
+from bough.effects import make_effect_key
 from bough.errors import BoughError, ModelError
-from bough.events.model import OutputGiven, ToolInterrupted, UserMessage
+from bough.events.model import OutputGiven, UserMessage
 from bough.events.record import Status
 
 MAX_EMPTY_RESPONSES = 3
@@ -123,7 +125,7 @@ class Loop:
             StoreError: An event could not be written.
         """
         self._is_current, self._output_type, self._view_version = is_current, output_type, -1
-        await self._close_lost_calls()
+        await self._close_lost_calls(agent)
         while True:
             while self._journal.state.has_work:
                 if not await is_current():
@@ -143,15 +145,21 @@ class Loop:
         """Whether the answer is cut off and has no value of the output type either."""
         return self._journal.state.partial and self.data is None
 
-    async def _close_lost_calls(self) -> None:
-        """Record calls as interrupted that had started when an earlier run died. Their effects are unknown.
+    async def _close_lost_calls(self, agent: AbstractAgent[ToolContext, Any]) -> None:
+        """Record the outcomes of calls that had started when an earlier run died, as far as their tools know them.
 
-        Idempotent calls stay open and run again.
+        Idempotent calls stay open and run again, as do calls whose effect did not happen.
         """
-        lost_calls = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
-        self._journal.stage(
-            *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost_calls)
-        )
+        state = self._journal.state
+        lost_calls = [call for call in state.open_calls if call.started and not call.idempotent]
+        if not lost_calls:
+            return
+        reconcilers = find_reconcilers(agent)
+        for call in lost_calls:
+            key = make_effect_key(self._journal.cid, state.responded, call.id)
+            outcome = await close_lost_call(call, key, reconcilers.get(call.tool))
+            if outcome is not None:
+                self._journal.stage(outcome)
 
     async def _run_agent_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         """Run the agent; after a failed request, wait or change the model. Returns the status of a run that stops."""

@@ -60,6 +60,7 @@ from bough.conversation.log.tool_result import (
 from bough.conversation.log.view import outcome_part, response_json
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
 from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, pass_to_recorder, read_wait
+from bough.effects import make_effect_key, use_effect_key
 from bough.errors import BoughError
 from bough.events.model import (
     Event,
@@ -364,7 +365,7 @@ class Recorder(AbstractCapability[ToolContext]):
         """Run the tool and return its outcome. Records the interruption if the run is cancelled."""
         started, blocking = time.monotonic(), BlockingCall()
         try:
-            with Agent.using_thread_executor(blocking):
+            with use_effect_key(self._effect_key(call)), Agent.using_thread_executor(blocking):
                 value = await handler(args)
             result = encode_result(value) if is_small(value) else await asyncio.to_thread(encode_result, value)
         except asyncio.CancelledError as error:
@@ -389,6 +390,10 @@ class Recorder(AbstractCapability[ToolContext]):
             tasks=_list_shown_tasks(value.metadata if isinstance(value, ToolReturn) else None),
             duration_seconds=round(time.monotonic() - started, 6),
         )
+
+    def _effect_key(self, call: ToolCallPart) -> str:
+        # `ToolCalled` is durable by now, and so is the response: its seq, which is part of the key, is final.
+        return make_effect_key(self._journal.cid, self._journal.state.responded, call.tool_call_id)
 
     async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall) -> None:
         """Record that a call was interrupted. A blocking function gets `BLOCKING_SECONDS` to return before that."""

@@ -25,6 +25,7 @@ from bough.agents.models.resolve import can_stream
 from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model, with_other_model
+from bough.conversation.follow import HANDED_BACK
 from bough.conversation.log.condenser import Condenser, SummarizingCondenser
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.listeners import Update
@@ -124,6 +125,9 @@ class Runner:
         ancestors: Limits of the conversations above this one, which also apply to this run.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
         find_reached: Called before each request. Returns a limit of the caller (not of the log) that was reached.
+
+    Attributes:
+        has_lease: Set as soon as the run has the lease; a run without work takes none.
     """
 
     def __init__(
@@ -164,6 +168,7 @@ class Runner:
         self._task: asyncio.Task[Any] | None = None
         self._listen_after: int | None = None
         self._on_event: Callable[[StoredEvent], None] = self._stop_if_asked
+        self.has_lease = asyncio.Event()
 
     async def run(self, *, lease: Lease | None = None, ending: Ending | None = None) -> RunResult:
         """Run to the end and return the result. Returns immediately if there is no work and no `ending`.
@@ -189,6 +194,7 @@ class Runner:
         with run_span(self._journal.cid, **attributes) as span, log_run(self._journal, **attributes) as run_logger:
             async with self._hold_lease(lease) as run_lease:
                 self._lease = run_lease
+                self.has_lease.set()
                 self._journal = self._journal.use_lease(run_lease.generation)
                 self._journal.watchers.append(self._outcome.watch)
                 try:
@@ -281,7 +287,7 @@ class Runner:
             if self._stop_note.reason != "fenced" and not self._is_ended:
                 is_handed_back = self._stop_note.reason == "hand_back"
                 self._outcome.interrupted = not is_handed_back
-                reason = "handed back" if is_handed_back else "interrupted"
+                reason = HANDED_BACK if is_handed_back else "interrupted"
                 with suppress(BoughError):  # the cancellation must reach the caller
                     await self._append_end(StateChanged(changes={"status": "paused"}, reason=reason))
             raise

@@ -305,6 +305,11 @@ class OwnedStore:
         """Release a lease."""
         await self._store.release(lease)
 
+    async def lease_owner(self, cid: UUID) -> str | None:
+        """Return the owner of the lease of a conversation of the owner."""
+        await self._require(cid)
+        return await self._store.lease_owner(cid)
+
     def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease in the background, and call `lost` if that fails."""
         return self._store.keep_lease(lease, ttl, lost)

@@ -65,7 +65,7 @@ class ConversationsContract:
             store.get(nobody), store.append(nobody, make_messages("a")), store.tail(nobody, 1), store.fork(nobody),
             store.children(nobody), store.lineage(nobody), store.acquire(nobody, "me", 1), store.delete(nobody),
             store.ancestry(nobody), store.peek(nobody), store.locate(new_id()), read_log(store, nobody),
-            take(store, nobody, 1),
+            take(store, nobody, 1), store.lease_owner(nobody),
         ):  # fmt: skip
             with pytest.raises(NotFound):
                 await call

@@ -30,6 +30,17 @@ class LeasesContract:
         await store.release(lease)
         assert (await store.acquire(record.id, "two", 60)).generation > lease.generation
 
+    async def test_the_owner_of_a_lease_is_known_while_it_lasts(self, store: StoreAdmin) -> None:
+        """An expired, released or missing lease has no owner."""
+        record = await store.create()
+        assert await store.lease_owner(record.id) is None
+        lease = await store.acquire(record.id, "one", 60)
+        assert await store.lease_owner(record.id) == "one"
+        await store.release(lease)
+        assert await store.lease_owner(record.id) is None
+        await store.acquire(record.id, "two", 0)
+        assert await store.lease_owner(record.id) is None
+
     async def test_a_fenced_generation_never_appends(self, store: StoreAdmin) -> None:
         """After a takeover the old runner's appends, renewal and release do nothing."""
         record = await store.create()

@@ -221,6 +221,12 @@ class ModelEventStore(BaseEventStore):
             if log and current and (current.owner, current.generation) == (lease.owner, lease.generation):
                 log.lease = None
 
+    async def lease_owner(self, cid: UUID) -> str | None:
+        """Return the owner of the lease. See `EventStore.lease_owner`."""
+        with self._open():
+            lease = self._living(cid).lease
+            return lease.owner if lease is not None and lease.expires > self._now() else None
+
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
         with self._open():

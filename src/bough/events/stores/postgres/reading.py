@@ -66,6 +66,10 @@ class PostgresReading(RelationalReading):
             return self.one("server_time")[0]
         return microseconds(self.clock.now())
 
+    def lease_time(self) -> tuple[int, str]:
+        """Return the server's time, which every process shares."""
+        return self.now(), ""
+
     def is_not_unique(self, error: BaseException) -> bool:
         """Whether an error means that a unique row already exists."""
         return isinstance(error, UniqueViolation)

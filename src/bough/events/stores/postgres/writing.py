@@ -34,10 +34,6 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         self.followers = followers
         self.notifications: list[tuple[UUID, int, Draft | None]] = []
 
-    def lease_time(self) -> tuple[int, str]:
-        """Return the server's time, which every process shares."""
-        return self.now(), ""
-
     def run_script(self, script: str) -> None:
         """Run the statements of a migration."""
         self.db.execute(script.encode())

@@ -135,6 +135,19 @@ class RelationalReading(ABC):
             raise faults.no_conversation(cid)
         return build_record(rows[0])
 
+    @abstractmethod
+    def lease_time(self) -> tuple[int, str]:
+        """Return the time that leases are compared with, in microseconds, and the id of its clock."""
+
+    def lease_owner(self, cid: UUID) -> str | None:
+        """Return the owner of the unexpired lease of a conversation, or None."""
+        self.get(cid)
+        clock_time, boot = self.lease_time()
+        for owner, expires in self.run("lease", cid=self.number(cid), boot=boot):
+            if expires > clock_time:
+                return owner
+        return None
+
     def count_imported(self, cid: UUID) -> int:
         """Return the seq before which a log has imported events; 0 if it has none."""
         count = self.one("count_imported", id=cid)[0]

@@ -299,6 +299,10 @@ class RelationalEventStore(BaseEventStore):
         """Extend a lease. See `EventStore.renew`."""
         return await self._write(lambda log: log.renew(lease, ttl))
 
+    async def lease_owner(self, cid: UUID) -> str | None:
+        """Return the owner of the lease. See `EventStore.lease_owner`."""
+        return await self._read(lambda log: log.lease_owner(cid), small=True)
+
     def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:
         """Renew a lease until it is stopped. See `EventStore.keep_lease`."""
         self._check_open()

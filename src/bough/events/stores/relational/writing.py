@@ -176,10 +176,6 @@ class RelationalWriting(RelationalReading):
                 del self.notifications[notification_count:]
             self.notifications.append((piece.record.id, piece.first, Draft((), {})))
 
-    @abstractmethod
-    def lease_time(self) -> tuple[int, str]:
-        """Return the time that leases are compared with, in microseconds, and the id of its clock."""
-
     def lock_row(self, cid: UUID) -> ConversationRow | None:
         """Return a conversation's row, tombstone or not, locked until the transaction ends.
 

@@ -7,10 +7,12 @@ import json
 import sqlite3
 from collections.abc import Collection, Generator, Mapping
 from contextlib import closing, contextmanager
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 from bough.events.integrity import Census
+from bough.events.owner import boot_id
 from bough.events.record import StoredEvent, microseconds
 from bough.events.stores.relational.reading import (
     PAGE_BYTES,
@@ -74,6 +76,14 @@ class SqliteReading(RelationalReading):
     def now(self) -> int:
         """Return the time in microseconds."""
         return microseconds(self.clock.now())
+
+    def lease_time(self) -> tuple[int, str]:
+        """Return the machine's monotonic time, which all processes of a boot share, and the id of the boot."""
+        return int(self.clock.monotonic() * 1_000_000), self._boot
+
+    @cached_property
+    def _boot(self) -> str:
+        return boot_id()
 
     def is_not_unique(self, error: BaseException) -> bool:
         """Whether an error means that a unique row already exists."""

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.events.draft import Append, Draft, clean_changes, dump
-from bough.events.owner import boot_id
 from bough.events.queries import split_statements
 from bough.events.record import ConversationRecord, Cut, find_owner, microseconds
 from bough.events.stores import faults
@@ -54,14 +53,9 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.followers = followers
         self.notifications: list[tuple[UUID, int, Draft | None]] = []
         self.scrubbed = False
-        self._boot = boot_id()
         self._log_ends: dict[UUID, _LogEnd] = {}
         self._queued_rows: list[Any] = []
         db.execute("pragma secure_delete = on")
-
-    def lease_time(self) -> tuple[int, str]:
-        """Return the machine's monotonic time, which its processes share until a reboot, and the id of the boot."""
-        return int(self.clock.monotonic() * 1_000_000), self._boot
 
     def run_script(self, script: str) -> None:
         """Run the statements of a migration."""

@@ -1,0 +1,73 @@
+"""Asking a tool what became of a call whose process died: `Tool(pay, metadata={"reconcile": find_payment})`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from bough.conversation.log.state import ToolCall
+from bough.conversation.log.tool_result import encode_result
+from bough.effects import LostCall
+from bough.errors import BoughError, public_message
+from bough.events.model import Event, ToolInterrupted, ToolReturned
+from bough.portal import threads
+
+SECONDS = 60.0
+"""How long a function may take to find out what became of a call."""
+
+Reconcile = Callable[[LostCall], Any]
+"""Returns the result of the call if its effect happened, or None if the tool has to run. May be asynchronous."""
+
+LOST = "the run ended"
+
+
+def find_reconcilers(agent: AbstractAgent[Any, Any]) -> dict[str, Reconcile]:
+    """Return the functions of an agent's tools that find out what became of a call, by name of the tool."""
+    reconcilers: dict[str, Reconcile] = {}
+
+    def visit(toolset: AbstractToolset[Any]) -> None:
+        if isinstance(toolset, FunctionToolset):
+            for name, tool in toolset.tools.items():
+                if callable(function := (tool.metadata or {}).get("reconcile")):
+                    reconcilers[name] = function
+
+    for toolset in agent.toolsets:
+        toolset.apply(visit)
+    return reconcilers
+
+
+async def close_lost_call(call: ToolCall, effect_key: str, reconcile: Reconcile | None) -> Event | None:
+    """Return the outcome of a call that had started when its run died, or None if the tool has to run again.
+
+    Without a function, or if the function raises, takes too long or returns something that is not JSON, the effects of
+    the call are unknown.
+    """
+    reason = LOST
+    if reconcile is not None:
+        lost = LostCall(id=call.id, tool=call.tool, arguments=call.given, effect_key=effect_key)
+        try:
+            async with asyncio.timeout(SECONDS):
+                value = await _ask(reconcile, lost)
+            if value is None:
+                return None
+            return ToolReturned(tool_call_id=call.id, tool=call.tool, result=encode_result(value), by="reconcile")
+        except TimeoutError:
+            reason = f"{LOST}, and its reconcile function took more than {SECONDS:g} s"
+        except BoughError as error:
+            reason = f"{LOST}, and its reconcile function failed: {public_message(error)}"
+        except Exception as error:  # noqa: BLE001 - the tool boundary: recorded and shown to the model
+            reason = f"{LOST}, and its reconcile function failed: {type(error).__name__}: {error}"
+    return ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason=reason[:1000])
+
+
+async def _ask(reconcile: Reconcile, lost: LostCall) -> Any:
+    if inspect.iscoroutinefunction(reconcile):
+        return await reconcile(lost)
+    # A daemon thread: a function that blocks for ever must not keep the program alive.
+    value = await asyncio.get_running_loop().run_in_executor(threads(), reconcile, lost)
+    return await value if inspect.isawaitable(value) else value
