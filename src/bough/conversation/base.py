@@ -90,6 +90,10 @@ class ConversationBase(ABC, Generic[T]):
         """Run until the model has answered everything, and return the result."""
 
     @abstractmethod
+    async def aclose(self) -> None:
+        """Interrupt a run of this object, and release all resources. Idempotent."""
+
+    @abstractmethod
     async def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
         """Start a run that continues without its caller. On return, it has the lease or there is nothing to do.
 

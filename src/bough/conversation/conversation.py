@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
-from bough.conversation.active_run import ActiveRun
 from bough.conversation.agent import (
     AgentInForce,
     AgentLike,
@@ -30,6 +29,7 @@ from bough.conversation.agent import (
     with_other_model,
 )
 from bough.conversation.base import ConversationBase
+from bough.conversation.current_run import CurrentRun
 from bough.conversation.follow import check_position, follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
@@ -96,7 +96,7 @@ class AsyncConversation(ConversationBase[T]):
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
         self._closed = False
-        self._active_run: ActiveRun[T] = ActiveRun(f"run {self.id}")
+        self._current_run: CurrentRun[T] = CurrentRun(f"run {self.id}")
         self._temporary: ForkedWorkspace | None = None
 
     @overload
@@ -288,7 +288,7 @@ class AsyncConversation(ConversationBase[T]):
     @property
     @override
     def result(self) -> RunResult[T] | None:
-        return self._active_run.result
+        return self._current_run.result
 
     @property
     def _journal(self) -> Journal:
@@ -549,28 +549,30 @@ class AsyncConversation(ConversationBase[T]):
         """
         if on_event is not None and not callable(on_event):
             raise InvalidInput("on_event is not a function", hint="give a function of one argument: the update")
-        active_run = await self._begin_run(limits, on_node)
+        current_run = await self._begin_run(limits, on_node)
         if on_event is None:
-            return await active_run.wait()
+            return await current_run.wait()
         async with self._journal.call_for_updates(on_event):  # entered before the run's task is scheduled
-            return await active_run.wait()
+            return await current_run.wait()
 
     @override
     async def start(self, *, limits: Limits | None = None, close: bool = False) -> None:
-        active_run = await self._begin_run(limits)
-        await active_run.start(self.aclose if close else None)
+        current_run = await self._begin_run(limits)
+        await current_run.start(self.aclose if close else None)
 
     @override
     async def follow(self, after: int = -1) -> AsyncGenerator[Update]:
-        async with self._active_run.joined(), aclosing(follow(self.store, self.id, check_position(after))) as updates:
+        updates = follow(self.store, self.id, check_position(after))
+        # The last event is visible before the run's result is: whoever reads it next, after this, must get it.
+        async with self._current_run.join_after(), aclosing(updates):
             async for update in updates:
                 yield update
 
-    async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> ActiveRun[T]:
+    async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> CurrentRun[T]:
         require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
         await self._join_abandoned_run()
-        self._active_run.begin(self._make_runner(limits, on_node))
-        return self._active_run
+        self._current_run.begin(self._make_runner(limits, on_node))
+        return self._current_run
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation.
@@ -598,8 +600,8 @@ class AsyncConversation(ConversationBase[T]):
         Returns when a run of this object has ended. A run of another object or process is asked through the log, and
         ends as soon as it has read the request. Does nothing if there is no run.
         """
-        if self._active_run.is_active:
-            await self._active_run.interrupt()
+        if self._current_run.is_active:
+            await self._current_run.interrupt()
             return
         await self._journal.catch_up()
         if self.status == "running":
@@ -728,7 +730,7 @@ class AsyncConversation(ConversationBase[T]):
             releases.push_async_callback(self._remove_temporary)
             releases.push_async_callback(self._agent.builder.aclose)
             releases.push_async_callback(self._run_end_hooks)
-            await self._active_run.interrupt()
+            await self._current_run.interrupt()
             await self._join_abandoned_run()
 
     async def __aenter__(self) -> Self:
@@ -751,13 +753,13 @@ class AsyncConversation(ConversationBase[T]):
 
     async def _stop_run(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Interrupt a run. Unlike a cancelled run, an interrupted one records its end."""
-        if self._active_run.is_active:
-            await self._active_run.interrupt()
+        if self._current_run.is_active:
+            await self._current_run.interrupt()
         else:
             run.cancel()  # it has not started
 
     def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
-        self._active_run.stop()  # before the event loop runs anything else, so that no tool starts
+        self._current_run.stop()  # before the event loop runs anything else, so that no tool starts
         super()._abandon(run)
 
     def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:

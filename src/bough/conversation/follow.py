@@ -48,6 +48,7 @@ async def follow(store: EventStore, cid: UUID, after: int) -> AsyncGenerator[Upd
         NotFound: The conversation does not exist, or was deleted before the first event was read.
     """
     updates = UpdateChannel()
+    # Joined before anything is read, so that no piece of a response is missed whose events are read.
     with local_followers.join(store.url, cid, updates.put):
         # Asked before the head is read: a run that ends in between has its last event before that head.
         is_running = await _is_running(store, cid)

@@ -54,6 +54,9 @@ class Conversation(Generic[T]):
     raise `Unavailable`; use an `AsyncConversation` there.
     """
 
+    _is_detached = False
+    """Whether it closes itself at the end of its run, so that dropping this object does not interrupt the run."""
+
     def __init__(
         self,
         agent: AgentOf[T] | None = None,
@@ -141,7 +144,6 @@ class Conversation(Generic[T]):
                 loop.hold_weakly(core.executor)
             return core
 
-        self._is_detached = False  # whether it closes itself at the end of a run
         self._core: _Core[T] = loop.call(make)
         self._loop = loop
 

@@ -307,7 +307,7 @@ class OwnedStore:
 
     async def lease_owner(self, cid: UUID) -> str | None:
         """Return the owner of the lease of a conversation of the owner."""
-        await self._require(cid)
+        await self._require_owned(cid)
         return await self._store.lease_owner(cid)
 
     def keep_lease(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> RenewedLease:

@@ -16,7 +16,7 @@ _background_runs: set[asyncio.Task[Any]] = set()
 """Strong references: the event loop has only weak ones, and nobody awaits these tasks."""
 
 
-class ActiveRun(Generic[T]):
+class CurrentRun(Generic[T]):
     """The run of one conversation object, and the result of its latest one.
 
     Args:
@@ -111,7 +111,7 @@ class ActiveRun(Generic[T]):
                 await on_end()
 
     @asynccontextmanager
-    async def joined(self) -> AsyncGenerator[None]:
+    async def join_after(self) -> AsyncGenerator[None]:
         """Run the block, then wait until the run that was active at its start has its result."""
         ended = self._ended
         yield
