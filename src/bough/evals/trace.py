@@ -52,7 +52,7 @@ ARGUMENT_ALIASES: Mapping[str, Mapping[str, str]] = {
 
 
 def canonical_tool(name: str) -> str:
-    """Return bough's name for a tool; a name that is no alias is returned unchanged."""
+    """Return bough's name for a tool; a name that is not an alias is returned unchanged."""
     return TOOL_ALIASES.get(name, name)
 
 

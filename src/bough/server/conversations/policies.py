@@ -146,7 +146,7 @@ async def _change_rules(
 
     Args:
         field: The rule's name in bodies.
-        is_allowed: Whether the new value is no wider than the value in a state.
+        is_allowed: Whether the new value is not wider than the value in a state.
         recorded_name: The rule's name in the log, if it differs.
 
     Raises:

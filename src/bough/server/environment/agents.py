@@ -113,7 +113,7 @@ class AgentCatalogue:
             field: The field of the body with the address.
 
         Raises:
-            PermissionDenied: The address is not in `server.models`, and the caller is no admin.
+            PermissionDenied: The address is not in `server.models`, and the caller is not an admin.
         """
         if base_url is not None and base_url not in self._server.models and not caller.may("admin"):
             hint = "the operator can list it in server.models"

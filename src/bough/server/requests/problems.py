@@ -208,7 +208,7 @@ def _make_field_problem(error: JsonObject) -> FieldProblem:
     near = None
     if error["type"] == "extra_forbidden":
         known_names = list_known_fields()
-        if parts[-1] not in known_names:  # a name that other bodies have is no misspelling
+        if parts[-1] not in known_names:  # a name that other bodies have is not a misspelling
             near = next(iter(get_close_matches(parts[-1], known_names, 1, _MIN_SIMILARITY)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
     return FieldProblem(field=field[:200], rule=_read_rule(error))

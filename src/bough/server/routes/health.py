@@ -16,7 +16,7 @@ routes = router("Server")
 
 
 class CheckInfo(BaseModel):
-    """The result of one check. `missing` is no error, because the part is optional."""
+    """The result of one check. `missing` is not an error, because the part is optional."""
 
     model_config = ConfigDict(from_attributes=True)
 
