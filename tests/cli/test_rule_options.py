@@ -177,17 +177,17 @@ def test_a_cloned_repository_s_hooks_never_run_by_themselves(cli: Any, workspace
         asked = with_model(cli, server)
         untrusted = asked("run", "write")
         assert untrusted.returncode == 0, untrusted.stderr
-        assert untrusted.stderr.count("are not asked") == 1
+        assert untrusted.stderr.count("do not run: `bough skills trust`") == 1
         assert not ran.exists(), "it ran by itself"
         assert asked.data("skills", "trust", "--yes")["trusted"] == [name]
         trusted = asked("run", "write")
-        assert (trusted.returncode, "are not asked" in trusted.stderr) == (0, False), trusted.stderr
+        assert (trusted.returncode, "do not run: `bough skills trust`" in trusted.stderr) == (0, False), trusted.stderr
         told = ran.read_text()
         assert all(f'"{kind}"' in told for kind in kinds)
         script.write_text('echo changed >> "$CLAUDE_PROJECT_DIR/ran"\n')
         ran.unlink()
         changed = asked("run", "write")
-        assert changed.stderr.count("are not asked") == 1
+        assert changed.stderr.count("do not run: `bough skills trust`") == 1
         gone = asked("resume", trusted_conversation(asked), "more")
         assert (gone.returncode, "skills trust" in gone.stderr) == (2, True)
     assert not ran.exists(), "what changed ran without being trusted again"

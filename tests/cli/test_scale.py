@@ -176,7 +176,7 @@ async def test_looking_at_a_full_store_is_linear(tmp_path: Path) -> None:
         db.execute("commit")
     store = await SqliteEventStore.open(path)
     statements: list[str] = []
-    await store._readers.ask(lambda log: log.db.set_trace_callback(statements.append))
+    await store._readers.run(lambda log: log.db.set_trace_callback(statements.append))
     told: list[tuple[int, int]] = []
     found = await check(store, lambda *at: told.append(at))
     assert told == [(500, count), (1000, count)]
