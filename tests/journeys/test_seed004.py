@@ -21,7 +21,7 @@ completed It grows. None {'agent_name': 'analyst', 'ticket': 'A-1'} ['completed'
 ['pending', 'running', 'completed']
 ['look_up']
 True
-invalid_input did you mean 'agent_name'? Give a label of your own a name that differs more
+invalid_input did you mean 'agent_name'? For a label, use a name that differs more
 failed no agent named 'analist'; did you mean 'analyst'?
 failed True True
 running

@@ -96,7 +96,6 @@ class AsyncConversation(ConversationBase[T]):
         self._agent = AgentInForce(parts.journal.state, parts.agent, parts.environment.settings)
         self._environment = parts.environment.retain()
         self._closed = False
-        self._current_run: CurrentRun[T] = CurrentRun(f"run {self.id}")
         self._temporary: ForkedWorkspace | None = None
 
     @overload
@@ -738,6 +737,10 @@ class AsyncConversation(ConversationBase[T]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    @cached_property
+    def _current_run(self) -> CurrentRun[T]:
+        return CurrentRun(f"run {self.id}")
 
     @cached_property
     def _triggers(self) -> TriggerIndex:

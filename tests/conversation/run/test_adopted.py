@@ -128,7 +128,7 @@ async def test_it_is_named_in_the_log_and_given_again(start: Any, store: Any, se
     async with await start(AgentSpec.of(agent, deps=SHOP)) as conversation:
         await conversation.send_message("a")
         await conversation.run()
-        with pytest.raises(InvalidInput, match="of its own"):
+        with pytest.raises(InvalidInput, match="given as code"):
             await AsyncConversation.open(conversation.id, store=store, settings=settings)
         head = conversation.state.head
         again = await AsyncConversation.open(conversation.id, store=store, settings=settings, agent=agent)

@@ -180,7 +180,7 @@ async def test_an_interrupt_before_the_run_has_begun_stops_it(start: Any, script
     conversation = await start(spec)
     await conversation.send_message("go")
     run = asyncio.ensure_future(conversation.run())
-    while conversation._run is None:
+    while not conversation._current_run.is_active:
         await asyncio.sleep(0)
     await conversation.interrupt()
     assert (await run).output == ""

@@ -56,7 +56,7 @@ async def test_the_value_is_there_after_open_and_in_a_fork(start: Any, store: An
         async with await conversation.fork() as fork:
             await fork.send_message("again")
             assert (await fork.run()).data == Report(words=4)
-    with pytest.raises(InvalidInput, match="of its own"):
+    with pytest.raises(InvalidInput, match="given as code"):
         await AsyncConversation.open(conversation.id, store=store, settings=settings)
     spec = typed()
     async with await AsyncConversation.open(conversation.id, store=store, settings=settings, agent=spec) as opened:

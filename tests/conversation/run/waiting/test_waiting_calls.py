@@ -121,11 +121,11 @@ async def test_an_agent_with_sub_agents_is_refused_where_nobody_runs_them(
     start: Start, store: EventStore, settings: Settings
 ) -> None:
     spec = AgentSpec(name="top", model="offline", sub_agents=(AgentSpec(name="below"),))
-    with pytest.raises(InvalidInput, match="no broker runs them"):
+    with pytest.raises(InvalidInput, match="no broker to run them"):
         await start(spec)
     async with await start(spec.model_copy(update={"sub_agents": ()})) as conversation:
         pass
-    with pytest.raises(InvalidInput, match="no broker runs them"):
+    with pytest.raises(InvalidInput, match="no broker to run them"):
         await AsyncConversation.open(conversation.id, store=store, agent=spec, settings=settings)
 
 
