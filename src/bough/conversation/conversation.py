@@ -561,10 +561,9 @@ class AsyncConversation(ConversationBase[T]):
 
     @override
     async def follow(self, after: int = -1) -> AsyncGenerator[Update]:
-        updates = follow(self.store, self.id, check_position(after))
-        # The last event is visible before the run's result is: whoever reads it next, after this, must get it.
-        async with self._current_run.join_after(), aclosing(updates):
-            async for update in updates:
+        # Joined: the last event is visible before the result of the run, which the caller reads next.
+        async with self._current_run.join_after(), aclosing(follow(self.store, self.id, check_position(after))) as log:
+            async for update in log:
                 yield update
 
     async def _begin_run(self, limits: Limits | None, on_node: NodeListener | None = None) -> CurrentRun[T]:
