@@ -63,7 +63,10 @@ with Conversation.open(id, store=store, agent=agent) as conversation:
 '''
 
 
-@pytest.mark.parametrize("orders", [3, pytest.param(50, marks=pytest.mark.slow)])
+TEN = [pytest.param(10, marks=pytest.mark.slow, id=f"ten, {number} of 5") for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("orders", [2, *TEN])
 async def test_a_payment_whose_process_is_killed_before_it_is_recorded_is_made_once(
     orders: int, tmp_path: Path
 ) -> None:

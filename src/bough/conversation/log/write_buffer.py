@@ -168,7 +168,7 @@ class Staging:
             await asyncio.wait([self._batches[-1].done])
 
     async def catch_up(self, stop: int | None = None, *, head: int | None = None) -> None:
-        """WriteBatch the staged events and fold the new events of the log.
+        """Write the staged events and fold the new events of the log.
 
         O(new events). Without watchers and listeners it folds at most about `STEP` events, from a kept state on.
 
@@ -273,7 +273,7 @@ class Staging:
             self._write_task = asyncio.create_task(self._write(), name=f"log of {self._cid}")
 
     async def _write(self) -> None:
-        """WriteBatch the batches in order until none is left."""
+        """Write the batches in order until none is left."""
         try:
             while self._batches:
                 await self._write_batch(self._batches[0])
