@@ -178,7 +178,7 @@ def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
 
 
 def ask_toolset() -> FunctionToolset[ToolContext]:
-    """Return the toolset with `ask`, with which an agent asks whoever started its work."""
+    """Return the toolset with `ask`, which sends a question to the caller of the agent's task."""
     return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True})])
 
 

@@ -41,7 +41,7 @@ class UsageMeter:
         self._last_counts = _list_counts(usage)
 
     def take(self, usage: RunUsage) -> Usage | None:
-        """Return the usage that was added since the last call of `begin` or `take`; None if there is none."""
+        """Return the usage added since the last call of `begin` or `take`, or None if nothing was used."""
         previous = self._last_counts
         self._last_counts = _list_counts(usage)
         added = {name: count - previous[name] for name, count in self._last_counts.items()}

@@ -85,7 +85,7 @@ async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -
     """Open a conversation with its recorded rules and those of the options.
 
     Raises:
-        NotFound: There is no conversation with this name.
+        NotFound: No conversation has this name.
         InvalidInput: Its hooks are missing or no longer trusted, or its agent needs code that a log only names.
     """
     from bough.conversation import AsyncConversation

@@ -89,7 +89,7 @@ def spec_of(agent: AgentLike | None) -> AgentSpec | None:
 
 
 def apply_defaults(
-    agent: AgentLike | None, executor: CodeExecutor | None, settings: Settings, given: GivenRules
+    agent: AgentLike | None, executor: CodeExecutor | None, settings: Settings, rules: GivenRules
 ) -> tuple[AgentSpec, GivenRules]:
     """Return the spec and the rules of a new conversation, with defaults for the default agent.
 
@@ -98,13 +98,13 @@ def apply_defaults(
     """
     spec = spec_of(agent)
     if agent is not None and not isinstance(agent, str):
-        return cast(AgentSpec, spec), given
+        return cast(AgentSpec, spec), rules
     is_unsafe = settings.executor == "unsafe" if executor is None else executor.isolation is Isolation.NONE
     access: WorkspaceAccess = "write" if is_unsafe else "run"
     spec = (spec or AgentSpec(discover_skills=True)).model_copy(update={"workspace_access": access})
-    if settings.policy is None and given.get("confirmation_policy") is None:
-        given = {**given, "confirmation_policy": policy_named("rules")}
-    return spec, given
+    if settings.policy is None and rules.get("confirmation_policy") is None:
+        rules = {**rules, "confirmation_policy": policy_named("rules")}
+    return spec, rules
 
 
 def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:

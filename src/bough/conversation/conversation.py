@@ -111,7 +111,7 @@ class AsyncConversation(ConversationBase[T]):
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         exist_ok: bool = False,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> RemoteConversation[T]: ...
 
     @overload
@@ -131,7 +131,7 @@ class AsyncConversation(ConversationBase[T]):
         broker: Delegation | None = None,
         server: None = None,
         api_key: str | None = None,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> AsyncConversation[T]: ...
 
     @classmethod
@@ -150,7 +150,7 @@ class AsyncConversation(ConversationBase[T]):
         broker: Delegation | None = None,
         server: str | None = None,
         api_key: str | None = None,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> AsyncConversation[T] | RemoteConversation[T]:
         """Start a conversation; its first event is durable on return.
 
@@ -166,7 +166,7 @@ class AsyncConversation(ConversationBase[T]):
             server: The address of an agent server that stores and runs the conversation. The result is then a
                 `RemoteConversation`, whose methods take the same arguments.
             api_key: A key of that server; None for the environment variable `BOUGH_API_KEY`.
-            given: The rules of the conversation; see `GivenRules`.
+            rules: The rules of the conversation; see `GivenRules`.
 
         Raises:
             NotSupported: An argument cannot be used together with `server`. Nothing was sent.
@@ -180,20 +180,19 @@ class AsyncConversation(ConversationBase[T]):
 
             require_absent(store=store, executor=executor, settings=settings, broker=broker)
             options: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
-            return await RemoteConversation.create(agent, server=server, api_key=api_key, **options, **given)
+            return await RemoteConversation.create(agent, server=server, api_key=api_key, **options, **rules)
         require_type(tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
         settings = settings or Settings.load()
-        spec, given = apply_defaults(agent, executor, settings, given)
+        spec, rules = apply_defaults(agent, executor, settings, rules)
         new = Beginning(agent=spec, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
-            return cls(await create_or_open(new, store, executor, settings, broker, **given))
-        rules = Rules.build(settings, **given)
-        return cls(await new.start(store, executor, settings, rules, broker))
+            return cls(await create_or_open(new, store, executor, settings, broker, **rules))
+        return cls(await new.start(store, executor, settings, Rules.build(settings, **rules), broker))
 
     @overload
     @classmethod
     async def open(
-        cls, id: UUID | str, *, server: str, api_key: str | None = None, **given: Unpack[GivenRules]
+        cls, id: UUID | str, *, server: str, api_key: str | None = None, **rules: Unpack[GivenRules]
     ) -> RemoteConversation[T]: ...
 
     @overload
@@ -210,7 +209,7 @@ class AsyncConversation(ConversationBase[T]):
         server: None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> AsyncConversation[T]: ...
 
     @classmethod
@@ -226,7 +225,7 @@ class AsyncConversation(ConversationBase[T]):
         server: str | None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> AsyncConversation[T] | RemoteConversation[T]:
         """Open an existing conversation. Reads only the events since the latest kept state of its log.
 
@@ -238,7 +237,7 @@ class AsyncConversation(ConversationBase[T]):
             broker: As in `create`, like `server` and `api_key`. A server needs the complete id.
             workspace: The folder of an imported conversation that is opened for the first time; None creates an empty
                 one in bough's home.
-            given: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again, because
+            rules: Applied in addition to the recorded rules. Pass your own hooks, secrets and analyzers again, because
                 a log only has their names.
 
         Raises:
@@ -250,10 +249,10 @@ class AsyncConversation(ConversationBase[T]):
 
             require_absent(store=store, agent=agent, executor=executor, settings=settings, broker=broker)
             require_absent(workspace=workspace)
-            return await RemoteConversation.open(id, server=server, api_key=api_key, **given)
+            return await RemoteConversation.open(id, server=server, api_key=api_key, **rules)
         settings = settings or Settings.load()
-        rules = Rules.build(settings, **given)
-        parts = await reopen(id, store, agent, executor, settings, rules, broker, workspace)
+        given_rules = Rules.build(settings, **rules)
+        parts = await reopen(id, store, agent, executor, settings, given_rules, broker, workspace)
         async with parts.environment.close_on_failure():
             require_delegation(parts.agent.spec, broker)
         return cls(parts)

@@ -22,12 +22,12 @@ async def arun(
     workspace: str | Path = ".",
     store: EventStore | str | None = None,
     on_event: OnEvent | None = None,
-    **given: Unpack[GivenRules],
+    **rules: Unpack[GivenRules],
 ) -> RunResult[T]:
     """Start a conversation, send `prompt`, run and close it, and return the result. Its log remains in the store.
 
     Args:
-        agent: As in `AsyncConversation.create`, like `workspace`, `store` and `given`.
+        agent: As in `AsyncConversation.create`, like `workspace`, `store` and `rules`.
         on_event: Called for durable events and pieces of text; see `AsyncConversation.run`.
 
     Raises:
@@ -35,7 +35,7 @@ async def arun(
         ModelError: The model failed. The conversation's status is `error`, and it can be opened and run again.
         StoreError: The store cannot be opened or written.
     """
-    async with await AsyncConversation.create(agent, workspace=workspace, store=store, **given) as conversation:
+    async with await AsyncConversation.create(agent, workspace=workspace, store=store, **rules) as conversation:
         await conversation.send_message(prompt)
         return await conversation.run(on_event=on_event)
 
@@ -47,11 +47,11 @@ def run(
     workspace: str | Path = ".",
     store: EventStore | str | None = None,
     on_event: OnEvent | None = None,
-    **given: Unpack[GivenRules],
+    **rules: Unpack[GivenRules],
 ) -> RunResult[T]:
     """Do the same as `arun` without `await`. `on_event` is called in the thread of bough's event loop.
 
     Raises:
         Unavailable: It was called in an asynchronous tool, where `await arun(…)` is needed.
     """
-    return portal().call(arun, prompt, agent=agent, workspace=workspace, store=store, on_event=on_event, **given)
+    return portal().call(arun, prompt, agent=agent, workspace=workspace, store=store, on_event=on_event, **rules)

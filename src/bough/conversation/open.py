@@ -52,12 +52,12 @@ class Prepared:
     blueprint: Blueprint
     rules: Rules
 
-    async def greet(self, executor: str, rules: Rules) -> list[Event]:
-        """Run the hooks of the start, and return the first events of the conversation."""
+    async def make_first_events(self, executor: str, rules: Rules) -> list[Event]:
+        """Run the `SessionStart` hooks, and return the first events of the conversation."""
         policies = {"executor": executor, **self.started.policies}
         started = self.started.model_copy(update={"policies": policies})
-        greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
-        return [started, *make_always_active_events(self.blueprint.always_active), *make_hook_events(greeting)]
+        verdict = await rules.guard(self.record.id, Path(started.workspace)).on_start()
+        return [started, *make_always_active_events(self.blueprint.always_active), *make_hook_events(verdict)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Beginning:
         environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with environment.close_on_failure():
             await rules.secrets.resolve()
-            events = await prepared.greet(environment.executor.name, rules)
+            events = await prepared.make_first_events(environment.executor.name, rules)
             record = _mask_record(rules.secrets, prepared.record)
             record = await environment.store.create(record, events=mask_events(rules.secrets, events))
             journal = Journal(environment.store, record.id, secrets=rules.secrets)
@@ -158,19 +158,19 @@ async def create_or_open(
     executor: CodeExecutor | None,
     settings: Settings,
     delegation: Delegation | None = None,
-    **given: Unpack[GivenRules],
+    **given_rules: Unpack[GivenRules],
 ) -> Parts:
     """Start the conversation, or open it if its id exists. Raises: see `AsyncConversation.create`."""
     if new.id is None:
         raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or omit exist_ok")
     spec = spec_of(new.agent)
     try:
-        rules = Rules.build(settings, **given)
+        rules = Rules.build(settings, **given_rules)
         return await new.start(store, executor, settings, rules, delegation)
     except Conflict:
         # With a model, like the recorded agent. Otherwise every agent would seem to differ from it.
         agent = None if spec is None else settle_spec(spec, settings)
-        rules = Rules.build(settings, **given).narrow_by_agent(spec)
+        rules = Rules.build(settings, **given_rules).narrow_by_agent(spec)
         return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 
@@ -212,7 +212,7 @@ async def reopen(
     delegation: Delegation | None = None,
     workspace: str | Path | None = None,
     cache: BlueprintCache | None = None,
-    found: FoundLog | None = None,
+    log_state: FoundLog | None = None,
     record_agent: bool = True,
 ) -> Parts:
     """Open an existing conversation. Raises: see `AsyncConversation.open`.
@@ -220,27 +220,27 @@ async def reopen(
     Args:
         given_rules: The rules that the caller gives.
         cache: Builds the blueprint from parts shared with other conversations; None shares no parts.
-        found: The log, if the caller has already read it.
+        log_state: The log, if the caller has already read it.
         record_agent: Whether to record `agent` if it differs from the recorded one. False for an agent rebuilt from
             the record of an imported log, which has addresses and paths that the rebuilt one omits.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.close_on_failure():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
-        record, journal = found or await find_log(environment.store, cid)
+        record, journal = log_state or await find_log(environment.store, cid)
         if (nonce := record.config.get("made")) is not None:
             await finish_workspace(settings.home, cid, nonce)  # in case the forking process was killed
         await given_rules.secrets.resolve()
         journal.secrets = given_rules.secrets
         await quarantine(journal, record, settings, workspace)
         state = journal.state
-        given = spec_of(agent)
-        given_rules = given_rules.narrow_by_agent(given)
+        given_spec = spec_of(agent)
+        given_rules = given_rules.narrow_by_agent(given_spec)
         rules = RulesInForce(state, given_rules)
         rules()  # raises if recorded hooks or a recorded analyzer were not passed in
-        spec = given or read_recorded_spec(state)
+        spec = given_spec or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))
-        environment.narrow(recorded, given=executor or spec.executor, is_foreign=state.quarantined)
+        environment.narrow(recorded, executor or spec.executor, is_foreign=state.quarantined)
         if state.quarantined:
             environment.require_sandbox()  # after `narrow`: arguments must not replace an imported log's sandbox
         folder, pool = workspace_folder(state.workspace), environment.pool
@@ -251,7 +251,7 @@ async def reopen(
             return blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
 
         builder = AgentBuilder(spec, build)
-        if record_agent and given is not None and given.snapshot() != state.agent:
+        if record_agent and given_spec is not None and given_spec.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(builder.blueprint)))
     return Parts(journal=journal, record=record, agent=builder, environment=environment, rules=rules)
 

@@ -71,23 +71,23 @@ class Environment:
             new._owned.append(used)
         return new
 
-    def narrow(self, recorded: str, *, given: CodeExecutor | None, is_foreign: bool = False) -> None:
-        """Choose the executor: `given`, else the recorded one unless that of the settings is at least as strong.
+    def narrow(self, recorded: str, executor: CodeExecutor | None, *, is_foreign: bool = False) -> None:
+        """Choose the executor: `executor`, else the recorded one unless that of the settings is at least as strong.
 
         So opening never weakens the isolation. If the recorded executor is not available here, runs are refused.
 
         Args:
             recorded: The name of the recorded executor; empty if none is recorded.
-            given: The executor that the caller or the agent gives.
-            is_foreign: Whether the log was imported. `given` is then not compared with the recorded executor.
+            executor: The executor that the caller or the agent gives.
+            is_foreign: Whether the log was imported. It is then not compared with the recorded executor.
 
         Raises:
-            PermissionDenied: `given` is weaker than the recorded executor and than the one in the settings.
+            PermissionDenied: `executor` is weaker than the recorded executor and than the one in the settings.
         """
-        if given is not None:
+        if executor is not None:
             if not is_foreign:
-                self._require_no_weaker(recorded, given)
-            self.executor = given
+                self._require_no_weaker(recorded, executor)
+            self.executor = executor
         elif recorded and recorded != self.executor.name:
             recorded_executor = make_recorded_executor(recorded)
             # A program's own executor: the log has only its name, not its isolation. Use the sandbox.

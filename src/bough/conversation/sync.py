@@ -72,7 +72,7 @@ class Conversation(Generic[T]):
         broker: Delegation | None = None,
         server: str | None = None,
         api_key: str | None = None,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> None:
         self._start(
             AsyncConversation.create,
@@ -88,7 +88,7 @@ class Conversation(Generic[T]):
             broker=broker,
             server=server,
             api_key=api_key,
-            **given,
+            **rules,
         )
 
     @classmethod
@@ -104,12 +104,12 @@ class Conversation(Generic[T]):
         server: str | None = None,
         api_key: str | None = None,
         workspace: str | Path | None = None,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> Conversation[T]:
         """Open an existing conversation; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
         options: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
-        new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **options, **given)
+        new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **options, **rules)
         return new
 
     @classmethod

@@ -83,22 +83,22 @@ class FaultList:
     """Collects the faults of one file.
 
     Attributes:
-        found: The faults, in the order in which they were added.
+        items: The faults, in the order in which they were added.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = str(file)
-        self.found: list[Fault] = []
+        self.items: list[Fault] = []
 
     def add(
         self, code: FaultCode, message: str, *, case: str = "", field: str = "", severity: Severity = "error"
     ) -> None:
         """Add a fault of the file."""
-        self.found.append(Fault(code, self.file, case, field, message, severity))
+        self.items.append(Fault(code, self.file, case, field, message, severity))
 
     def has_error(self, start: int) -> bool:
         """Return whether the faults from position `start` on contain an error."""
-        return any(fault.severity == "error" for fault in self.found[start:])
+        return any(fault.severity == "error" for fault in self.items[start:])
 
 
 class SetFile:

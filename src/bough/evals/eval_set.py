@@ -55,7 +55,7 @@ class EvalSet:
         """
         # Before the faults are copied, because a generator of cases adds faults.
         read_cases = tuple(cases)
-        faults = tuple(file.faults.found)
+        faults = tuple(file.faults.items)
         return cls(
             name=name, cases=read_cases, faults=faults, path=file.path, sha256=file.sha256, format=format, **fields
         )

@@ -111,7 +111,7 @@ async def salvage(store: StoreAdmin, owner: UUID, lo: int, hi: int) -> AsyncIter
 
 
 async def _find_event_problems(store: StoreAdmin, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
-    """Yield a finding if own events of a conversation are missing or damaged."""
+    """Yield a finding if a conversation's own events are missing or damaged."""
     expected_ranges = [(record.base, record.head)] if record.base < record.head else []
     readable_ranges = await readable(store, record.id, record.base, record.head)
     if readable_ranges != expected_ranges:

@@ -70,7 +70,7 @@ async def _acquire(store: EventStore, cid: UUID, name: str, ttl_seconds: float) 
         holder = str(conflict.details.get("owner", ""))
         if not is_gone(holder):
             raise Conflict(
-                "another process is running the conversation",
+                "the conversation is already running",
                 hint="wait until that run has ended, or fork the conversation",
                 details=conflict.details,
             ) from conflict

@@ -209,9 +209,9 @@ class EventStore(Protocol):
         ...
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
-        """Take the lease for `ttl` seconds. Raises the generation, also if the owner holds the lease already.
+        """Take the lease for `ttl` seconds. Increments the generation, even if the owner already holds the lease.
 
-        The store's clock applies: the server's, or the machine's monotonic clock.
+        Expiry is measured by the store's clock: the database server's, or the monotonic clock of this machine.
 
         Raises:
             Conflict: Another owner holds an unexpired lease; `details["owner"]` names it.

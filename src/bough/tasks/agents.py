@@ -142,7 +142,7 @@ async def open_conversation(
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
     executor = None if spec.executor is not None else executor
     return await reopen(
-        cid, log, spec, executor, settings, rules, cache=cache, found=log_state, record_agent=not is_foreign
+        cid, log, spec, executor, settings, rules, cache=cache, log_state=log_state, record_agent=not is_foreign
     )
 
 

@@ -192,7 +192,7 @@ class Submitter:
             settle_model=self._settles_model(request, shared["queue"]),
         )
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
-        opening = [*await prepared.greet(executor, rules), *inherit_changed_rules(request.changed_rules)]
+        opening = [*await prepared.make_first_events(executor, rules), *inherit_changed_rules(request.changed_rules)]
         if request.workspace_policy != "shared":
             opening.append(StateChanged(changes={"workspace_policy": request.workspace_policy}))
         state = _fold(opening)

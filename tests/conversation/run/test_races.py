@@ -136,7 +136,7 @@ async def test_a_lease_is_given_back_whatever_ends_the_work(store: Any) -> None:
 
 async def test_only_one_of_two_runners_runs(start: Any, scripted: Any, gate: Gate) -> None:
     conversation, run = await at_the_gate(start, scripted, gate)
-    with pytest.raises(Conflict, match="another process is running"):
+    with pytest.raises(Conflict, match="already running"):
         await (await other(conversation)).run()
     with pytest.raises(Conflict, match="already"):
         await conversation.run()

@@ -51,7 +51,7 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_kept(tmp_path: Path
     labels, faults = read_labels(path)
     assert [label.id for label in labels] == ["a", "e"]
     assert labels[1].calls[0].arguments == {"n": 1}
-    assert [(fault.case, fault.code) for fault in faults.found] == [
+    assert [(fault.case, fault.code) for fault in faults.items] == [
         ("2", "duplicate-id"),
         ("3", "type"),
         ("4", "rubric-empty"),

@@ -35,7 +35,7 @@ class NamedParts:
         """Load the configuration that `AgentSpec.from_config` uses. Blocks.
 
         Raises:
-            InvalidInput: It has a mistake.
+            InvalidInput: The configuration is invalid.
         """
         return cls(AgentConfig.load(settings=settings))
 

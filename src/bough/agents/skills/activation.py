@@ -121,7 +121,7 @@ def is_current(registry: SkillRegistry, name: str, digest: str | None) -> bool:
     try:
         return registry.get(name).content_hash == digest
     except BoughError:
-        return True  # there is no newer text, so the one in the conversation remains in use
+        return True  # without a newer text, the one in the conversation remains in use
 
 
 def render_update(activation: Activation, previous_hash: str | None) -> str:

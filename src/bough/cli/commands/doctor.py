@@ -86,7 +86,7 @@ async def _check_states(store: StoreAdmin) -> Check:
         counts = await count_states(store)
     except (StoreError, Unavailable) as error:
         return Check("store", "kept states", "missing", error.message)
-    summary = f"{counts.kept} kept, {counts.outdated} by another version of bough, {counts.damaged} damaged"
+    summary = f"{counts.total} kept, {counts.outdated} by another version of bough, {counts.damaged} damaged"
     if not counts.damaged:
         return Check("store", "kept states", "ok", summary)
     return Check("store", "kept states", "broken", summary, "nothing to do: they are rebuilt when they are next needed")

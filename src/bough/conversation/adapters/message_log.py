@@ -136,7 +136,7 @@ class MessageLog:
                     if next_id is None or len(messages) == limit:
                         return messages[::-1]
         except CorruptLog:
-            await self._store.locate(head)  # raises NotFound if it was deleted meanwhile
+            await self._store.locate(head)  # raises NotFound if the entry has been deleted in the meantime
             raise
         raise NotFound(f"the message {next_id} is not stored", hint="its conversation may have been deleted")
 

@@ -223,12 +223,12 @@ class StateCount(NamedTuple):
     """Numbers of kept states.
 
     Attributes:
-        kept: All of them.
+        total: All of them.
         outdated: Those of another fold version.
         damaged: Those with a wrong digest.
     """
 
-    kept: int
+    total: int
     outdated: int
     damaged: int
 
@@ -241,7 +241,7 @@ async def count_states(store: EventStore) -> StateCount:
         StoreError: The table comes from a newer version.
     """
     fold = name_fold()
-    kept = outdated = damaged = 0
+    total = outdated = damaged = 0
     cid = seq = 0
     has_more = True
     while has_more:
@@ -250,11 +250,11 @@ async def count_states(store: EventStore) -> StateCount:
             SNAPSHOT, lambda tables, page=page: tables.run("snapshot.kept", **page), read_only=True
         )
         for cid, seq, state_fold, turns, digest, state in rows:
-            kept += 1
+            total += 1
             outdated += state_fold != fold
             damaged += digest != _digest(cid, seq, state_fold, turns, state)
         has_more = len(rows) == _BATCH_STATES
-    return StateCount(kept, outdated, damaged)
+    return StateCount(total, outdated, damaged)
 
 
 def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str) -> bool:

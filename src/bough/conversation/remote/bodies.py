@@ -103,13 +103,13 @@ def limits_body(limits: Limits | Sequence[Limits]) -> JsonObject:
     Raises:
         NotSupported: There are limits per conversation.
     """
-    for each in [limits] if isinstance(limits, Limits) else limits:
-        if each.per == "conversation":
-            if each.bounds:
+    for item in [limits] if isinstance(limits, Limits) else limits:
+        if item.per == "conversation":
+            if item.bounds:
                 raise _make_unsupported_error("limits of a whole conversation", "use limits per run")
             continue
         unset: JsonObject = dict.fromkeys(("steps", "tasks", "depth"))
-        return {**unset, **each.bounds, "unpriced": each.unpriced}
+        return {**unset, **item.bounds, "unpriced": item.unpriced}
     return {}
 
 

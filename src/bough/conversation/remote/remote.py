@@ -64,7 +64,7 @@ class RemoteConversation(RemoteRuns[T]):
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         exist_ok: bool = False,
-        **given: Unpack[GivenRules],
+        **rules: Unpack[GivenRules],
     ) -> RemoteConversation[T]:
         """Create a conversation on a server; durable there on return.
 
@@ -81,9 +81,9 @@ class RemoteConversation(RemoteRuns[T]):
         if exist_ok and id is None:
             raise InvalidInput("exist_ok needs an id", hint="give the id of the conversation: id=…")
         body: JsonObject = {"id": str(id or new_id()), "title": title, "tags": dict(tags or {})}
-        body |= {"agent": agent_body(agent), **rules_body(given)}
+        body |= {"agent": agent_body(agent), **rules_body(rules)}
         body |= {} if str(workspace) == "." else {"workspace": {"working_dir": str(workspace)}}
-        secrets = given.get("secrets")
+        secrets = rules.get("secrets")
         values = {} if secrets is None else secrets.values()
         transport = ServerTransport(server, api_key)
         try:
@@ -105,7 +105,7 @@ class RemoteConversation(RemoteRuns[T]):
 
     @classmethod
     async def open(
-        cls, id: UUID | str, *, server: str, api_key: str | None = None, **given: Unpack[GivenRules]
+        cls, id: UUID | str, *, server: str, api_key: str | None = None, **rules: Unpack[GivenRules]
     ) -> RemoteConversation[T]:
         """Open a conversation on a server. Reads its log once: O(events).
 
@@ -114,7 +114,7 @@ class RemoteConversation(RemoteRuns[T]):
             InvalidInput: `id` is not a complete UUID.
             NotSupported: Rules are given, which only the server can change.
         """
-        require_absent(**given)
+        require_absent(**rules)
         try:
             cid = UUID(str(id))
         except ValueError as error:

@@ -256,8 +256,8 @@ def _run_query(connection: Any, request: JsonObject) -> JsonObject:
     statement_types = [statement.type.name for statement in statements]
     # DuckDB's parser decides, since sqlglot may have parsed the same text as another statement.
     if statement_types != [request["statement_type"]]:
-        found = ", ".join(statement_types) or "nothing"
-        return {"error": "SQL_STATEMENTS", "details": f"the database parses the statement as {found}"}
+        actual_types = ", ".join(statement_types) or "nothing"
+        return {"error": "SQL_STATEMENTS", "details": f"the database parses the statement as {actual_types}"}
     cursor = connection.execute(statements[0])
     columns = [column[0] for column in cursor.description or ()]
     rows: list[list[Any]] = []

@@ -45,7 +45,7 @@ class DuckProcess:
         self._writable = writable
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._requests = self._responses = -1
+        self._request_fd = self._response_fd = -1
 
     def __enter__(self) -> DuckProcess:
         return self
@@ -64,7 +64,7 @@ class DuckProcess:
         if self._process is None:
             self._start()
         try:
-            write_frame(self._requests, request)
+            write_frame(self._request_fd, request)
             response = self._read_response(self._timeout_seconds, interrupt=True)
         except (EOFError, OSError, ValueError) as error:
             self.close()
@@ -86,12 +86,12 @@ class DuckProcess:
         Args:
             interrupt: Interrupt the query after a timeout, and kill the process only if that does not end the query.
         """
-        if _is_readable(self._responses, seconds):
-            return read_frame(self._responses)
+        if _is_readable(self._response_fd, seconds):
+            return read_frame(self._response_fd)
         if interrupt:
-            write_frame(self._requests, {"op": "interrupt"})
-            if _is_readable(self._responses, INTERRUPT_SECONDS):
-                read_frame(self._responses)  # even a result, which the next request would otherwise read
+            write_frame(self._request_fd, {"op": "interrupt"})
+            if _is_readable(self._response_fd, INTERRUPT_SECONDS):
+                read_frame(self._response_fd)  # even a result, which the next request would otherwise read
                 return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
         self.close()
         return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
@@ -104,8 +104,8 @@ class DuckProcess:
         missing = [name for name, file in self.projects.items() if not file.is_file()]
         if missing:
             raise QueryError("UNAVAILABLE", f"the file of project {missing[0]!r} does not exist")
-        child_reads, self._requests = os.pipe()
-        self._responses, child_writes = os.pipe()
+        child_reads, self._request_fd = os.pipe()
+        self._response_fd, child_writes = os.pipe()
         self._folder = tempfile.TemporaryDirectory(prefix="bough-data-")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -128,7 +128,7 @@ class DuckProcess:
             "writable": self._writable,
         }
         try:
-            write_frame(self._requests, settings)
+            write_frame(self._request_fd, settings)
             response = self._read_response(START_SECONDS, interrupt=False)
         except (EOFError, OSError, ValueError) as error:
             self.close()
@@ -153,10 +153,10 @@ class DuckProcess:
                 # The group that `start_new_session` created for the child, so that no grandchild survives.
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for fd in (self._requests, self._responses):
+        for fd in (self._request_fd, self._response_fd):
             if fd >= 0:
                 os.close(fd)
-        self._requests = self._responses = -1
+        self._request_fd = self._response_fd = -1
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None

@@ -66,7 +66,7 @@ def read_old_adk_list(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSe
 
 def _read_old_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | None:
     """Return the case of a `{name, data, initial_session}`; None if it has an error."""
-    fault_count = len(entry.faults.found)
+    fault_count = len(entry.faults.items)
     id = _read_id(entry, ids, "name")
     case = _make_old_case(entry, id or entry.case, setup)
     return None if entry.faults.has_error(fault_count) else case
@@ -74,7 +74,7 @@ def _read_old_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | N
 
 def _make_old_case(entry: Entry, id: str, setup: CaseSetup) -> SetCase | None:
     """Return the case of an entry whose `data` is a list of turns; None if a turn has an error."""
-    fault_count = len(entry.faults.found)
+    fault_count = len(entry.faults.items)
     turns = [_read_old_turn(turn) for turn in entry.entries("data")]
     if not turns and not entry.faults.has_error(fault_count):
         entry.fault("no-prompt", "there is no turn", "data")
@@ -135,7 +135,7 @@ def _read_session(session: Entry | None) -> tuple[JsonObject | None, JsonObject]
 def _read_case(entry: Entry, ids: set[str], setup: CaseSetup) -> SetCase | None:
     """Return the case of an entry of `eval_cases`; None if it has an error."""
     faults = entry.faults
-    fault_count = len(faults.found)
+    fault_count = len(faults.items)
     id = _read_id(entry, ids, "eval_id", "evalId")
     if entry.get("conversation_scenario", "conversationScenario") is not None:
         entry.fault("unsupported", "a conversation_scenario needs a simulated user", "conversation_scenario")

@@ -40,7 +40,7 @@ def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
     faults = FaultList(file)
     document = SetFile(file, faults)
     data = document.data
-    if data is None and faults.found:
+    if data is None and faults.items:
         return EvalSet.from_file(document, file.stem, ())
     if _has_key(data, "eval_cases", "evalCases"):
         from bough.evals.formats.adk import read_adk_set
@@ -106,7 +106,7 @@ def _read_case(entry: Entry, number: int, ids: set[str], document: SetFile) -> S
         ids: The ids of earlier cases; the id is added.
     """
     faults = entry.faults
-    fault_count = len(faults.found)
+    fault_count = len(faults.items)
     id = entry.text("name") or f"case-{number}"
     entry.case = id
     if id in ids:

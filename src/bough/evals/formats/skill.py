@@ -49,7 +49,7 @@ def read_skill_set(folder: Path) -> EvalSet:
     return EvalSet(
         name=skill.name,
         cases=tuple(cases),
-        faults=(*faults, *case_faults.found),
+        faults=(*faults, *case_faults.items),
         path=folder,
         sha256=_digest(evals),
         format="skill",
@@ -120,7 +120,7 @@ def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> l
     set_cases: list[SetCase] = []
     ids: set[str] = set()
     for case in cases:
-        fault_count = len(faults.found)
+        fault_count = len(faults.items)
         if case.id in ids:
             continue  # read_evals reported it
         ids.add(case.id)

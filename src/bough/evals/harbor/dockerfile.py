@@ -173,7 +173,7 @@ def _add_run(plan: SandboxPlan, command: str) -> bool:
 
 
 def _add_copy(plan: SandboxPlan, arguments: str, environment: Path) -> bool:
-    """Add the files of a COPY or ADD into the working folder; return False if the instruction needs an image."""
+    """Plan the files that a COPY or ADD puts into the working folder; return False if it needs an image."""
     if arguments.startswith("["):
         try:
             words = [str(word) for word in cast("list[Any]", json.loads(arguments))]
@@ -190,7 +190,7 @@ def _add_copy(plan: SandboxPlan, arguments: str, environment: Path) -> bool:
     workspace_path = "/".join(part for part in path_in_image[len(plan.workdir) :].split("/") if part not in ("", "."))
     for source in sources:
         path = environment / source
-        # A source outside the build context could be any file of this machine.
+        # A source outside the build context could be any file on this machine.
         if ".." in source.split("/") or not path.exists():
             return False
         plan.files += _list_copied_files(

@@ -145,15 +145,15 @@ def read_task(folder: Path) -> tuple[HarborTask | None, list[Fault]]:
     if not (folder / "task.toml").is_file():
         faults.add("unsupported", "task.md is not supported; use a release of the tasks that has task.toml",
                    case=folder.name)  # fmt: skip
-        return None, faults.found
+        return None, faults.items
     try:
         data = tomllib.loads((folder / "task.toml").read_text("utf-8"))
     except (OSError, ValueError) as error:
         faults.add("shape", f"task.toml is not TOML: {error}", case=folder.name)
-        return None, faults.found
+        return None, faults.items
     reader = _TomlReader(folder, data, faults)
     task = reader.read()
-    return (None if faults.has_error(0) else task), faults.found
+    return (None if faults.has_error(0) else task), faults.items
 
 
 class _TomlReader:

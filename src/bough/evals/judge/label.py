@@ -65,7 +65,7 @@ def _read_line(line: str, number: int, faults: FaultList, ids: set[str]) -> Iter
     """Yield the label of a line; nothing for an empty line, or for an invalid line, whose faults are added."""
     if not line.strip():
         return
-    fault_count = len(faults.found)
+    fault_count = len(faults.items)
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -118,11 +118,14 @@ def match_verdicts(response: Verdicts, ids: Collection[str]) -> dict[str, Verdic
 
 def count_votes(rubrics: Sequence[Rubric], ballots: Sequence[Ballot]) -> tuple[RubricVerdict, ...]:
     """Return the majority verdict for each rubric; None if at most half of the ballots decide the rubric."""
-    return tuple(_count_votes_for(rubric, ballots) for rubric in rubrics)
+    return tuple(_decide_rubric(rubric, ballots) for rubric in rubrics)
 
 
-def _count_votes_for(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
-    """Return the majority verdict for one rubric, with the rationale of the first vote for it; a tie is no."""
+def _decide_rubric(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
+    """Return the majority verdict for one rubric, with the rationale of the first vote that agrees with it.
+
+    A tie counts as no. The verdict is None unless more than half of the ballots decide the rubric.
+    """
     votes = [ballot.verdicts[rubric.id] for ballot in ballots if rubric.id in ballot.verdicts]
     yes_count = sum(vote.verdict == "yes" for vote in votes)
     if 2 * len(votes) <= len(ballots):

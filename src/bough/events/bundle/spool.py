@@ -73,7 +73,7 @@ class EventSpool(Sequence[StoredEvent]):
             return {row[0] for row in self._db.execute("select distinct size from named where sha256 = ?", (sha256,))}
 
     def blobs(self, start: int, stop: int) -> list[BlobRow]:
-        """Return the available bytes that events of a range refer to. Each is read on demand."""
+        """Return the blobs in the bundle that the events of a range refer to. Their bytes are read on demand."""
         query = """select seq, sha256, media_type, size from named join blob using (sha256)
                    where seq >= ? and seq < ? order by seq"""
         with _explain_errors():

@@ -409,7 +409,7 @@ def _read_answer(message: Message, user_message: UserMessage, task: Task) -> Jso
 
 @contextmanager
 def translate_errors() -> Generator[None]:
-    """Convert errors of bough to errors of the protocol. Unexpected errors are logged, and sent without details."""
+    """Convert bough errors to protocol errors. Unexpected errors are logged, and sent without details."""
     try:
         yield
     except A2AError:
@@ -423,6 +423,6 @@ def translate_errors() -> Generator[None]:
     except BoughError as error:
         error_class = InternalError if error.http_status >= 500 else UnsupportedOperationError
         raise error_class(message=explain_error(error)) from error
-    except Exception as error:  # noqa: BLE001 - the boundary of a request: the library would send its text
+    except Exception as error:  # noqa: BLE001 - request boundary: the library would send the error's text
         _LOG.error("an A2A request failed", exc_info=error)
         raise InternalError(message="internal: the server failed") from None

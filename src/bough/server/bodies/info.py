@@ -224,7 +224,7 @@ def _make_lineage(record: ConversationRecord) -> Lineage | None:
 
 
 def _read_policy(state: State) -> JsonObject:
-    """Return the policy in force; in quarantine every call waits."""
+    """Return the policy in force; in quarantine, every call waits for confirmation."""
     if state.quarantined:
         return AlwaysConfirm().to_json()
     return state.policies.get("policy") or {"kind": "NeverConfirm"}

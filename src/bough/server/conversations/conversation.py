@@ -252,7 +252,7 @@ async def reopen_parts(
     return await reopen(
         record.id, store, agent, executor=None, settings=settings, given_rules=Rules.build(settings, **rules),
         delegation=broker, cache=services.runs.broker.worker.blueprints.recheck_every(skills_seconds),
-        found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
+        log_state=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))), record_agent=False,
     )  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def _narrowing_events(access: Access, state: State) -> list[Event]:
 
 
 def _parse(file: IO[bytes], trusted: Collection[bytes] | None, owner: str | None) -> Bundle:
-    """Parse a bundle, check that its events fold to a conversation, and remove a server's data from its rows."""
+    """Parse a bundle, check that its events fold to a conversation, and strip what a server adds to its records."""
     bundle = parse_bundle(file, trusted=trusted, owner=owner)
     record = _clean(bundle.record)
     _require_folds(record, bundle.events)

@@ -68,10 +68,10 @@ def read_code(folder: Path, modules: Iterable[str], *, copy_to: Path | None = No
         # The standard library takes precedence over the project, as in `SnapshotFinder`.
         if name in roots or name in sys.stdlib_module_names:
             continue
-        found = _find_module(project, search_roots, name)
-        if found is None:
+        location = _find_module(project, search_roots, name)
+        if location is None:
             continue
-        root, path = found
+        root, path = location
         roots[name] = root
         module = project / root / path
         tree = _read_module(module, None if copy_to is None else copy_to / root)

@@ -71,7 +71,7 @@ class Contract:
 
     @pytest.fixture
     def workspace(self, tmp_path: Path) -> Path:
-        """A folder of the caller, to be used as `/work` itself."""
+        """A folder of the caller, used directly as `/work` instead of a new temporary folder."""
         folder = tmp_path / "workspace"
         folder.mkdir()
         return folder

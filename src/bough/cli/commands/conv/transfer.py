@@ -336,7 +336,7 @@ def _confirm_adoption(facts: list[Line], *, json: bool) -> None:
     """Show the facts and ask for confirmation.
 
     Raises:
-        InvalidInput: There is no terminal.
+        InvalidInput: Standard input is not a terminal.
         PermissionDenied: The answer is no.
     """
     # With --json, a program reads stdout, and it cannot answer.

@@ -44,7 +44,7 @@ def judge(
         raise InvalidInput("no judge to measure", hint="pass --judge MODEL")
     settings = options.load_settings(home, store, base_url=base_url)
     labels, faults = read_labels(file)
-    show_faults(renderer_for(json=json), faults.found)
+    show_faults(renderer_for(json=json), faults.items)
     if not labels:
         raise InvalidInput(f"{file} has no labels", hint="one JSON object a line; fix the faults above")
     folder = RunFolder.new(runs_root(settings, runs))

@@ -289,16 +289,16 @@ class RelationalWriting(RelationalReading):
         row = self.one("tombstone_row", cid=number)
         if row is None:
             return ()
-        parent, base, head, forked_from, is_deleted, last_cut, is_referenced = row
+        parent, base, head, forked_from, is_deleted, furthest_cut, is_referenced = row
         if not is_deleted:
             return ()
-        kept_until = base if last_cut is None else last_cut
+        kept_until = base if furthest_cut is None else furthest_cut
         self.run("drop_events", cid=number, lo=kept_until, hi=head)
-        if last_cut is None and not is_referenced:
+        if furthest_cut is None and not is_referenced:
             self.run("drop_conversation", cid=number)
             return parent, forked_from
-        self.update_conversation("trim", head=kept_until, parent=None if last_cut is None else parent, cid=number)
-        return (parent,) if last_cut is None else ()
+        self.update_conversation("trim", head=kept_until, parent=None if furthest_cut is None else parent, cid=number)
+        return (parent,) if furthest_cut is None else ()
 
     def _erase(self, row: ConversationRow) -> None:
         """Replace the payloads of a conversation's own events by stubs, in every fork that shares them."""
