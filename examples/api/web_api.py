@@ -5,12 +5,13 @@ Start it with `uvicorn web_api:app`.
 
 import json
 from collections.abc import AsyncIterator
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from bough import AgentSpec, AlwaysConfirm, AsyncConversation, Delta
+from bough import AgentSpec, AlwaysConfirm, AsyncConversation, Delta, StoredEvent
 from bough.errors import BoughError, Conflict, NotFound
 
 
@@ -52,19 +53,20 @@ async def approve(id: UUID, call: str) -> dict[str, int]:
 
 
 @app.get("/chats/{id}/events")
-async def events(id: UUID, after: int = -1) -> StreamingResponse:
+async def events(id: UUID, after: Annotated[int, Query(ge=-1)] = -1) -> StreamingResponse:
     """Stream the events after a seq until the run has ended. A client that leaves stops nothing, and may come back."""
     conversation = await AsyncConversation.open(id, agent=editor)  # raises NotFound before the response
+    return StreamingResponse(lines(conversation, conversation.follow(after)), media_type="text/event-stream")
 
-    async def lines() -> AsyncIterator[str]:
-        async with conversation:
-            async for update in conversation.follow(after):
-                if isinstance(update, Delta):
-                    yield f"event: delta\ndata: {json.dumps(update.text)}\n\n"
-                else:
-                    yield f"id: {update.seq}\nevent: {update.kind}\ndata: {json.dumps(update.as_json())}\n\n"
 
-    return StreamingResponse(lines(), media_type="text/event-stream")
+async def lines(conversation: AsyncConversation, updates: AsyncIterator[StoredEvent | Delta]) -> AsyncIterator[str]:
+    """Return updates as server-sent events."""
+    async with conversation:
+        async for update in updates:
+            if isinstance(update, Delta):
+                yield f"event: delta\ndata: {json.dumps(update.text)}\n\n"
+            else:
+                yield f"id: {update.seq}\nevent: {update.kind}\ndata: {json.dumps(update.as_json())}\n\n"
 
 
 @app.exception_handler(BoughError)

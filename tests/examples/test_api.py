@@ -492,6 +492,7 @@ async def talk_to(app: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]
             return events_of((await client.get(f"{path}/events", params=started.json())).text)
 
         assert (await client.get(f"{path}/events")).status_code == 404
+        assert (await client.get(f"{path}/events", params={"after": -2})).status_code == 422
         sent = await post(f"{path}/messages", text="Publish: hello.")
         changes = [data["changes"] for name, data in sent if name == "StateChanged"]
         (waiting,) = [change["waiting"] for change in changes if change.get("waiting")]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic
 from uuid import UUID
 
+from bough.conversation.follow import check_position
 from bough.conversation.log.listeners import Listener, OnEvent, Update
 from bough.conversation.log.state import State
 from bough.conversation.result import RunResult, T, WaitingCall, list_waiting
@@ -108,7 +109,6 @@ class ConversationBase(ABC, Generic[T]):
             InvalidInput: The model is unknown.
         """
 
-    @abstractmethod
     def follow(self, after: int = -1) -> AsyncGenerator[Update]:
         """Iterate the events after seq `after`, then those of the present run as they come, in any process.
 
@@ -120,8 +120,13 @@ class ConversationBase(ABC, Generic[T]):
 
         Raises:
             InvalidInput: `after` is not a whole number from -1 on.
-            NotFound: The conversation was deleted.
+            NotFound: The conversation was deleted; raised by the first iteration, unlike the one above.
         """
+        return self._iterate_updates(check_position(after))
+
+    @abstractmethod
+    def _iterate_updates(self, after: int) -> AsyncGenerator[Update]:
+        """Iterate as `follow` does."""
 
     def run_stream(self) -> RunStream:
         """Run, and iterate the durable events and pieces of text as they arrive. `result` has the result afterwards.

@@ -30,7 +30,7 @@ from bough.conversation.agent import (
 )
 from bough.conversation.base import ConversationBase
 from bough.conversation.current_run import CurrentRun
-from bough.conversation.follow import check_position, follow
+from bough.conversation.follow import follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.orphans import remove_made
@@ -559,9 +559,9 @@ class AsyncConversation(ConversationBase[T]):
         await current_run.start(self.aclose if close else None)
 
     @override
-    async def follow(self, after: int = -1) -> AsyncGenerator[Update]:
+    async def _iterate_updates(self, after: int) -> AsyncGenerator[Update]:
         # Joined: the last event is visible before the result of the run, which the caller reads next.
-        async with self._current_run.join_after(), aclosing(follow(self.store, self.id, check_position(after))) as log:
+        async with self._current_run.join_after(), aclosing(follow(self.store, self.id, after)) as log:
             async for update in log:
                 yield update
 

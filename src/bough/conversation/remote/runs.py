@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from typing_extensions import override
 
-from bough.conversation.follow import check_position, ends_run
+from bough.conversation.follow import ends_run
 from bough.conversation.log.listeners import Delta, OnEvent, Update
 from bough.conversation.remote.bodies import require_absent
 from bough.conversation.remote.control import RemoteControl
@@ -50,8 +50,8 @@ class RemoteRuns(RemoteControl[T]):
                 await self.aclose()
 
     @override
-    async def follow(self, after: int = -1) -> AsyncGenerator[Update]:
-        position, head, is_running = check_position(after) + 1, 0, True
+    async def _iterate_updates(self, after: int) -> AsyncGenerator[Update]:
+        position, head, is_running = after + 1, 0, True
         async for update in self._log.follow(position):
             if isinstance(update, StoredEvent):
                 yield update
