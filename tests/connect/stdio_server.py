@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 
 server = MCPServer("run_directory")
 
@@ -24,6 +25,12 @@ def environment() -> list[str]:
 def list_planks(count: int) -> str:
     """List planks, ten characters each."""
     return "".join(f"plank{number:04d}\n" for number in range(count))
+
+
+@server.tool()
+def show_key(context: Context) -> str:
+    """Show the key of the call."""
+    return str(dict(context.request_context.meta or {}).get("bough/effect-key"))
 
 
 @server.tool()

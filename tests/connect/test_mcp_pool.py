@@ -18,6 +18,7 @@ from pydantic_ai.messages import ToolReturnPart
 from bough import AsyncConversation, MCPClientConfig
 from bough.agents.spec import AgentSpec
 from bough.connect.mcp_pool import McpPool
+from bough.effects import make_effect_key
 from bough.errors import ConnectError, InvalidInput
 from bough.events.model import ErrorRaised, ToolFailed, ToolReturned
 from bough.settings import Settings
@@ -202,3 +203,14 @@ async def test_a_long_result_of_a_server_is_shown_in_part_and_read_on(start: Any
     assert "plank5000" in shown[1]
     (listed, _) = await events(conversation, ToolReturned)
     assert len(str(listed.result)) >= 100_000, "the log has all of it"
+
+
+async def test_a_server_gets_the_key_of_each_call(start: Any, tmp_path: Path) -> None:
+    conversation = await start([stdio(tmp_path)], [tool_call("show_key"), tool_call("show_key")], "done")
+    await conversation.run()
+    log = [stored async for stored in conversation.events]
+    response = next(stored.seq for stored in log if stored.kind == "ModelResponded")
+    results = await events(conversation, ToolReturned)
+    assert len({result.result for result in results}) == 2
+    for result in results:
+        assert result.result == make_effect_key(conversation.id, response, result.tool_call_id)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import uvicorn
@@ -77,6 +78,7 @@ async def test_a_stdio_server_is_started_by_activation_and_stopped_with_the_conv
         tool_call("load_skill", skill_name="plank-shop"),
         [tool_call("plank_shop_measure", plank="oak"), tool_call("plank_shop_environment")],
         tool_call("plank_shop_fail"),
+        tool_call("plank_shop_show_key"),
         "measured",
     )
     await conversation.send_message("measure the oak plank")
@@ -90,6 +92,7 @@ async def test_a_stdio_server_is_started_by_activation_and_stopped_with_the_conv
     assert "OPENAI_API_KEY" not in str(results[1])
     assert "SHELF" in str(results[1])
     assert asked[3].messages[-1].parts[0].outcome == "failed"
+    assert UUID(asked[4].messages[-1].parts[0].content), "the key of the call"
     pid = int((tmp_path / "pid").read_text())
     assert is_alive(pid)
     await conversation.send_message("again")
