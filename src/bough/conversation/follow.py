@@ -9,12 +9,14 @@ from uuid import UUID
 from bough.conversation.log.listeners import Delta, Update, UpdateChannel, local_followers
 from bough.errors import InvalidInput, NotFound
 from bough.events.lease import TTL_SECONDS, is_gone
-from bough.events.model import StateChanged
+from bough.events.model import StateChanged, TaskChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 
 _FIRST_CHECK_SECONDS = 0.1
 """After this time without an update, the lease is checked; then after twice the time, up to that of a lease."""
+
+LIVE_TASK_STATES = ("pending", "running")
 
 HANDED_BACK = "handed back"
 """Reason of the `paused` of a run that another worker continues."""
@@ -32,10 +34,16 @@ def check_position(after: int) -> int:
 
 
 def ends_run(stored: StoredEvent) -> bool:
-    """Whether the event is the last one of a run that no other worker continues."""
-    if stored.kind != "StateChanged" or not isinstance(event := stored.event, StateChanged):
-        return False
-    return event.changes.get("status", "running") != "running" and event.reason != HANDED_BACK
+    """Whether a run has ended with this event, or its task before it ran, and no other worker continues it."""
+    if stored.kind not in ("StateChanged", "TaskChanged"):
+        return False  # without decoding the event
+    match stored.event:
+        case StateChanged(changes=changes, reason=reason):
+            return changes.get("status", "running") != "running" and reason != HANDED_BACK
+        case TaskChanged(state=state):
+            return state not in LIVE_TASK_STATES
+        case _:
+            return False
 
 
 async def follow(store: EventStore, cid: UUID, after: int) -> AsyncGenerator[Update]:

@@ -162,6 +162,23 @@ async def test_a_started_run_is_followed_by_several_and_goes_on_without_its_obje
                 second.follow(-2)
 
 
+async def test_a_started_run_has_a_result_when_it_was_followed_to_its_end(place: Any) -> None:
+    with place("one", Failure(status=400, message="no such thing"), Hang()) as at:
+        async with await at.start() as conversation:
+            await conversation.send_message("go")
+            await conversation.start()
+            await _collect(conversation.follow())
+            assert (conversation.result.output, conversation.result.status) == ("one", "finished")
+            await conversation.send_message("again")
+            await conversation.start()
+            await _collect(conversation.follow(conversation.state.head - 1))
+            assert (conversation.result.status, conversation.result.reason) == ("error", "model_error")
+            await conversation.start()
+            await conversation.interrupt()  # perhaps before the run has begun
+            await _collect(conversation.follow(conversation.state.head - 1))
+            assert conversation.status in ("error", "paused")
+
+
 async def _collect(updates: Any) -> list[Any]:
     async with asyncio.timeout(60):
         return [update async for update in updates]

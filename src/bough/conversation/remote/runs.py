@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from typing_extensions import override
 
-from bough.conversation.follow import ends_run
+from bough.conversation.follow import LIVE_TASK_STATES, ends_run
 from bough.conversation.log.listeners import Delta, OnEvent, Update
 from bough.conversation.remote.bodies import require_absent
 from bough.conversation.remote.control import RemoteControl
@@ -16,14 +16,13 @@ from bough.conversation.remote.transport import ServerTransport, make_error
 from bough.conversation.result import RunResult, T, list_waiting
 from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.outcome import RunOutcome
-from bough.errors import Conflict
+from bough.errors import BoughError, Conflict
 from bough.events.model import ErrorRaised, ModelResponded
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.guard import Limits
 from bough.types import new_id
 
 _WAIT_SECONDS = 30
-_LIVE = ("pending", "running")
 
 
 class RemoteRuns(RemoteControl[T]):
@@ -32,6 +31,7 @@ class RemoteRuns(RemoteControl[T]):
     def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
         super().__init__(transport, record)
         self._is_running = False
+        self._started_at: int | None = None
         self._result: RunResult[T] | None = None
 
     @property
@@ -44,7 +44,9 @@ class RemoteRuns(RemoteControl[T]):
         require_absent(limits=limits)
         await self._join_abandoned_run()
         try:
+            await self.refresh()
             await self._post("run", {"wait": 0}, key=new_id())
+            self._started_at, self._was_interrupted, self._result = self.state.head, False, None
         finally:
             if close:
                 await self.aclose()
@@ -61,10 +63,14 @@ class RemoteRuns(RemoteControl[T]):
                 yield Delta(text=update.data["text"], kind=update.data["kind"])
             elif update.kind == "state" and head == 0:  # the first frame of a stream
                 run, head = update.data["run"], update.data["head"]
-                is_running = run is not None and run["state"] in _LIVE
+                is_running = run is not None and run["state"] in LIVE_TASK_STATES
             if not is_running and position >= head:
                 break
         await self.refresh()
+        if self._started_at is not None and not is_running:
+            start, self._started_at = self._started_at, None
+            with suppress(BoughError):  # it is in the log, and `result` has its code
+                await self._read_result(start)
 
     async def run(
         self,
@@ -153,7 +159,7 @@ class RemoteRuns(RemoteControl[T]):
                 self._listeners.listeners.remove(check_head)
 
     async def _read_result(self, start: int) -> RunResult[T]:
-        """Return the result of the run whose first event has seq `start`, from its events.
+        """Read the result of the run whose first event has seq `start` from its events, and return it.
 
         Raises:
             BoughError: The run ended with an error.
@@ -166,8 +172,6 @@ class RemoteRuns(RemoteControl[T]):
             elif isinstance(event, ErrorRaised):
                 failure = event
         state = self.state
-        if state.status == "error" and failure is not None:
-            raise make_error(failure.code, failure.message, hint=failure.hint)
         outcome.interrupted = state.status == "paused" and self._was_interrupted
         self._result = RunResult(
             conversation=self.id,
@@ -184,4 +188,6 @@ class RemoteRuns(RemoteControl[T]):
             reason=outcome.reason(state),
             waiting=list_waiting(state.waiting),
         )
+        if state.status == "error" and failure is not None:
+            raise make_error(failure.code, failure.message, hint=failure.hint)
         return self._result
