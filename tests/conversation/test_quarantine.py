@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import Tool
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
@@ -99,6 +100,27 @@ async def test_nothing_that_was_approved_elsewhere_runs(
         await opened.reject("c2", reason="no")
         assert (await opened.run()).status == "finished"
         assert ran == ["ran"], "what a person here approves runs"
+
+
+async def test_no_function_here_is_asked_what_became_of_a_call_of_another_s_log(
+    elsewhere: EventStore, store: EventStore, settings: Settings, scripted: Any
+) -> None:
+    calls: list[Any] = []
+
+    def act() -> str:
+        """Act."""
+        calls.append("ran")
+        return "acted"
+
+    started = [ToolCalled(tool_call_id=id, tool="act", arguments={}) for id in ("c1", "c2")]
+    record = await carry(elsewhere, store, foreign(*started))
+    agent = scripted("done", tools=(Tool(act, metadata={"reconcile": calls.append}),))
+    async with await AsyncConversation.open(record.id, store=store, agent=agent, settings=settings) as opened:
+        await opened.approve()
+        assert (await opened.run()).status == "finished"
+        kinds = [stored.kind async for stored in opened.events]
+    assert calls == [], "its arguments come from whoever made the bundle"
+    assert kinds.count("ToolInterrupted") == 2
 
 
 async def test_a_new_call_asks_until_it_is_adopted(

@@ -157,7 +157,9 @@ class Loop:
         reconcilers = find_reconcilers(agent)
         for call in lost_calls:
             key = make_effect_key(self._journal.cid, state.responded, call.id)
-            outcome = await close_lost_call(call, key, reconcilers.get(call.tool))
+            # The arguments of an imported call come from whoever made the bundle: no function of this program gets them.
+            reconcile = None if call.carried else reconcilers.get(call.tool)
+            outcome = await close_lost_call(call, key, reconcile)
             if outcome is not None:
                 self._journal.stage(outcome)
 
