@@ -14,7 +14,16 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.errors import Conflict
 from bough.events import open_store
-from bough.events.model import ConversationStarted, Event, Imported, ModelResponded, StateChanged, ToolReturned, Usage
+from bough.events.model import (
+    ConversationStarted,
+    Event,
+    Imported,
+    ModelResponded,
+    StateChanged,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
 from bough.events.store import EventStore
 from bough.execution import Isolation, UnsafeLocalCodeExecutor
 from bough.guard import AlwaysConfirm, NeverConfirm, Secrets

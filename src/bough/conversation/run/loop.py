@@ -157,7 +157,7 @@ class Loop:
         reconcilers = find_reconcilers(agent)
         for call in lost_calls:
             key = make_effect_key(self._journal.cid, state.responded, call.id)
-            # The arguments of an imported call come from whoever made the bundle: no function of this program gets them.
+            # Not for an imported call: its arguments come from whoever made the bundle.
             reconcile = None if call.carried else reconcilers.get(call.tool)
             outcome = await close_lost_call(call, key, reconcile)
             if outcome is not None:
