@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,13 +114,17 @@ class Person:
         assert result.code == code, result
         return result
 
-    @contextmanager
-    def serve(self, *args: str) -> Iterator[ServerProcess]:
+    def serve(self, *args: str) -> AbstractContextManager[ServerProcess]:
         """Run `bough serve` on a free port of this machine until the block ends; its output goes to `server.log`."""
+        return self.run_server([BOUGH, "serve", "--port", "0", *args])
+
+    @contextmanager
+    def run_server(self, command: Sequence[str | Path]) -> Iterator[ServerProcess]:
+        """Run a server that prints its address, until the block ends; its output goes to `server.log`."""
         log = self.folder.parent / f"{self.folder.name}-server.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [BOUGH, "serve", "--port", "0", *args],
+                [str(part) for part in command],
                 cwd=self.folder,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -138,7 +142,7 @@ class Person:
 def _wait_for_address(log: Path, process: subprocess.Popen[str]) -> str:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
-        if match := re.search(r"listening on (http://\S+)\n", log.read_text()):
+        if match := re.search(r"(?:listening|running) on (http://\S+)[ \n]", log.read_text()):
             return match[1]
         assert process.poll() is None, f"the server ended: {log.read_text()}"
         time.sleep(0.05)  # a file tells nobody that it has grown
