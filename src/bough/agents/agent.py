@@ -22,6 +22,7 @@ from pydantic_graph import End
 
 from bough.agents.config.agents import AgentConfig
 from bough.agents.models.resolve import resolve_model
+from bough.agents.spec import T
 from bough.agents.usage import CallableUsage
 from bough.errors import NotFound
 from bough.settings import Settings
@@ -65,14 +66,14 @@ def get_agent(
 
 
 async def run_agent(
-    agent: AbstractAgent[Any, Any],
+    agent: AbstractAgent[Any, T],
     prompt: str | Sequence[Any] | None,
     message_history: Sequence[ModelMessage] | None = None,
     usage_limits: UsageLimits | None = None,
     verbose: bool = False,
     catch_exceptions: bool = False,
     ctx: RunContext[Any] | None = None,
-) -> tuple[AgentRun[Any, Any] | None, list[AgentNode]]:
+) -> tuple[AgentRun[Any, T] | None, list[AgentNode]]:
     """Run an agent and return its run and nodes. `run.result.usage()` also works, and equals `run.result.usage`.
 
     Args:

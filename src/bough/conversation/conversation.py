@@ -9,28 +9,27 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 from uuid import UUID
 
 from typing_extensions import override
 
 from bough.agents.delegation_protocol import Delegation
-from bough.conversation.agent import AgentLike, AgentOf, apply_defaults, resolve_spec_model, spec_of
+from bough.conversation.agent import AgentLike, AgentOf, apply_defaults, resolve_spec_model
 from bough.conversation.control import ConversationControl
 from bough.conversation.current_run import CurrentRun
 from bough.conversation.follow import follow
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.opened import fork_opened
 from bough.conversation.fork.orphans import remove_made
-from bough.conversation.fork.request import ForkOverrides, ForkRequest, Pending, Snap, Turn
-from bough.conversation.fork.workspace import WorkspacePolicy
+from bough.conversation.fork.request import ForkOptions, ForkRequest
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.listeners import OnEvent, Update
 from bough.conversation.message import add_inputs, events_of, fetch_inputs, is_sent, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
 from bough.conversation.open import Beginning, create_or_open, read_page, reopen
 from bough.conversation.parts import require_delegation
-from bough.conversation.result import RunResult, T
+from bough.conversation.result import OutputT, RunResult, T
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
@@ -43,7 +42,7 @@ from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page
-from bough.events.store import Cut, EventStore
+from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
 from bough.settings import Settings
@@ -66,7 +65,7 @@ class AsyncConversation(ConversationControl[T]):
     @classmethod
     async def create(
         cls,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         *,
         server: str,
         api_key: str | None = None,
@@ -76,13 +75,13 @@ class AsyncConversation(ConversationControl[T]):
         tags: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         **rules: Unpack[GivenRules],
-    ) -> RemoteConversation[T]: ...
+    ) -> RemoteConversation[OutputT]: ...
 
     @overload
     @classmethod
     async def create(
         cls,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         *,
         workspace: str | Path = ".",
         store: EventStore | str | None = None,
@@ -96,12 +95,12 @@ class AsyncConversation(ConversationControl[T]):
         server: None = None,
         api_key: str | None = None,
         **rules: Unpack[GivenRules],
-    ) -> AsyncConversation[T]: ...
+    ) -> AsyncConversation[OutputT]: ...
 
     @classmethod
     async def create(
         cls,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         *,
         workspace: str | Path = ".",
         store: EventStore | str | None = None,
@@ -115,7 +114,7 @@ class AsyncConversation(ConversationControl[T]):
         server: str | None = None,
         api_key: str | None = None,
         **rules: Unpack[GivenRules],
-    ) -> AsyncConversation[T] | RemoteConversation[T]:
+    ) -> AsyncConversation[Any] | RemoteConversation[Any]:
         """Start a conversation; its first event is durable on return.
 
         Args:
@@ -157,7 +156,7 @@ class AsyncConversation(ConversationControl[T]):
     @classmethod
     async def open(
         cls, id: UUID | str, *, server: str, api_key: str | None = None, **rules: Unpack[GivenRules]
-    ) -> RemoteConversation[T]: ...
+    ) -> RemoteConversation[OutputT]: ...
 
     @overload
     @classmethod
@@ -166,7 +165,7 @@ class AsyncConversation(ConversationControl[T]):
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         broker: Delegation | None = None,
@@ -174,7 +173,7 @@ class AsyncConversation(ConversationControl[T]):
         api_key: str | None = None,
         workspace: str | Path | None = None,
         **rules: Unpack[GivenRules],
-    ) -> AsyncConversation[T]: ...
+    ) -> AsyncConversation[OutputT]: ...
 
     @classmethod
     async def open(
@@ -182,7 +181,7 @@ class AsyncConversation(ConversationControl[T]):
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         broker: Delegation | None = None,
@@ -190,7 +189,7 @@ class AsyncConversation(ConversationControl[T]):
         api_key: str | None = None,
         workspace: str | Path | None = None,
         **rules: Unpack[GivenRules],
-    ) -> AsyncConversation[T] | RemoteConversation[T]:
+    ) -> AsyncConversation[Any] | RemoteConversation[Any]:
         """Open an existing conversation. Reads only the events since the latest kept state of its log.
 
         Args:
@@ -414,25 +413,13 @@ class AsyncConversation(ConversationControl[T]):
         async with hold_lease(self.store, self.id) as lease:
             return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
 
-    async def fork(
-        self,
-        *,
-        id: UUID | None = None,
-        agent: AgentLike | None = None,
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        reset_metrics: bool = True,
-        at: Cut | Turn | None = None,
-        snap: Snap = "exact",
-        pending: Pending = "close",
-        overrides: ForkOverrides | None = None,
-        inherit_tags: bool = True,
-        workspace: WorkspacePolicy = "shared",
-        secrets: Literal["reference", "none"] = "reference",
-        reason: str | None = None,
-        actor: str | None = None,
-        ephemeral: bool = False,
-    ) -> AsyncConversation[T]:
+    @overload
+    async def fork(self, *, agent: None = None, **options: Unpack[ForkOptions]) -> AsyncConversation[T]: ...
+
+    @overload
+    async def fork(self, *, agent: AgentOf[OutputT], **options: Unpack[ForkOptions]) -> AsyncConversation[OutputT]: ...
+
+    async def fork(self, *, agent: AgentLike | None = None, **options: Unpack[ForkOptions]) -> AsyncConversation[Any]:
         """Fork the conversation and return the fork. This one is not changed, blocked or stopped.
 
         Source and fork share the rows of their common events, so the cost does not depend on the length of the log. No
@@ -440,18 +427,8 @@ class AsyncConversation(ConversationControl[T]):
         present ones combined, and never wider ones.
 
         Args:
-            id: The id of the fork. A repeated call with the same id and arguments returns the same fork.
             agent: Replaces the agent.
-            reset_metrics: Whether the fork's usage starts at 0. Usage before the cut is then counted as inherited.
-            at: The number of events to keep, the id of the last one to keep, or `Turn(n)`; None keeps all.
-            snap: `turn` moves the cut back to the end of a turn.
-            pending: What happens to calls that are open at the cut: `close` closes them in the fork, `drop` moves the
-                cut before the response that made them, `carry` lets those that have not started wait for an approval.
-            overrides: Changes in the fork: model, prompt, stricter rules.
-            workspace: `shared`, `readonly`, `copy` or `worktree`. The fork has the present files, not those at the cut.
-            secrets: `none` withholds all secrets from the fork's scripts.
-            actor: Who forks, for the record.
-            ephemeral: Whether closing the fork deletes it and the files made for it.
+            options: Where to cut and what to change; see `ForkOptions`.
 
         Raises:
             InvalidInput: The cut is negative or beyond the head, the new agent lacks a tool that a carried call
@@ -461,30 +438,14 @@ class AsyncConversation(ConversationControl[T]):
 
         Source: OpenHands `Conversation.fork()`.
         """
-        request = ForkRequest(
-            id=id,
-            agent=spec_of(agent),
-            title=title,
-            tags=tags,
-            reset_metrics=reset_metrics,
-            at=at,
-            snap=snap,
-            pending=pending,
-            overrides=overrides or {},
-            inherit_tags=inherit_tags,
-            workspace=workspace,
-            secrets=secrets,
-            reason=reason,
-            actor=actor,
-            ephemeral=ephemeral,
-        )
+        request = ForkRequest.of(agent, options)
         await self._join_abandoned_run()
         await self._journal.catch_up()  # a stricter rule of another process must hold in the fork
         if request.agent is None and "model" not in request.overrides:
             self._agent.adopt_recorded()  # the fork must use the model that its log will record
         fork_parts, written = await fork_opened(replace(self._parts, agent=self._agent.builder), request)
-        new = type(self)(fork_parts)
-        new._temporary = written.workspace if ephemeral else None
+        new: AsyncConversation[Any] = type(self)(fork_parts)
+        new._temporary = written.workspace if request.ephemeral else None
         return new
 
     async def compare(self, other: AsyncConversation[Any]) -> Comparison:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
@@ -18,18 +18,17 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork.compare import Comparison
-from bough.conversation.fork.request import ForkOverrides, Pending, Snap, Turn
-from bough.conversation.fork.workspace import WorkspacePolicy
+from bough.conversation.fork.request import ForkOptions
 from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
 from bough.conversation.message import add_inputs
-from bough.conversation.result import RunResult, T, WaitingCall
+from bough.conversation.result import OutputT, RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
 from bough.events.content import Source
 from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
-from bough.events.store import Cut, EventStore
+from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
@@ -75,7 +74,7 @@ class Conversation(Generic[T]):
         **rules: Unpack[GivenRules],
     ) -> None:
         self._start(
-            AsyncConversation.create,
+            cast("Callable[..., Awaitable[_Core[T]]]", AsyncConversation.create),
             agent,
             workspace=workspace,
             store=store,
@@ -97,7 +96,7 @@ class Conversation(Generic[T]):
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         broker: Delegation | None = None,
@@ -105,9 +104,9 @@ class Conversation(Generic[T]):
         api_key: str | None = None,
         workspace: str | Path | None = None,
         **rules: Unpack[GivenRules],
-    ) -> Conversation[T]:
+    ) -> Conversation[OutputT]:
         """Open an existing conversation; see `AsyncConversation.open`."""
-        new = cls.__new__(cls)
+        new = cast("Conversation[Any]", cls.__new__(cls))
         options: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
         new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **options, **rules)
         return new
@@ -278,46 +277,16 @@ class Conversation(Generic[T]):
         """Stop a run that another thread or process started; see `AsyncConversation.interrupt`."""
         self._loop.call(self._core.interrupt, by=by, reason=reason)
 
-    def fork(
-        self,
-        *,
-        id: UUID | None = None,
-        agent: AgentLike | None = None,
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        reset_metrics: bool = True,
-        at: Cut | Turn | None = None,
-        snap: Snap = "exact",
-        pending: Pending = "close",
-        overrides: ForkOverrides | None = None,
-        inherit_tags: bool = True,
-        workspace: WorkspacePolicy = "shared",
-        secrets: Literal["reference", "none"] = "reference",
-        reason: str | None = None,
-        actor: str | None = None,
-        ephemeral: bool = False,
-    ) -> Conversation[T]:
+    @overload
+    def fork(self, *, agent: None = None, **options: Unpack[ForkOptions]) -> Conversation[T]: ...
+
+    @overload
+    def fork(self, *, agent: AgentOf[OutputT], **options: Unpack[ForkOptions]) -> Conversation[OutputT]: ...
+
+    def fork(self, *, agent: AgentLike | None = None, **options: Unpack[ForkOptions]) -> Conversation[Any]:
         """Fork the conversation and return the fork; see `AsyncConversation.fork`."""
-        new = type(self).__new__(type(self))
-        new._create_core(
-            self._loop,
-            self._core.fork,
-            id=id,
-            agent=agent,
-            title=title,
-            tags=tags,
-            reset_metrics=reset_metrics,
-            at=at,
-            snap=snap,
-            pending=pending,
-            overrides=overrides,
-            inherit_tags=inherit_tags,
-            workspace=workspace,
-            secrets=secrets,
-            reason=reason,
-            actor=actor,
-            ephemeral=ephemeral,
-        )
+        new: Conversation[Any] = type(self).__new__(type(self))
+        new._create_core(self._loop, self._core.fork, agent=agent, **options)
         return new
 
     def compare(self, other: Conversation[Any]) -> Comparison:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Unpack
+from typing import Any, Generic, Protocol, Self, Unpack
 from uuid import UUID
 
 from pydantic_ai import Agent
@@ -22,6 +22,7 @@ from pydantic_ai.run import AgentRun, AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import UsageLimits
 
+from bough.agents.agent import AgentNode
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
 from bough.agents.usage import CallableUsage
@@ -29,7 +30,7 @@ from bough.conversation import AsyncConversation
 from bough.conversation.adapters.pydantic_messages import import_messages
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, TaskLink, add_usage, subtract_usage
-from bough.conversation.result import RunResult
+from bough.conversation.result import RunResult, T
 from bough.conversation.rules import GivenRules
 from bough.conversation.run.loop import REMINDER
 from bough.errors import Conflict, Interrupted, LimitExceeded, NotSupported
@@ -47,7 +48,7 @@ from bough.types import Json
 class NodeHook(Protocol):
     """A function or coroutine function that is called with every node of a turn before the node runs."""
 
-    def __call__(self, node: Any, /) -> Awaitable[None] | None:
+    def __call__(self, node: AgentNode, /) -> Awaitable[None] | None:
         """Handle a node."""
         ...
 
@@ -55,7 +56,7 @@ class NodeHook(Protocol):
 _LOG = logging.getLogger("bough.run")
 
 
-class OrchestratorAgent:
+class OrchestratorAgent(Generic[T]):
     """Composes an agent from tools, servers, skills and sub-agents, and runs it. All turns are one conversation.
 
     ```python
@@ -69,7 +70,7 @@ class OrchestratorAgent:
 
     def __init__(
         self,
-        spec: AgentSpec[Any],
+        spec: AgentSpec[T],
         verbose: bool = False,
         on_node: NodeHook | None = None,
         *,
@@ -101,12 +102,12 @@ class OrchestratorAgent:
         self._rules = rules
         self._stack: AsyncExitStack | None = None
         self._broker: TaskBroker | None = None
-        self._conversation: AsyncConversation | None = None
-        self._runs: list[tuple[AgentRun[Any, Any], list[Any]]] = []
+        self._conversation: AsyncConversation[T] | None = None
+        self._runs: list[tuple[AgentRun[ToolContext, T], list[AgentNode]]] = []
 
     # Lifecycle.
 
-    async def __aenter__(self) -> OrchestratorAgent:
+    async def __aenter__(self) -> Self:
         """Open the store, enter a broker if there are sub-agents, and create or open the conversation."""
         if self._stack is not None:
             raise Conflict("the orchestrator is already entered", hint="leave it first, or create another one")
@@ -150,7 +151,7 @@ class OrchestratorAgent:
 
     async def _open_conversation(
         self, store: EventStore | str | None, broker: TaskBroker | None, settings: Settings
-    ) -> AsyncConversation:
+    ) -> AsyncConversation[T]:
         delegation = None if broker is None else broker.delegation
         if self._id is not None:
             return await AsyncConversation.open(
@@ -163,12 +164,12 @@ class OrchestratorAgent:
     # Properties.
 
     @property
-    def runs(self) -> list[tuple[AgentRun[Any, Any], list[Any]]]:
+    def runs(self) -> list[tuple[AgentRun[ToolContext, T], list[AgentNode]]]:
         """The PydanticAI run and its nodes of every turn, oldest first, including turns that raised."""
         return list(self._runs)
 
     @property
-    def conversation(self) -> AsyncConversation:
+    def conversation(self) -> AsyncConversation[T]:
         """The conversation of the turns. Raises `Conflict` before the orchestrator is entered."""
         if self._conversation is None:
             raise Conflict("the orchestrator was not entered", hint="use it in `async with`")
@@ -192,7 +193,7 @@ class OrchestratorAgent:
         *,
         message_history: Sequence[ModelMessage] | None = None,
         usage_limits: UsageLimits | None = None,
-    ) -> AgentRunResult[Any]:
+    ) -> AgentRunResult[T | DeferredToolRequests]:
         """Run a turn and return its result. Results of background tasks are reported before the prompt.
 
         Args:
@@ -224,7 +225,7 @@ class OrchestratorAgent:
             await conversation.send_message(report)
         if prompt is not None:
             await conversation.send_message(prompt)
-        turn = _Turn(self._hooks)
+        turn = _Turn[T](self._hooks)
         try:
             result = await conversation.run(on_node=turn.on_node, limits=read_usage_limits(usage_limits))
         finally:
@@ -281,15 +282,15 @@ class OrchestratorAgent:
         return task.state is TaskState.INPUT_REQUIRED
 
 
-class _Turn:
+class _Turn(Generic[T]):
     """Collects the nodes of one turn and calls the hooks with them."""
 
     def __init__(self, hooks: Sequence[NodeHook]) -> None:
         self._hooks = hooks
-        self.run: AgentRun[Any, Any] | None = None
-        self.nodes: list[Any] = []
+        self.run: AgentRun[ToolContext, T] | None = None
+        self.nodes: list[AgentNode] = []
 
-    async def on_node(self, run: AgentRun[ToolContext, Any], node: Any) -> None:
+    async def on_node(self, run: AgentRun[ToolContext, T], node: AgentNode) -> None:
         """Record a node and call the hooks. An error in a hook does not end the run."""
         self.run = run
         self.nodes.append(node)
@@ -325,8 +326,8 @@ def _total(state: State) -> Usage:
 
 
 def _convert_result(
-    result: RunResult, state: State, run: AgentRun[Any, Any] | None, used: Usage
-) -> AgentRunResult[Any]:
+    result: RunResult[T], state: State, run: AgentRun[ToolContext, T] | None, used: Usage
+) -> AgentRunResult[T | DeferredToolRequests]:
     """Convert the result of a turn to PydanticAI's. Raises: see `OrchestratorAgent.run`."""
     match result.status:
         case "paused" | "stuck" if result.limit is not None or result.status == "stuck":
@@ -379,7 +380,7 @@ LOG = logging.getLogger("bough.run")
 MAX_CHARS = 500
 
 
-def log_node(node: Any) -> None:
+def log_node(node: AgentNode) -> None:
     """Log the model's reasoning, text and calls in a node, and the results of calls."""
     if Agent.is_call_tools_node(node):
         for part in node.model_response.parts:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from bough.agents.spec import AgentSpec
+    from bough.conversation.agent import AgentLike
     from bough.conversation.fork.workspace import WorkspacePolicy
     from bough.guard import AllowList, HookSet, Limits, Policy, SecurityAnalyzer
 
@@ -182,6 +183,46 @@ class ForkOverrides(TypedDict, total=False):
     limits: Limits
 
 
+class ForkOptions(TypedDict, total=False):
+    """The arguments of `fork` beside `agent`; each may be left out.
+
+    Attributes:
+        id: The id of the fork. A repeated call with the same id and arguments returns the same fork.
+        title: The title of the fork; None takes that of the source.
+        tags: The tags of the fork, beside those that it inherits.
+        reset_metrics: Whether the fork's usage starts at 0, which is the default. Usage before the cut is then counted
+            as inherited.
+        at: The number of events to keep, the id of the last one to keep, or `Turn(n)`; None keeps all.
+        snap: `turn` moves the cut back to the end of a turn; `exact` is the default.
+        pending: What happens to calls that are open at the cut: `close`, the default, closes them in the fork, `drop`
+            moves the cut before the response that made them, `carry` lets those that have not started wait for an
+            approval.
+        overrides: Changes in the fork: model, prompt, stricter rules.
+        inherit_tags: Whether the fork has the tags of its source, which is the default.
+        workspace: `shared`, the default, `readonly`, `copy` or `worktree`. The fork has the present files, not those at
+            the cut.
+        secrets: `none` withholds all secrets from the fork's scripts.
+        reason: Why, for the record.
+        actor: Who forks, for the record.
+        ephemeral: Whether closing the fork deletes it and the files made for it.
+    """
+
+    id: UUID | None
+    title: str | None
+    tags: Mapping[str, str] | None
+    reset_metrics: bool
+    at: Cut | Turn | None
+    snap: Snap
+    pending: Pending
+    overrides: ForkOverrides | None
+    inherit_tags: bool
+    workspace: WorkspacePolicy
+    secrets: Literal["reference", "none"]
+    reason: str | None
+    actor: str | None
+    ephemeral: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForkRequest:
     """The arguments of a fork; see `AsyncConversation.fork`."""
@@ -221,6 +262,18 @@ class ForkRequest:
             )
         if self.overrides:
             self._check_overrides()
+
+    @classmethod
+    def of(cls, agent: AgentLike | None, options: ForkOptions) -> ForkRequest:
+        """Return the request of a `fork` with these arguments.
+
+        Raises:
+            InvalidInput: An argument is invalid.
+        """
+        from bough.conversation.agent import spec_of
+
+        arguments: Any = {**options, "overrides": options.get("overrides") or {}}
+        return cls(agent=spec_of(agent), **arguments)
 
     @property
     def stricter_rules(self) -> JsonObject:

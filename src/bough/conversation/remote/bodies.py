@@ -11,13 +11,14 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, spec_of
+from bough.conversation.fork.request import ForkRequest, Turn
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_to_json
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.model import ContentPart, ImagePart, TextPart
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.guard import Limits, SecurityAnalyzer, analyzer_from_json
-from bough.types import JsonObject
+from bough.types import JsonObject, new_id
 
 _AGENT_FIELDS = frozenset({
     "name", "description", "model", "base_url", "system_prompt", "system_prompt_path", "skill_roots", "discover_skills",
@@ -124,6 +125,24 @@ def overrides_body(overrides: Mapping[str, Any]) -> JsonObject:
         name: remaining.pop(name) for name in ("model", "system_prompt") if remaining.get(name) is not None
     }
     return body | rules_body(cast("GivenRules", remaining))
+
+
+def fork_body(request: ForkRequest) -> JsonObject:
+    """Return the body of a fork.
+
+    Raises:
+        NotSupported: An argument cannot be sent; the message names it.
+    """
+    require_absent(secrets=request.secrets if request.secrets != "reference" else None)
+    require_absent(ephemeral=request.ephemeral, turn=request.at if isinstance(request.at, Turn) else None)
+    body: JsonObject = {"id": str(request.id or new_id()), "title": request.title, "reason": request.reason}
+    body |= {"agent": agent_body(request.agent), "tags": None if request.tags is None else dict(request.tags)}
+    body |= {"reset_metrics": request.reset_metrics, "snap": request.snap, "pending": request.pending}
+    body |= {"inherit_tags": request.inherit_tags, "workspace": request.workspace}
+    body |= {"overrides": overrides_body(request.overrides)} if request.overrides else {}
+    if isinstance(request.at, int):
+        return body | {"at": request.at}
+    return body if request.at is None else body | {"from_event_id": str(request.at)}
 
 
 def content_body(parts: Sequence[ContentPart]) -> list[JsonObject]:

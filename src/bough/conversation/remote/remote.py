@@ -13,19 +13,18 @@ import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Literal, Self, Unpack
+from typing import IO, Any, Literal, Self, Unpack, cast, overload
 from uuid import UUID
 
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.fork.compare import Comparison, FileDifference, compare
-from bough.conversation.fork.request import ForkOverrides, Pending, Snap, Turn
-from bough.conversation.fork.workspace import WorkspacePolicy
+from bough.conversation.fork.request import ForkOptions, ForkRequest
 from bough.conversation.message import add_inputs, check_message
 from bough.conversation.remote.bodies import (
     agent_body,
     content_body,
     filter_query,
-    overrides_body,
+    fork_body,
     read_record,
     require_absent,
     require_same_conversation,
@@ -34,14 +33,13 @@ from bough.conversation.remote.bodies import (
 from bough.conversation.remote.events import RemoteLogs
 from bough.conversation.remote.runs import RemoteRuns
 from bough.conversation.remote.transport import ServerTransport
-from bough.conversation.result import T
+from bough.conversation.result import OutputT, T
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.model import Event, FilePart, ImagePart, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page
-from bough.events.store import Cut
 from bough.types import JsonObject, new_id
 
 
@@ -55,7 +53,7 @@ class RemoteConversation(RemoteRuns[T]):
     @classmethod
     async def create(
         cls,
-        agent: AgentOf[T] | None = None,
+        agent: AgentOf[OutputT] | None = None,
         *,
         server: str,
         api_key: str | None = None,
@@ -65,7 +63,7 @@ class RemoteConversation(RemoteRuns[T]):
         tags: Mapping[str, str] | None = None,
         exist_ok: bool = False,
         **rules: Unpack[GivenRules],
-    ) -> RemoteConversation[T]:
+    ) -> RemoteConversation[OutputT]:
         """Create a conversation on a server; durable there on return.
 
         Args:
@@ -97,7 +95,7 @@ class RemoteConversation(RemoteRuns[T]):
         except BaseException:
             await transport.aclose()
             raise
-        conversation = cls(transport, read_record(document))
+        conversation = cast("RemoteConversation[Any]", cls(transport, read_record(document)))
         if values:
             await conversation._post("secrets", {"secrets": values})
         await conversation.refresh()
@@ -106,7 +104,7 @@ class RemoteConversation(RemoteRuns[T]):
     @classmethod
     async def open(
         cls, id: UUID | str, *, server: str, api_key: str | None = None, **rules: Unpack[GivenRules]
-    ) -> RemoteConversation[T]:
+    ) -> RemoteConversation[OutputT]:
         """Open a conversation on a server. Reads its log once: O(events).
 
         Raises:
@@ -123,7 +121,8 @@ class RemoteConversation(RemoteRuns[T]):
             ) from error
         transport = ServerTransport(server, api_key)
         try:
-            opened = cls(transport, read_record(await transport.send("GET", f"/api/conversations/{cid}")))
+            record = read_record(await transport.send("GET", f"/api/conversations/{cid}"))
+            opened = cast("RemoteConversation[Any]", cls(transport, record))
             await opened.refresh()
         except BaseException:
             await transport.aclose()
@@ -229,25 +228,13 @@ class RemoteConversation(RemoteRuns[T]):
         """Return the model's answer to a question about the conversation. Neither is recorded in the log."""
         return (await self._post("ask_agent", {"question": question}))["response"]
 
-    async def fork(
-        self,
-        *,
-        id: UUID | None = None,
-        agent: AgentLike | None = None,
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        reset_metrics: bool = True,
-        at: Cut | Turn | None = None,
-        snap: Snap = "exact",
-        pending: Pending = "close",
-        overrides: ForkOverrides | None = None,
-        inherit_tags: bool = True,
-        workspace: WorkspacePolicy = "shared",
-        secrets: Literal["reference", "none"] = "reference",
-        reason: str | None = None,
-        actor: str | None = None,
-        ephemeral: bool = False,
-    ) -> RemoteConversation[T]:
+    @overload
+    async def fork(self, *, agent: None = None, **options: Unpack[ForkOptions]) -> RemoteConversation[T]: ...
+
+    @overload
+    async def fork(self, *, agent: AgentOf[OutputT], **options: Unpack[ForkOptions]) -> RemoteConversation[OutputT]: ...
+
+    async def fork(self, *, agent: AgentLike | None = None, **options: Unpack[ForkOptions]) -> RemoteConversation[Any]:
         """Fork the conversation on the server; see `AsyncConversation.fork`.
 
         The server ignores `actor` and records the name of the API key.
@@ -255,16 +242,9 @@ class RemoteConversation(RemoteRuns[T]):
         Raises:
             NotSupported: `at` is a `Turn`, or `secrets="none"`, `ephemeral` or an override with functions is given.
         """
-        require_absent(secrets=secrets if secrets != "reference" else None, ephemeral=ephemeral)
-        require_absent(turn=at if isinstance(at, Turn) else None)
-        body: JsonObject = {"id": str(id or new_id()), "title": title, "agent": agent_body(agent), "reason": reason}
-        body |= {"tags": None if tags is None else dict(tags), "reset_metrics": reset_metrics, "snap": snap}
-        body |= {"pending": pending, "inherit_tags": inherit_tags, "workspace": workspace}
-        body |= {"overrides": overrides_body(overrides)} if overrides else {}
-        if at is not None:
-            body |= {"at": at} if isinstance(at, int) else {"from_event_id": str(at)}
+        body = fork_body(ForkRequest.of(agent, options))
         document = await self._post("fork", body, key=new_id())
-        fork: RemoteConversation[T] = RemoteConversation(self._transport.copy(), read_record(document))
+        fork: RemoteConversation[Any] = RemoteConversation(self._transport.copy(), read_record(document))
         await fork.refresh()
         return fork
 
